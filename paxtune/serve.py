@@ -4,13 +4,14 @@
     python -m paxtune.search --exp=lm.StdlibTunable --vizier_endpoint=127.0.0.1:8470
 
 The database is an SQLite file or a URL, postgresql://user@host/name; its password may come from
-PGPASSWORD or ~/.pgpass. One service uses a database at a time. Without --host only this machine can
-reach the service; other machines need TLS and a token. Ctrl-C or SIGTERM stops it after the running
-calls have finished; workers wait until it is back. Exit codes: 0 stopped, 2 bad input.
+PGPASSWORD or ~/.pgpass. One service uses a database at a time. Without flags only this user on this
+machine can use the service; other machines need TLS and a token. Ctrl-C or SIGTERM stops it after
+the running calls have finished; workers wait until it is back. Exit codes: 0 stopped, 2 bad input.
 """
 
 import contextlib
 import logging
+import secrets
 import shlex
 import socket
 from collections.abc import Iterator, Sequence
@@ -60,12 +61,12 @@ def _flags() -> 'argparse.ArgumentParser':
     flags.add_argument(
         '--token_file',
         metavar='FILE',
-        help='the token that workers need; or set PAXTUNE_TOKEN in the environment',
+        help='tokens of clients, with roles; or set PAXTUNE_TOKEN in the environment',
     )
     flags.add_argument(
         '--insecure',
         action='store_true',
-        help='accept other machines without TLS or without a token',
+        help='accept other users and machines without TLS or without a token',
     )
     flags.add_argument(
         '--metrics_port', type=int, help='serve metrics to Prometheus, at /metrics of this port'
@@ -80,7 +81,7 @@ def _flags() -> 'argparse.ArgumentParser':
 
 
 def _check(args: 'argparse.Namespace') -> None:
-    from paxtune.service import auth
+    from paxtune.service import auth, tokens
 
     for flag in ('port', 'metrics_port'):
         value = getattr(args, flag)
@@ -90,14 +91,18 @@ def _check(args: 'argparse.Namespace') -> None:
         raise UserError(f'--lease_seconds={args.lease_seconds:g}: expected 5 to 86400')
     if (args.tls_cert is None) != (args.tls_key is None):
         raise UserError('--tls_cert and --tls_key belong together: give both or none')
-    args.token = auth.token(args.token_file)
-    is_safe = args.tls_cert is not None and args.token is not None
+    args.tokens = tokens.given(args.token_file)
+    is_safe = args.tls_cert is not None and args.tokens
     if not auth.is_loopback(args.host) and not is_safe and not args.insecure:
         raise UserError(
             f'--host={args.host}: other machines could read and change the studies. Give '
             '--tls_cert, --tls_key and --token_file, or --insecure if every machine in the '
             'network may do that.'
         )
+    args.local_secret = None
+    if not args.tokens and not args.insecure:
+        args.local_secret = tokens.local_secret(args.port) or secrets.token_urlsafe(32)
+        args.tokens = [tokens.Token(args.local_secret)]
 
 
 def _database(where: str) -> 'Database':
@@ -116,7 +121,7 @@ def _database(where: str) -> 'Database':
 @contextlib.contextmanager
 def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple[int, int | None]]:
     """Serves while entered. Yields the port, and that of the metrics."""
-    from paxtune.service import monitoring
+    from paxtune.service import monitoring, tokens
     from paxtune.service.coordinator import StudyCoordinator
     from paxtune.service.registry import StudyRegistry
     from paxtune.service.server import Server
@@ -132,7 +137,7 @@ def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple
         registry,
         args.host,
         args.port,
-        token=args.token,
+        tokens=args.tokens,
         tls=tls,
         is_ready=lambda: (database.studies(), [each.tick() for each in registry.opened().values()]),
         metrics=metrics,
@@ -140,24 +145,29 @@ def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple
     with contextlib.ExitStack() as stack:
         metrics_port = None
         if args.metrics_port is not None:
-            served = monitoring.serve(metrics, args.host, args.metrics_port, args.token, tls)
+            served = monitoring.serve(metrics, args.host, args.metrics_port, args.tokens, tls)
             metrics_port = stack.enter_context(served)
         stack.enter_context(server)
+        if args.local_secret is not None:
+            tokens.keep_local(server.port, args.local_secret)
         yield server.port, metrics_port
 
 
 def _greeting(
     args: 'argparse.Namespace', database: 'Database', port: int, metrics_port: int | None
 ) -> str:
-    from paxtune.service import auth
+    from paxtune.service import auth, tokens
 
     served = auth.address(args.host, port)
     safety = 'TLS' if args.tls_cert else 'no TLS'
-    safety += ', with a token' if args.token else ', no token'
+    if args.local_secret is not None:
+        safety += f', token in {tokens.local_file(port)}'
+    else:
+        safety += ', with tokens' if args.tokens else ', no token'
     host = socket.gethostname() if args.host in ('0.0.0.0', '::') else args.host
     join = [f'--vizier_endpoint={auth.address(host, port)}']
     join += ['--tls'] if args.tls_cert else []
-    join += ['--token_file=FILE'] if args.token else []
+    join += ['--token_file=FILE'] if args.tokens and args.local_secret is None else []
     example = shlex.join(['python', '-m', 'paxtune.search', '--exp=lm.StdlibTunable', *join])
     lines = [f'Serving {database} at {served} ({safety}). To join:', f'  {example}']
     if metrics_port is not None:

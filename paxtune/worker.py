@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from paxtune.running import device_allocation, json_logs, supervisor
 from paxtune.running.callbacks import Callback
-from paxtune.service import auth
+from paxtune.service import tokens
 from paxtune.storage.open_study import join_study
 from paxtune.study.redefinition import fingerprint
 from paxtune.study.transitions import DetachedError
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None) -> int:
 
     for module in filter(None, args.modules.split(',')):
         importlib.import_module(module)
-    secret, authority = auth.token(None), Path(args.tls_ca) if args.tls_ca else None
+    secret, authority = tokens.secret(None), Path(args.tls_ca) if args.tls_ca else None
     client = Client(args.endpoint, args.study, secret, tls=args.tls, ca_cert=authority)
     client.connect(_PATIENCE)
     store = RemoteStore(client, args.worker)

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -47,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(compiled))
         os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
         os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'true'
+        # Tokens of services that tests start.
+        os.environ['XDG_STATE_HOME'] = tempfile.mkdtemp(prefix='paxtune-state-')
 
 
 @pytest.hookimpl(tryfirst=True)  # Before `-m` selects.

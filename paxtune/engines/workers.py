@@ -12,8 +12,9 @@ from paxtune.running.tuner import take_up
 from paxtune.service.address import Service
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.leases import LEASE_SECONDS
-from paxtune.service.schema import RequestRejectedError
+from paxtune.service.schema import RequestRejectedError, Role
 from paxtune.service.server import Server
+from paxtune.service.tokens import Token
 from paxtune.storage.local_store import LocalStore
 from trainer.runtime.directory import JobPath
 
@@ -44,13 +45,14 @@ class Workers(WorkerConfig, Engine):
         take_up(study)
         # The service has the database from here on; this process only reads it.
         coordinator = StudyCoordinator(study.store, self.lease_seconds, workers_may_live=False)
-        token, name = secrets.token_urlsafe(32), study.store.name
+        name = study.store.name
+        token = Token(secrets.token_urlsafe(32), Role.WORK, name)
 
         def only(asked: str) -> StudyCoordinator:
             if asked != name:
                 raise RequestRejectedError('missing', f'there is no study {asked!r} here')
             return coordinator
 
-        with Server(only, token=token, is_ready=coordinator.tick) as server:
-            service = Service(f'127.0.0.1:{server.port}', name, token)
+        with Server(only, tokens=[token], is_ready=coordinator.tick) as server:
+            service = Service(f'127.0.0.1:{server.port}', name, token.secret)
             supervise(job, self, service)

@@ -19,7 +19,7 @@ import tenacity
 
 from paxtune.running import json_logs
 from paxtune.running.device_allocation import Place, places
-from paxtune.service.auth import TOKEN_VARIABLE
+from paxtune.service import tokens
 from paxtune.service.client import Client
 from paxtune.service.remote_store import lose
 from paxtune.service.schema import RevokedRequest
@@ -186,7 +186,7 @@ class Supervisor:
     def _environment(self, slot: _Slot) -> dict[str, str]:
         # What this process can import, its workers can: also what lies in its directory.
         found = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        secret = {} if self._token is None else {TOKEN_VARIABLE: self._token}
+        secret = {} if self._token is None else {tokens.VARIABLE: self._token}
         return {**os.environ, 'PYTHONPATH': found, **slot.place.environment, **secret}
 
     def _watch(self, slot: _Slot) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import tenacity
 from grpc_health.v1 import health_pb2
 
-from paxtune.service import auth, schema
+from paxtune.service import auth, schema, tokens
 from paxtune.study.transitions import DetachedError
 from trainer.symbolic.errors import UserError
 
@@ -86,6 +86,7 @@ class Client:
 
         Args:
             endpoint: host:port of the service.
+            token: None for that of this user's service at a port of this machine.
             tls: use TLS, with a certificate that a public authority has signed.
             ca_cert: use TLS, with a certificate that the authority in this file has signed.
             timeout: seconds that a reply may take.
@@ -103,7 +104,9 @@ class Client:
         self._again = functools.partial(
             Client, endpoint, study, token, tls=tls, ca_cert=ca_cert, patience=patience
         )
-        self._metadata = [] if token is None else [('authorization', auth.header(token))]
+        if token is None and auth.is_loopback(host):
+            token = tokens.local_secret(int(endpoint.rpartition(':')[2]))
+        self._metadata = [] if token is None else [('authorization', tokens.header(token))]
         target = f'dns:///{endpoint}'
         if tls or ca_cert is not None:
             roots = None if ca_cert is None else auth.authority(ca_cert)
@@ -134,7 +137,7 @@ class Client:
             schema.MalformedError: the request cannot be encoded.
             ServiceUnavailableError: the service did not reply in time, or the client was closed.
             ServiceFailedError: the service has failed.
-            UserError: the token is wrong, or there is no paxtune service.
+            UserError: the token is wrong or does not suffice, or there is no paxtune service.
         """
         method = schema.NAMES[type(request)]
         values = {'study': self.study}
@@ -230,8 +233,10 @@ class Client:
         if code is grpc.StatusCode.UNAUTHENTICATED:
             return UserError(
                 f'{flag}: the service was given {details}: give '
-                f"--token_file with the service's token, or {auth.TOKEN_VARIABLE}"
+                f"--token_file with the service's token, or {tokens.VARIABLE}"
             )
+        if code is grpc.StatusCode.PERMISSION_DENIED:
+            return UserError(f'{flag}: {details}')
         if code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND):
             return UserError(
                 f'{flag}: there is no paxtune service of this version: {code.name}: {details}'

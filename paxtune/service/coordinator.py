@@ -23,7 +23,7 @@ from paxtune.storage.codec import TrialProto, encode_trial, parse_study, parse_t
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
 from paxtune.study.record import Failures, Status, StudyRecord, TrialRecord
-from paxtune.study.redefinition import is_redefinition
+from paxtune.study.redefinition import has_definition, is_redefinition
 from paxtune.study.transitions import Transition, WorkerLoss
 from trainer.symbolic.errors import UserError
 
@@ -90,12 +90,25 @@ class StudyCoordinator:
             return schema.DoneReply(done=self._store.create_from_spec(parsed))
 
     def update_study(self, expected: str, spec: bytes, request_id: str) -> schema.DoneReply:
-        """Changes the record of the study, unless it has changed since the caller read it.
+        """Changes requests and notes of the study, unless it has changed since the caller read it.
 
         Args:
             expected: the hash of the specification that the caller read.
             spec: the specification with the new record.
         """
+        return self._change_study(expected, spec, request_id, has_definition)
+
+    def redefine_study(self, expected: str, spec: bytes, request_id: str) -> schema.DoneReply:
+        """Changes budgets of the study, too: see `update_study`."""
+        return self._change_study(expected, spec, request_id, is_redefinition)
+
+    def _change_study(
+        self,
+        expected: str,
+        spec: bytes,
+        request_id: str,
+        may_replace: Callable[[StudyRecord, StudyRecord], bool],
+    ) -> schema.DoneReply:
         new = _checked(codec.decode_study, _checked(parse_study, spec))
 
         is_current = False
@@ -103,7 +116,7 @@ class StudyCoordinator:
         def change(current: StudyRecord) -> StudyRecord:
             nonlocal is_current
             is_current = self.study('').version == expected
-            if is_current and not is_redefinition(current, new):
+            if is_current and not may_replace(current, new):
                 raise RequestRejectedError('invalid', 'a study can change only its budgets')
             return new if is_current else current
 

@@ -1,7 +1,7 @@
 """Prometheus metrics of a service: http://host:metrics_port/metrics."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from wsgiref import simple_server
@@ -10,6 +10,7 @@ import prometheus_client
 from prometheus_client import core, registry
 
 from paxtune.service import auth
+from paxtune.service.tokens import Token, matching
 from trainer.symbolic.errors import UserError
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -60,14 +61,14 @@ def serve(
     metrics: Metrics,
     host: str,
     port: int,
-    token: str | None = None,
+    tokens: Sequence[Token] = (),
     tls: tuple[Path, Path] | None = None,
 ) -> Iterator[int]:
     """Serves the metrics over HTTP while entered. Yields the port.
 
     Args:
         port: 0 for any free port.
-        token: authenticates a reader, as `Authorization: Bearer …`; None accepts every reader.
+        tokens: of readers, as `Authorization: Bearer …`; every reader is accepted without any.
         tls: the files of the certificate and of its key; None for HTTP without TLS.
 
     Raises:
@@ -84,7 +85,7 @@ def serve(
         raise UserError(
             f'--metrics_port={port}: {auth.address(host, port)} is unavailable: {error.strerror}'
         ) from error
-    server.set_app(_authorized(server.get_app(), token))
+    server.set_app(_authorized(server.get_app(), tokens))
     server.RequestHandlerClass = _RequestHandler
     if tls is not None:
         # The thread of the request does the handshake: a silent client delays no other one.
@@ -97,12 +98,13 @@ def serve(
         thread.join()
 
 
-def _authorized(app: Any, token: str | None) -> Any:
-    """Limits a WSGI application to /metrics, and to readers that have the token."""
+def _authorized(app: Any, tokens: Sequence[Token]) -> Any:
+    """Limits a WSGI application to /metrics, and to readers with a token for all studies."""
 
     def application(environ: Any, start_response: Any) -> Any:
         given = environ.get('HTTP_AUTHORIZATION')
-        if not auth.is_authorized([] if given is None else [given], token):
+        granted = matching([] if given is None else [given], tokens)
+        if tokens and all(each.prefix for each in granted):
             start_response('401 Unauthorized', [('WWW-Authenticate', 'Bearer')])
             return [b'']
         if environ.get('PATH_INFO') != '/metrics':

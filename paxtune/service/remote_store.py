@@ -16,6 +16,7 @@ from paxtune.service.updates import digest
 from paxtune.storage import codec
 from paxtune.storage.codec import StudySpec, TrialProto, parse_trial
 from paxtune.study.record import StudyRecord, TrialRecord
+from paxtune.study.redefinition import has_definition
 from paxtune.study.store import AddSuggested, StudyStore
 from paxtune.study.transitions import LeaseLostError, Transition, TurnLostError, WorkerLoss
 
@@ -103,9 +104,12 @@ class RemoteStore(StudyStore):
             spec = self._study_spec()
             if spec is None:
                 raise KeyError('study')
-            changed = change(codec.decode_study(spec, self._client.study))
+            current = codec.decode_study(spec, self._client.study)
+            changed = change(current)
             content = codec.write_study(StudySpec.FromString(spec.SerializeToString()), changed)
-            request = schema.UpdateStudyRequest(
+            is_same = has_definition(current, changed)
+            kind = schema.UpdateStudyRequest if is_same else schema.RedefineStudyRequest
+            request = kind(
                 expected=self._version, spec=content.SerializeToString(), request_id=request_id
             )
             if self._client.call(request).done:

@@ -4,6 +4,7 @@ A message is a MessagePack map with exactly the fields of its struct. Trials and
 studies are serialized protocol buffers of Vizier. Decoding executes nothing.
 """
 
+import enum
 import functools
 import re
 from typing import Annotated, Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -133,8 +134,14 @@ class CreateStudyRequest(Request[DoneReply]):
 
 
 class UpdateStudyRequest(Write[DoneReply]):
+    """Changes requests and notes of a study."""
+
     expected: Name
     spec: bytes
+
+
+class RedefineStudyRequest(UpdateStudyRequest):
+    """Changes budgets of a study, too."""
 
 
 class DeleteStudyRequest(Request[EmptyReply]):
@@ -235,29 +242,39 @@ class RevokedRequest(Request[RevokedReply]):
     workers: Names
 
 
+class Role(enum.IntEnum):
+    """The rights of a caller. Each role has those of the roles before it."""
+
+    READ = 1
+    WORK = 2
+    ADMIN = 3
+
+
 class Method(NamedTuple):
-    """The messages of a method of the service, which is a method of `StudyCoordinator`."""
+    """A method of the service and of `StudyCoordinator`: its messages, and the role it needs."""
 
     request: type[Request[Any]]
     reply: type[Any]
+    role: Role
 
 
 METHODS = {
-    'studies': Method(StudiesRequest, StudiesReply),
-    'study': Method(StudyRequest, StudyReply),
-    'create_study': Method(CreateStudyRequest, DoneReply),
-    'update_study': Method(UpdateStudyRequest, DoneReply),
-    'delete_study': Method(DeleteStudyRequest, EmptyReply),
-    'changes': Method(ChangesRequest, ChangesReply),
-    'add': Method(AddRequest, TrialsReply),
-    'update': Method(UpdateRequest, UpdateReply),
-    'delete': Method(DeleteRequest, EmptyReply),
-    'claim': Method(ClaimRequest, ClaimReply),
-    'acquire_suggest_lock': Method(AcquireSuggestLockRequest, SuggestLockReply),
-    'release_suggest_lock': Method(ReleaseSuggestLockRequest, EmptyReply),
-    'heartbeat': Method(HeartbeatRequest, HeartbeatReply),
-    'lose': Method(LoseRequest, LoseReply),
-    'revoked': Method(RevokedRequest, RevokedReply),
+    'studies': Method(StudiesRequest, StudiesReply, Role.READ),
+    'study': Method(StudyRequest, StudyReply, Role.READ),
+    'create_study': Method(CreateStudyRequest, DoneReply, Role.ADMIN),
+    'update_study': Method(UpdateStudyRequest, DoneReply, Role.WORK),
+    'redefine_study': Method(RedefineStudyRequest, DoneReply, Role.ADMIN),
+    'delete_study': Method(DeleteStudyRequest, EmptyReply, Role.ADMIN),
+    'changes': Method(ChangesRequest, ChangesReply, Role.READ),
+    'add': Method(AddRequest, TrialsReply, Role.WORK),
+    'update': Method(UpdateRequest, UpdateReply, Role.WORK),
+    'delete': Method(DeleteRequest, EmptyReply, Role.ADMIN),
+    'claim': Method(ClaimRequest, ClaimReply, Role.WORK),
+    'acquire_suggest_lock': Method(AcquireSuggestLockRequest, SuggestLockReply, Role.WORK),
+    'release_suggest_lock': Method(ReleaseSuggestLockRequest, EmptyReply, Role.WORK),
+    'heartbeat': Method(HeartbeatRequest, HeartbeatReply, Role.WORK),
+    'lose': Method(LoseRequest, LoseReply, Role.WORK),
+    'revoked': Method(RevokedRequest, RevokedReply, Role.WORK),
 }
 """The methods of the service."""
 

@@ -1,59 +1,51 @@
-"""gRPC server: authenticates, decodes, calls the coordinator of the study, encodes."""
+"""gRPC server: receives messages, and passes them to `Calls` in threads.
 
+A call takes a thread only once its message is here, so those that send none delay no other.
+"""
+
+import asyncio
 import concurrent.futures
 import functools
 import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
-import msgspec
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health, health_pb2
 
 from paxtune.service import auth, monitoring, schema
+from paxtune.service.calls import CallError, Calls
+from paxtune.service.tokens import Token
 from paxtune.storage.database import DatabaseUnavailableError
-from trainer.symbolic.errors import UserError, is_disk_full
+from trainer.symbolic.errors import UserError
 
-_LOG = logging.getLogger(__name__)
-
-_HEALTH = f'/{health.SERVICE_NAME}/'
-_SERVING = health_pb2.HealthCheckResponse.SERVING
-_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-
-_CODES = {
-    'fenced': grpc.StatusCode.FAILED_PRECONDITION,
-    'missing': grpc.StatusCode.NOT_FOUND,
-    'conflict': grpc.StatusCode.ABORTED,
-    'invalid': grpc.StatusCode.INVALID_ARGUMENT,
-}
-
-_LEVELS = {
-    grpc.StatusCode.INTERNAL: logging.ERROR,
-    # Races between workers.
-    grpc.StatusCode.ABORTED: logging.DEBUG,
-    grpc.StatusCode.NOT_FOUND: logging.DEBUG,
-}
+_HEALTH = f'/{health.SERVICE_NAME}/Check'
 
 _CHECK_SECONDS = 1.0
-_THREADS = 32
-_BURST = 20.0
 _SILENT_SECONDS = 2.0
-_MAX_SILENT = 3
+_MAX_SILENT = 500
+_THREADS = 32
+_THREADS_PER_CONNECTION = 4
 
 _OPTIONS = [
     # Otherwise a second server could take half of the calls to the port of the first.
     ('grpc.so_reuseport', 0),
-    ('grpc.max_concurrent_streams', 100),
+    # Calls of one connection; further ones wait at its client.
+    ('grpc.max_concurrent_streams', 16),
     # Detect a lost machine.
     ('grpc.keepalive_time_ms', 20_000),
     ('grpc.keepalive_timeout_ms', 10_000),
     ('grpc.keepalive_permit_without_calls', 1),
     ('grpc.http2.min_recv_ping_interval_without_data_ms', 5_000),
 ]
+
+_T = TypeVar('_T')
 
 
 class Server:
@@ -71,7 +63,7 @@ class Server:
         host: str = '127.0.0.1',
         port: int = 0,
         *,
-        token: str | None = None,
+        tokens: Sequence[Token] = (),
         tls: tuple[Path, Path] | None = None,
         is_ready: Callable[[], object] = lambda: None,
         metrics: monitoring.Metrics | None = None,
@@ -82,35 +74,38 @@ class Server:
         Args:
             registry: returns the coordinator of a study, which has the methods of `schema.METHODS`.
             port: 0 for any free port.
-            token: authenticates a caller; None accepts every caller.
+            tokens: rights of callers; every caller may do everything if there are none.
             tls: the files of the certificate and of its key.
             is_ready: raises DatabaseUnavailableError if the database is unavailable; called every
                 second, for health checks, and to show coordinators that this process runs.
             max_bytes: size limit of a request.
         """
-        self._registry, self._host, self._asked_port = registry, host, port
-        self._token, self._tls, self._is_ready = token, tls, is_ready
-        self._metrics = metrics or monitoring.Metrics()
-        self._max_bytes = max_bytes
-        self._log = _BoundedLog()
+        self._calls = Calls(registry, tokens, metrics)
+        self._host, self._asked_port = host, port
+        self._tls, self._is_ready, self._max_bytes = tls, is_ready, max_bytes
         self._stopping = threading.Event()
-        self._silent: dict[grpc.ServicerContext, float] = {}
+        self._is_serving = False
+        # The calls without a message, the oldest first.
+        self._silent: dict[asyncio.Timeout, None] = {}
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Semaphore]
+        self._turns = weakref.WeakValueDictionary()
         self.port = 0
 
     def start(self) -> None:
         """Starts to serve; raises UserError for a port or certificate of no use."""
         self._pool = concurrent.futures.ThreadPoolExecutor(_THREADS, 'service')
-        options = [*_OPTIONS, ('grpc.max_receive_message_length', self._max_bytes)]
-        self._server = grpc.server(self._pool, [_Methods(self._answer)], options=options)
-        self._health = health.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        self.port = self._bind()
-        self._report(_SERVING)
-        self._server.start()
-        watches = (self._watch_database, self._end_silent)
-        self._watches = [threading.Thread(target=watch, daemon=True) for watch in watches]
-        for watch in self._watches:
-            watch.start()
+        self._loop = asyncio.new_event_loop()
+        self._threads = [
+            threading.Thread(target=target, daemon=True)
+            for target in (self._loop.run_forever, self._watch_database)
+        ]
+        self._threads[0].start()
+        try:
+            self.port = self._run(self._open())
+        except BaseException:
+            self._end_loop()
+            raise
+        self._threads[1].start()
 
     def stop(self, seconds: float = 10.0) -> None:
         """Accepts no more calls, waits for the running ones, and stops.
@@ -119,12 +114,14 @@ class Server:
             seconds: the time after which running calls are aborted. A write that has started is
                 always finished.
         """
+        if self._stopping.is_set():
+            return
         self._stopping.set()
-        self._health.enter_graceful_shutdown()
-        self._server.stop(seconds).wait()
+        self._is_serving = False
+        self._run(self._server.stop(seconds))
         self._pool.shutdown()
-        for watch in self._watches:  # The first may wait for a database that does not answer.
-            watch.join(_CHECK_SECONDS)
+        self._end_loop()
+        self._threads[1].join(_CHECK_SECONDS)  # It may wait for a database that does not answer.
 
     def __enter__(self) -> 'Server':
         self.start()
@@ -133,7 +130,17 @@ class Server:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def _bind(self) -> int:
+    def _run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._threads[0].join()
+        self._loop.close()
+
+    async def _open(self) -> int:
+        options = [*_OPTIONS, ('grpc.max_receive_message_length', self._max_bytes)]
+        self._server = grpc.aio.server(handlers=[_Methods(self._answer)], options=options)
         address = auth.address(self._host, self._asked_port)
         credentials = None
         if self._tls is not None:
@@ -142,15 +149,18 @@ class Server:
         try:
             self._try_address()
             if credentials is None:
-                return int(self._server.add_insecure_port(address))
-            return int(self._server.add_secure_port(address, credentials))
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
         except (OSError, RuntimeError) as error:
-            self._server.stop(None)
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(
                 f'--port={self._asked_port}: {address} is unavailable: {reason}. Use another '
                 '--port, or another --host.'
             ) from error
+        self._is_serving = True
+        await self._server.start()
+        return int(port)
 
     def _try_address(self) -> None:
         """Raises OSError with the reason, which gRPC only prints."""
@@ -166,131 +176,78 @@ class Server:
         while not self._stopping.wait(_CHECK_SECONDS):
             try:
                 self._is_ready()
-                self._report(_SERVING)
+                self._is_serving = not self._stopping.is_set()
             except (DatabaseUnavailableError, UserError) as error:
-                self._log.write('database', logging.ERROR, f'the database: {error}')
-                self._report(_NOT_SERVING)
+                self._calls.log.write('database', logging.ERROR, f'the database: {error}')
+                self._is_serving = False
 
-    def _end_silent(self) -> None:
-        while not self._stopping.wait(_SILENT_SECONDS / 4):
-            for context, since in list(self._silent.items()):
-                if time.monotonic() - since > _SILENT_SECONDS:
-                    context.cancel()
-
-    def _report(self, status: int) -> None:
-        for service in ('', schema.SERVICE):
-            self._health.set(service, status)
-
-    def _answer(self, path: str, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        started, peer = time.perf_counter(), context.peer()
-        method = path.removeprefix(f'/{schema.SERVICE}/')
-        method = method if method in schema.METHODS else ''
-        code = grpc.StatusCode.OK
+    async def _answer(self, path: str, _: object, context: Any) -> bytes:
         try:
-            return self._reply(method, path, requests, context)
-        except Exception as error:
-            code, message, rejection = _status(error)
-            what = f'{schema.shortened(method or path)} of {peer}: {code.name}: {error}'
-            trace = error if code is grpc.StatusCode.INTERNAL else None
-            self._log.write(code, _LEVELS.get(code, logging.WARNING), what, trace)
-            if isinstance(error, DatabaseUnavailableError):
-                self._report(_NOT_SERVING)
-        finally:
-            self._metrics.count(method or 'unknown', code.name, time.perf_counter() - started)
-        if rejection:
-            context.set_trailing_metadata(((schema.REJECTED, rejection),))
-        context.abort(code, message)
-        raise AssertionError('abort raises')
+            return await self._reply(path, context)
+        except CallError as error:
+            if isinstance(error.__cause__, DatabaseUnavailableError):
+                self._is_serving = False
+            trailing = ((schema.REJECTED, error.rejection),) if error.rejection else ()
+            await context.abort(error.code, str(error), trailing)
+            raise AssertionError('abort raises') from error
 
-    def _reply(
-        self, method: str, path: str, requests: Iterator[bytes], context: grpc.ServicerContext
-    ) -> bytes:
-        # The token is checked before the request is read.
-        given = [value for key, value in context.invocation_metadata() if key == 'authorization']
-        if not auth.is_authorized(given, self._token):
-            what = 'a wrong token' if given else 'no token'
-            raise _StatusError(grpc.StatusCode.UNAUTHENTICATED, what)
-        if not method:
-            raise _StatusError(
-                grpc.StatusCode.UNIMPLEMENTED, f'there is no method {schema.shortened(path)}'
-            )
-        request = schema.decode(schema.METHODS[method].request, self._first(requests, context))
-        fields = msgspec.structs.asdict(request)
-        coordinator = self._registry(fields.pop('study'))
-        return schema.encode(getattr(coordinator, method)(**fields))
-
-    def _first(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        # Each waiting call takes a thread, which others need.
-        peer = context.peer()
-        if sum(each.peer() == peer for each in list(self._silent)) >= _MAX_SILENT:
-            raise _StatusError(grpc.StatusCode.UNAVAILABLE, 'too many calls without a message')
-        self._silent[context] = time.monotonic()
-        # A second message is not waited for, which would take as long as the first.
+    async def _reply(self, path: str, context: Any) -> bytes:
+        began, peer, metadata = time.perf_counter(), context.peer(), context.invocation_metadata()
         try:
-            return next(requests, b'')
-        except grpc.RpcError as error:  # gRPC has replied already.
-            reason = f'late, longer than {self._max_bytes} bytes, or cancelled by the caller'
-            raise _StatusError(grpc.StatusCode.CANCELLED, reason) from error
+            if path != _HEALTH:
+                self._calls.check(path, metadata)
+            data = await self._first(context)
+            if path == _HEALTH:
+                return self._health(data)
+        except CallError as error:
+            raise self._calls.failed(path, peer, error, began) from None
+        turn = self._turns.setdefault(peer, asyncio.Semaphore(_THREADS_PER_CONNECTION))
+        await turn.acquire()
+        running = self._pool.submit(self._calls.answer, path, metadata, data, peer)
+        # A thread goes on though its caller has given up.
+        running.add_done_callback(lambda _: self._loop.call_soon_threadsafe(turn.release))
+        return await asyncio.wrap_future(running)
+
+    async def _first(self, context: Any) -> bytes:
+        """Waits for the message of a call. A second one is not waited for."""
+        if len(self._silent) >= _MAX_SILENT:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.reschedule(0.0)
+        limit = asyncio.timeout(_SILENT_SECONDS)
+        try:
+            async with limit:
+                self._silent[limit] = None
+                data = await context.read()
+        except TimeoutError:
+            what = 'a call without a message'
+            raise CallError(grpc.StatusCode.UNAVAILABLE, what) from None
         finally:
-            del self._silent[context]
+            self._silent.pop(limit, None)
+        if not isinstance(data, bytes):  # gRPC has replied already, or there is no message.
+            what = f'no message, or one that is longer than {self._max_bytes} bytes'
+            raise CallError(grpc.StatusCode.INVALID_ARGUMENT, what)
+        return data
 
-
-class _StatusError(Exception):
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-def _status(error: Exception) -> tuple[grpc.StatusCode, str, str]:
-    """Returns the code, the message and the `schema.REJECTED` of a failed call."""
-    match error:
-        case _StatusError():
-            return error.code, str(error), ''
-        case schema.MalformedError():
-            return grpc.StatusCode.INVALID_ARGUMENT, str(error), 'invalid'
-        case schema.RequestRejectedError():
-            return _CODES[error.code], str(error), error.code
-        case DatabaseUnavailableError():
-            full = ': the disk is full' if is_disk_full(error) else ''
-            return grpc.StatusCode.UNAVAILABLE, f'the database is unavailable{full}', ''
-    # The message of an unexpected error may contain secrets.
-    return grpc.StatusCode.INTERNAL, type(error).__name__, ''
+    def _health(self, data: bytes) -> bytes:
+        try:
+            asked = health_pb2.HealthCheckRequest.FromString(data).service
+        except DecodeError:
+            raise CallError(grpc.StatusCode.INVALID_ARGUMENT, 'no health check') from None
+        if asked not in ('', schema.SERVICE):
+            raise CallError(grpc.StatusCode.NOT_FOUND, 'there is no such service')
+        status = health_pb2.HealthCheckResponse.ServingStatus
+        state = status.SERVING if self._is_serving else status.NOT_SERVING
+        return health_pb2.HealthCheckResponse(status=state).SerializeToString()
 
 
 class _Methods(grpc.GenericRpcHandler):
     """Passes every call to one function, which logs unknown methods too."""
 
-    def __init__(self, answer: Callable[[str, Iterator[bytes], Any], bytes]) -> None:
+    def __init__(self, answer: Callable[[str, Any, Any], Coroutine[Any, Any, bytes]]) -> None:
         self._answer = answer
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        path = details.method
-        if path.startswith(_HEALTH):
-            return None
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
         # A stream, though one message is expected: this allows to reject a caller before the
         # message is read, and to log a message that is too long.
-        return grpc.stream_unary_rpc_method_handler(functools.partial(self._answer, path))
-
-
-class _BoundedLog:
-    """Writes a burst of lines of each kind, and then one a second.
-
-    Otherwise callers could fill the disk with lines that hide the important ones.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kinds: dict[object, tuple[float, float, int]] = {}
-
-    def write(self, kind: object, level: int, message: str, trace: Exception | None = None) -> None:
-        with self._lock:
-            now = time.monotonic()
-            left, last, suppressed = self._kinds.get(kind, (_BURST, now, 0))
-            left = min(_BURST, left + now - last)
-            if left < 1:
-                self._kinds[kind] = left, now, suppressed + 1
-                return
-            self._kinds[kind] = left - 1, now, 0
-        if suppressed:
-            message = f'({suppressed} lines like this were suppressed) {message}'
-        _LOG.log(level, '%s', message, exc_info=trace)
+        return grpc.stream_unary_rpc_method_handler(functools.partial(self._answer, details.method))

@@ -176,7 +176,7 @@ def service_from_flags(args: argparse.Namespace, name: str | None) -> 'Service |
             raise UserError(f'--{named[0]} is for a service: give its address with {FLAG}')
         return None
 
-    from paxtune.service import auth
+    from paxtune.service import tokens
     from paxtune.service.address import Service
 
     study = args.study or name
@@ -186,5 +186,5 @@ def service_from_flags(args: argparse.Namespace, name: str | None) -> 'Service |
             f'`python -m paxtune.studies list {FLAG}=…` shows them'
         )
     authority = Path(args.tls_ca) if args.tls_ca else None
-    secret = auth.token(args.token_file)
+    secret = tokens.secret(args.token_file)
     return Service(args.vizier_endpoint, study, secret, args.tls, authority)

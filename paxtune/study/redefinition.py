@@ -40,10 +40,14 @@ def redefined(stored: StudyRecord, now: StudyRecord) -> StudyRecord:
 def is_redefinition(stored: StudyRecord, now: StudyRecord) -> bool:
     """Returns True if a record differs from the stored one in budgets, requests and notes only."""
     try:
-        there = redefined(stored, now)
+        return has_definition(now, redefined(stored, now))
     except (AttributeError, RecursionError, TypeError, ValueError):  # It is no definition.
         return False
-    return all(getattr(there, name) == getattr(now, name) for name in _FIXED)
+
+
+def has_definition(record: StudyRecord, other: StudyRecord) -> bool:
+    """Returns True if two records differ in requests and notes only."""
+    return all(getattr(record, name) == getattr(other, name) for name in _FIXED)
 
 
 def fingerprint(record: StudyRecord) -> str:

@@ -2,15 +2,14 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, NoReturn
 
 import grpc
-from grpc_health.v1 import health, health_pb2
+from grpc_health.v1 import health_pb2
 
-from paxtune.service import schema, server
+from paxtune.service import calls, schema, server
+from paxtune.service.calls import Calls
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.registry import StudyRegistry
-from paxtune.service.server import Server
 from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.storage.vizier_store import VizierStore
 from tests.simulation.database import FaultyDatabase
@@ -65,17 +64,15 @@ class Service:
                 for each in registry.opened().values():
                     each.tick()
 
-            self._server: Any = Server(registry, is_ready=look)
+            self._calls, self._look = Calls(registry), look
         self.process.spawn(self._watch)
-        # Made by `start`, which would listen on a port.
-        self._server._health = health.HealthServicer()
         world.say(self.process.name, 'starts')
 
     def _watch(self) -> None:
         while True:
             self._world.scheduler.sleep(server._CHECK_SECONDS)
             with contextlib.suppress(DatabaseUnavailableError):
-                self._server._is_ready()
+                self._look()
 
     def _died(self) -> None:
         world = self._world
@@ -122,24 +119,8 @@ class Service:
     def _answer(self, path: str, request: bytes) -> bytes:
         if not path.startswith(f'/{schema.SERVICE}/'):
             return bytes(_SERVING.SerializeToString())
-        answer: bytes = self._server._answer(path, iter([request]), _Context())
-        return answer
-
-
-class _Context:
-    """A context of gRPC, as a handler sees it."""
-
-    def __init__(self) -> None:
-        self._trailing: Any = ()
-
-    def peer(self) -> str:
-        return 'a client'
-
-    def invocation_metadata(self) -> tuple[()]:
-        return ()
-
-    def set_trailing_metadata(self, metadata: Any) -> None:
-        self._trailing = metadata
-
-    def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
-        raise CallError(code, details, self._trailing)
+        try:
+            return self._calls.answer(path, (), request, 'a client')
+        except calls.CallError as error:
+            trailing = ((schema.REJECTED, error.rejection),) if error.rejection else ()
+            raise CallError(error.code, str(error), trailing) from error

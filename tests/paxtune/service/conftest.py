@@ -12,6 +12,7 @@ from paxtune.service.client import Client
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.registry import StudyRegistry
 from paxtune.service.server import Server
+from paxtune.service.tokens import Token
 from paxtune.storage.codec import StudySpec, encode_study, encode_trial
 from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import VizierStore
@@ -41,7 +42,7 @@ def registry(database):
 
 @pytest.fixture
 def server(registry):
-    with Server(registry, token=TOKEN, max_bytes=100_000) as server:
+    with Server(registry, tokens=[Token(TOKEN)], max_bytes=100_000) as server:
         yield server
 
 

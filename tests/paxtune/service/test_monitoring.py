@@ -14,6 +14,7 @@ from paxtune.service import monitoring, schema
 from paxtune.service.client import ServiceUnavailableError
 from paxtune.service.registry import StudyRegistry
 from paxtune.service.server import Server
+from paxtune.service.tokens import Token
 from paxtune.storage.database import DatabaseUnavailableError
 from tests.paxtune.service.conftest import TOKEN, Studies, client_of, serving, until
 
@@ -77,7 +78,7 @@ def test_metrics_count_calls():
 
 
 def test_metrics_need_the_token_too():
-    with monitoring.serve(monitoring.Metrics(), '127.0.0.1', 0, TOKEN) as port:
+    with monitoring.serve(monitoring.Metrics(), '127.0.0.1', 0, [Token(TOKEN)]) as port:
         for token in (None, 'another-token-than-that'):
             with pytest.raises(urllib.error.HTTPError, match='401') as refusal:
                 page(port, token=token)

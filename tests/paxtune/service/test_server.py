@@ -10,6 +10,7 @@ import pytest
 from paxtune.service import schema
 from paxtune.service.client import Client, ServiceUnavailableError
 from paxtune.service.server import Server
+from paxtune.service.tokens import Token
 from paxtune.storage.database import DatabaseUnavailableError
 from tests.paxtune.service.conftest import (
     TOKEN,
@@ -60,7 +61,7 @@ def test_a_call_waits_for_a_service_that_starts_again(server, registry, client, 
     thread = threading.Thread(target=lambda: done.append(client.call(add)))
     thread.start()
     until(lambda: 'does not answer' in caplog.text)
-    with Server(registry, port=server.port, token=TOKEN):
+    with Server(registry, port=server.port, tokens=[Token(TOKEN)]):
         thread.join(10)
         assert len(done[0].trials) == 1
         assert len(client.call(schema.ChangesRequest(generation='', since=0)).trials) == 1

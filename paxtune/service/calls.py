@@ -1,0 +1,175 @@
+"""Answers calls, from bytes to bytes: authenticates, decodes, calls the coordinator, encodes."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import grpc
+import msgspec
+
+from paxtune.service import monitoring, schema
+from paxtune.service.tokens import Token, matching
+from paxtune.storage.database import DatabaseUnavailableError
+from trainer.symbolic.errors import is_disk_full
+
+_LOG = logging.getLogger(__name__)
+
+_CODES = {
+    'fenced': grpc.StatusCode.FAILED_PRECONDITION,
+    'missing': grpc.StatusCode.NOT_FOUND,
+    'conflict': grpc.StatusCode.ABORTED,
+    'invalid': grpc.StatusCode.INVALID_ARGUMENT,
+}
+
+_LEVELS = {
+    grpc.StatusCode.INTERNAL: logging.ERROR,
+    # Races between workers.
+    grpc.StatusCode.ABORTED: logging.DEBUG,
+    grpc.StatusCode.NOT_FOUND: logging.DEBUG,
+}
+
+_BURST = 20.0
+
+Metadata = Iterable[tuple[str, str | bytes]]
+
+
+class CallError(Exception):
+    """A call that fails.
+
+    Attributes:
+        code: of gRPC.
+        rejection: the code of a `RequestRejectedError`; '' for other failures.
+    """
+
+    def __init__(self, code: grpc.StatusCode, message: str, rejection: str = '') -> None:
+        super().__init__(message)
+        self.code, self.rejection = code, rejection
+
+
+class Calls:
+    """Answers calls to the methods of `schema.METHODS`. Thread-safe; knows no connection."""
+
+    def __init__(
+        self,
+        registry: Callable[[str], Any],
+        tokens: Sequence[Token] = (),
+        metrics: monitoring.Metrics | None = None,
+    ) -> None:
+        """Prepares to answer.
+
+        Args:
+            registry: returns the coordinator of a study, which has the methods of `schema.METHODS`.
+            tokens: rights of callers; every caller may do everything if there are none.
+        """
+        self._registry, self._tokens = registry, tokens
+        self._metrics = metrics or monitoring.Metrics()
+        self.log = BoundedLog()
+
+    def check(self, path: str, metadata: Metadata) -> list[Token]:
+        """Returns the caller's rights, before its request is read.
+
+        Raises:
+            CallError: the caller has no valid token, no right to the method, or there is none.
+        """
+        values = [value for key, value in metadata if key == 'authorization']
+        granted = matching(values, self._tokens) if self._tokens else [Token('')]
+        if not granted:
+            what = 'a wrong token' if values else 'no token'
+            raise CallError(grpc.StatusCode.UNAUTHENTICATED, what)
+        name = path.removeprefix(f'/{schema.SERVICE}/')
+        if name not in schema.METHODS:
+            what = f'there is no method {schema.shortened(path)}'
+            raise CallError(grpc.StatusCode.UNIMPLEMENTED, what)
+        role = schema.METHODS[name].role
+        if not (able := [each for each in granted if each.role >= role]):
+            own = max(each.role for each in granted).name.lower()
+            raise _denied(f'{name} needs the role {role.name.lower()}, and the token has {own}')
+        return able
+
+    def answer(self, path: str, metadata: Metadata, data: bytes, peer: str = '') -> bytes:
+        """Executes a request, and returns the reply; raises CallError."""
+        began = time.perf_counter()
+        try:
+            reply = self._reply(path, self.check(path, metadata), data)
+        except Exception as error:
+            raise self.failed(path, peer, error, began) from error
+        self._count(path, grpc.StatusCode.OK, began)
+        return reply
+
+    def failed(self, path: str, peer: str, error: Exception, began: float) -> CallError:
+        """Logs and counts a call that has failed. Returns the error for the caller."""
+        status = _status(error)
+        name = path.removeprefix(f'/{schema.SERVICE}/')
+        what = f'{schema.shortened(name)} of {peer}: {status.code.name}: {error}'
+        trace = error if status.code is grpc.StatusCode.INTERNAL else None
+        self.log.write(status.code, _LEVELS.get(status.code, logging.WARNING), what, trace)
+        self._count(path, status.code, began)
+        return status
+
+    def _reply(self, path: str, rights: Sequence[Token], data: bytes) -> bytes:
+        name = path.removeprefix(f'/{schema.SERVICE}/')
+        request = schema.decode(schema.METHODS[name].request, data)
+        fields = msgspec.structs.asdict(request)
+        study = fields.pop('study')
+        prefixes = tuple(each.prefix for each in rights)
+        if name == 'studies':
+            names = self._registry(study).studies().names
+            return schema.encode(
+                schema.StudiesReply(names=[each for each in names if each.startswith(prefixes)])
+            )
+        if not study.startswith(prefixes):
+            wanted = ' or '.join(f'{each}…' for each in prefixes)
+            raise _denied(f'the token is for studies named {wanted}, not for {study}')
+        return schema.encode(getattr(self._registry(study), name)(**fields))
+
+    def _count(self, path: str, code: grpc.StatusCode, began: float) -> None:
+        name = path.removeprefix(f'/{schema.SERVICE}/')
+        known = name if name in schema.METHODS else 'unknown'
+        self._metrics.count(known, code.name, time.perf_counter() - began)
+
+
+def _denied(message: str) -> CallError:
+    return CallError(grpc.StatusCode.PERMISSION_DENIED, message)
+
+
+def _status(error: Exception) -> CallError:
+    """Returns the error that a caller sees."""
+    match error:
+        case CallError():
+            return error
+        case schema.MalformedError():
+            return CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error), 'invalid')
+        case schema.RequestRejectedError():
+            return CallError(_CODES[error.code], str(error), error.code)
+        case DatabaseUnavailableError():
+            full = ': the disk is full' if is_disk_full(error) else ''
+            return CallError(grpc.StatusCode.UNAVAILABLE, f'the database is unavailable{full}')
+    # The message of an unexpected error may contain secrets.
+    return CallError(grpc.StatusCode.INTERNAL, type(error).__name__)
+
+
+class BoundedLog:
+    """Writes a burst of lines of each kind, and then one a second.
+
+    Otherwise callers could fill the disk with lines that hide the important ones.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kinds: dict[object, tuple[float, float, int]] = {}
+
+    def write(self, kind: object, level: int, message: str, trace: Exception | None = None) -> None:
+        """Writes a line, unless there were too many of its kind."""
+        with self._lock:
+            now = time.monotonic()
+            left, last, suppressed = self._kinds.get(kind, (_BURST, now, 0))
+            left = min(_BURST, left + now - last)
+            if left < 1:
+                self._kinds[kind] = left, now, suppressed + 1
+                return
+            self._kinds[kind] = left - 1, now, 0
+        if suppressed:
+            message = f'({suppressed} lines like this were suppressed) {message}'
+        _LOG.log(level, '%s', message, exc_info=trace)
