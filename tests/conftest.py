@@ -5,7 +5,6 @@ import contextlib
 import gc
 import os
 import shutil
-import tempfile
 import uuid
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -48,8 +47,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(compiled))
         os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
         os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'true'
-        # Tokens of services that tests start.
-        os.environ['XDG_STATE_HOME'] = tempfile.mkdtemp(prefix='paxtune-state-')
 
 
 @pytest.hookimpl(tryfirst=True)  # Before `-m` selects.
@@ -86,6 +83,12 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _fail_where_skipped(report)
     return report
+
+
+@pytest.fixture(scope='session', autouse=True)
+def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keeps the tokens of services that tests start away from those of the user."""
+    os.environ['XDG_STATE_HOME'] = str(tmp_path_factory.mktemp('state'))
 
 
 @pytest.fixture(scope='session')

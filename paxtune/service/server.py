@@ -31,13 +31,13 @@ _CHECK_SECONDS = 1.0
 _SILENT_SECONDS = 2.0
 _MAX_SILENT = 500
 _THREADS = 32
-_THREADS_PER_CONNECTION = 4
+_THREADS_PER_CONNECTION = 2
 
 _OPTIONS = [
     # Otherwise a second server could take half of the calls to the port of the first.
     ('grpc.so_reuseport', 0),
     # Calls of one connection; further ones wait at its client.
-    ('grpc.max_concurrent_streams', 16),
+    ('grpc.max_concurrent_streams', 100),
     # Detect a lost machine.
     ('grpc.keepalive_time_ms', 20_000),
     ('grpc.keepalive_timeout_ms', 10_000),

@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from paxtune import serve
-from paxtune.service import schema
+from paxtune.service import schema, tokens
 from paxtune.service.client import Client
 from tests.paxtune.service.conftest import TOKEN, spec, trial
 from tests.processes import ROOT
@@ -70,8 +70,9 @@ def refused(*flags):
 def test_a_study_is_there_again_when_the_service_is(tmp_path):
     database = f'--database={tmp_path}/runs/studies.db'
     with served(database, '--port=0') as (process, endpoint, line):
-        assert line == f'Serving {tmp_path}/runs/studies.db at {endpoint} (no TLS, no token).' + (
-            ' To join:\n'
+        token = tokens.local_file(int(endpoint.rpartition(':')[2]))
+        assert line == (
+            f'Serving {tmp_path}/runs/studies.db at {endpoint} (no TLS, token in {token}). To join:\n'
         )
         with Client(endpoint, 'mine') as client:
             client.connect()
@@ -93,6 +94,28 @@ def test_a_study_is_there_again_when_the_service_is(tmp_path):
 
 
 @pytest.mark.slow
+def test_other_users_of_the_machine_are_refused(tmp_path, monkeypatch):
+    database = f'--database={tmp_path}/studies.db'
+    with served(database, '--port=0') as (process, endpoint, _):
+        with Client(endpoint, 'mine') as client:
+            assert client.call(schema.StudyRequest(known='')).spec is None
+        port = endpoint.rpartition(':')[2]
+        with monkeypatch.context() as other:
+            other.setenv('XDG_STATE_HOME', str(tmp_path / 'of another user'))
+            refusal = pytest.raises(UserError, match='the service was given no token')
+            with Client(endpoint, 'mine') as client, refusal:
+                client.call(schema.StudyRequest(known=''))
+        assert ended(process)[0] == 0
+    before = tokens.local_secret(int(port))
+    with served(database, f'--port={port}'):  # Its workers have the token.
+        assert tokens.local_secret(int(port)) == before is not None
+    with served(database, '--port=0', '--insecure') as (_, endpoint, line):
+        assert '(no TLS, no token)' in line
+        with Client(endpoint, 'mine') as client:
+            assert client.call(schema.StudyRequest(known='')).spec is None
+
+
+@pytest.mark.slow
 def test_access_from_other_machines(tmp_path):
     ca = trustme.CA()
     ca.cert_pem.write_to_path(tmp_path / 'ca.pem')
@@ -101,7 +124,7 @@ def test_access_from_other_machines(tmp_path):
     own = [f'--tls_cert={tmp_path}/own.pem', f'--tls_key={tmp_path}/own.pem']
     where = [f'--database={tmp_path}/studies.db', '--host=0.0.0.0', '--port=0']
     with served(*where, *own, '--metrics_port=0', PAXTUNE_TOKEN=TOKEN) as (process, address, line):
-        assert '(TLS, with a token)' in line
+        assert '(TLS, with tokens)' in line
         endpoint = address.replace('0.0.0.0', '127.0.0.1')
         with Client(endpoint, 'mine', TOKEN, ca_cert=tmp_path / 'ca.pem') as client:
             assert client.call(schema.StudyRequest(known='')).spec is None

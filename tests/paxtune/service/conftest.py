@@ -36,7 +36,8 @@ def database():
 def registry(database):
     # The clock stands still: nothing is changed but by a call.
     return StudyRegistry(
-        lambda study: StudyCoordinator(VizierStore(database, study), clock=lambda: 0.0)
+        lambda study: StudyCoordinator(VizierStore(database, study), clock=lambda: 0.0),
+        exists=lambda study: VizierStore(database, study).study_spec() is not None,
     )
 
 

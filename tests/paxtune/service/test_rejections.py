@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import threading
 import time
 
 import grpc
@@ -109,29 +108,6 @@ def test_the_log_does_not_grow_with_what_is_sent(raw, kept, caplog):
     time.sleep(1.1)
     raw('delete', DELETE, token=None)
     assert 'like this were suppressed' in caplog.messages[-1]
-
-
-def test_silent_calls_do_not_delay_others(server, client, kept):
-    ended, began = threading.Event(), time.monotonic()
-
-    def silent():
-        ended.wait(60)
-        yield from ()
-
-    with contextlib.ExitStack() as stack:
-        stack.callback(ended.set)
-        waiting = []
-        for _ in range(4):
-            channel = grpc.insecure_channel(
-                f'127.0.0.1:{server.port}', [('grpc.use_local_subchannel_pool', 1)]
-            )
-            send = stack.enter_context(channel).stream_unary(schema.path('delete')).future
-            metadata = [('authorization', f'Bearer {TOKEN}')]
-            waiting += [send(silent(), metadata=metadata) for _ in range(50)]
-        assert len(client.call(schema.ChangesRequest(generation='', since=0)).trials) == 1
-        codes = {each.code() for each in waiting}
-    assert codes == {StatusCode.UNAVAILABLE, StatusCode.CANCELLED}
-    assert time.monotonic() - began < 30
 
 
 def test_internal_errors_are_only_logged(caplog):

@@ -104,25 +104,6 @@ def test_invalid_authorities(files, name, message):
         auth.authority(files / name)
 
 
-@pytest.mark.parametrize('text', ['', 'short', 'with spaces in between of it', 'x' * 20 + '\n\ny'])
-def test_invalid_tokens(text, tmp_path, monkeypatch):
-    (tmp_path / 'token').write_text(text)
-    with pytest.raises(UserError, match=r'--token_file=.*at least 16'):
-        auth.token(tmp_path / 'token')
-    monkeypatch.setenv('PAXTUNE_TOKEN', text)
-    with pytest.raises(UserError, match='PAXTUNE_TOKEN'):
-        auth.token(None)
-
-
-def test_the_token_of_the_file_comes_first(tmp_path, monkeypatch):
-    monkeypatch.delenv('PAXTUNE_TOKEN', raising=False)
-    assert auth.token(None) is None
-    monkeypatch.setenv('PAXTUNE_TOKEN', 'of-the-environment')
-    (tmp_path / 'token').write_text('of-the-file-itself\n')
-    assert auth.token(tmp_path / 'token') == 'of-the-file-itself'
-    assert auth.token(None) == 'of-the-environment'
-
-
 @pytest.mark.parametrize('how', [{}, {'tls': True}])
 def test_a_token_leaves_the_machine_only_over_tls(how):
     expected = pytest.raises(UserError, match='the token could be intercepted: give --tls')
