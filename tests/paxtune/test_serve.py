@@ -71,9 +71,8 @@ def test_a_study_is_there_again_when_the_service_is(tmp_path):
     database = f'--database={tmp_path}/runs/studies.db'
     with served(database, '--port=0') as (process, endpoint, line):
         token = tokens.local_file(int(endpoint.rpartition(':')[2]))
-        assert line == (
-            f'Serving {tmp_path}/runs/studies.db at {endpoint} (no TLS, token in {token}). To join:\n'
-        )
+        where = f'{tmp_path}/runs/studies.db at {endpoint}'
+        assert line == f'Serving {where} (no TLS, token in {token}). To join:\n'
         with Client(endpoint, 'mine') as client:
             client.connect()
             client.call(schema.CreateStudyRequest(spec=spec()))

@@ -65,5 +65,5 @@ def test_the_token_of_a_user_is_theirs_alone(state):
 
 def test_without_a_place_for_the_token_of_a_user_a_message_names_the_flags(state):
     state.write_text('a file')
-    with pytest.raises(UserError, match='cannot be kept: .*--token_file, or --insecure'):
+    with pytest.raises(UserError, match=r'cannot be kept: .*--token_file, or --insecure'):
         tokens.keep_local(8470, SECRET)
