@@ -63,14 +63,14 @@ def answers(server):
 
 
 @pytest.mark.slow
-def test_a_thousand_silent_streams_delay_nobody(server, kept):
+def test_silent_streams_do_not_delay_others(server, kept):
     with answers(server):
         calls = [(schema.path('delete'), None)] * 1000
         assert set(codes(server.port, TOKEN, calls)) == {'UNAVAILABLE'}
 
 
 @pytest.mark.slow
-def test_a_thousand_invented_names_delay_nobody(server, kept):
+def test_invented_names_do_not_delay_others(server, kept):
     calls = []
     for number in range(500):
         study = f'invented-{number}'
