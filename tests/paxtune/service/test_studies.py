@@ -11,7 +11,7 @@ import pytest
 
 from paxtune import studies
 from paxtune.config.budget import Budget
-from paxtune.service.auth import TOKEN_VARIABLE
+from paxtune.service import tokens
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.registry import StudyRegistry
 from paxtune.service.remote_store import RemoteStore
@@ -46,7 +46,7 @@ def told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., str]:
     """Runs the command on that study; returns what it prints."""
-    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    monkeypatch.setenv(tokens.VARIABLE, TOKEN)
 
     def tell(name: str, *argv: object) -> str:
         where = [f'--vizier_endpoint=127.0.0.1:{server.port}', '--study=mine']
@@ -188,7 +188,7 @@ def test_flags_of_a_service_want_a_service(tmp_path: Path) -> None:
 def test_without_its_token_nothing_is_shown(
     told: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(TOKEN_VARIABLE)
+    monkeypatch.delenv(tokens.VARIABLE)
     with pytest.raises(UserError, match='--token_file'):
         told('show')
 
