@@ -98,7 +98,8 @@ class TrialSpec:
             attempts = attempt_directories(study.directory, study.trial(parent))
             parent_checkpoint = attempts[::-1], step
         forks = [
-            (attempt_directories(study.directory, other)[-1], origin[1])
+            # Its first attempt: later ones take over what that has, which may be newer by now.
+            (attempt_directories(study.directory, other)[0], origin[1])
             for other in (study.trials if trial.record.pauses else ())
             if (origin := other.lineage.forked_from) is not None and origin[0] == trial.id
             if not other.is_terminal

@@ -9,14 +9,16 @@ import pytest
 
 from paxtune import Budget, MetricReward, Search, tune
 from paxtune.algorithms import RandomSearch
+from paxtune.running.runners import TrialSpec
 from paxtune.schedulers import Pause, PopulationBasedTraining, PromotingAsha
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
-from paxtune.study.record import Status, TrialRecord
+from paxtune.study.record import SCHEDULER, Lineage, Status, TrialRecord
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.transitions import promote
+from paxtune.study.trial_paths import attempt_directories
 from trainer.symbolic.errors import UserError
 
 LOSS = MetricReward('minimize', 'loss')
@@ -44,6 +46,19 @@ def run_until_paused(study: Study, trial: RunningTrial, end: int = 9) -> None:
             trial.pause(step, decision.reason)
             return
     trial.complete()
+
+
+def test_a_parent_keeps_its_checkpoint_for_the_first_attempt_of_a_fork(tmp_path: Path) -> None:
+    with open_study(tmp_path, SPACE, search=search()) as study:
+        parent = TrialRecord({'x': 0.1}, status=Status.PAUSED, pauses=(3,))
+        lineage = Lineage(origin=SCHEDULER, parent=1, forked_from=(1, 3))
+        fork = TrialRecord({'x': 0.2}, status=Status.ACTIVE, attempt=2, lineage=lineage)
+        study.store.add_trials([parent, fork])
+        # The second attempt takes over what the first has: that may be newer than the fork.
+        first, _ = attempt_directories(tmp_path, study.trial(2))
+        spec = TrialSpec.of(study, study.trial(1))
+        assert list(spec.forks) == [(first, 3)]
+        assert TrialSpec.of(study, study.trial(2)).earlier == [first]
 
 
 def run_to_the_end(study: Study) -> None:
