@@ -19,6 +19,7 @@ from tests.simulation.workload import EVERY, truth
 from tests.simulation.world import World
 
 _QUERY = "SELECT trial_id, serialized_trial FROM trials WHERE study_id = 'toys'"
+_SLOW = 15.0  # Seconds until calls are through again.
 _LOSSES = ('lost', 'failed', 'released', 'paused', 'ended')
 _METHOD = f'/{schema.SERVICE}/'
 
@@ -73,6 +74,8 @@ class Ledger:
             self._bad('measurements', after, 'lost a measurement')
         if after.history[: len(before.history)] != before.history:
             self._bad('history', after, 'lost an event')
+        if not before.seconds <= after.seconds <= self._world.now:
+            self._bad('time', after, f'{after.seconds:.0f} s, before {before.seconds:.0f} s')
         self._check_events(before, after)
         self._check_truth(after)
 
@@ -84,6 +87,8 @@ class Ledger:
                     self._bad('claimed twice', after, f'by {after.holder}, and {holder} has it')
                 holder = after.holder
             elif event.event in _LOSSES:
+                if event.event == 'lost' and 'no heartbeat' in event.detail:
+                    self._check_silence(after, holder)
                 holder, is_paused = '', event.event == 'paused'
             elif event.event == 'promoted':
                 if not is_paused:
@@ -91,6 +96,16 @@ class Ledger:
                 is_paused = False
         if sum(each.event == 'ended' for each in after.history) > 1:
             self._bad('ended twice', after, 'two ends in its history')
+
+    def _check_silence(self, record: TrialRecord, holder: str) -> None:
+        """Checks that a worker which lost a trial was dead, stopped or cut off."""
+        world = self._world
+        for each in world.processes:
+            host = each.host
+            last = max(each.stopped_until, host.requests_lost_until, host.replies_lost_until)
+            silent_from = world.now - world.faults.settings.lease - _SLOW
+            if each.name == holder and each.is_alive and last < silent_from:
+                self._bad('lease', record, f'taken from {holder}, which lives')
 
     def _added(self, record: TrialRecord) -> None:
         self._world.say(f'  trial {record.id}: added, {_shown(record)}, {record.lineage.origin}')

@@ -1,16 +1,27 @@
-"""People who edit the study while it runs, as `python -m paxtune.studies` does."""
+"""People who edit the study while it runs, as `python -m paxtune.studies` does.
+
+They also search in the database of the service, which has to refuse it, and write a trial over
+another one.
+"""
 
 import contextlib
 from collections.abc import Sequence
 
+import pyglove as pg
+
+from paxtune.config.budget import Budget
+from paxtune.config.search import Search
+from paxtune.objectives.rewards import MetricReward
 from paxtune.service.remote_store import RemoteStore
-from paxtune.storage.open_study import join_study
+from paxtune.service.schema import RequestRejectedError
+from paxtune.storage.open_study import join_study, open_study
 from paxtune.study import stop_requests
 from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError
 from tests.simulation.machine import SERVICE
 from tests.simulation.process import Host, Process
+from tests.simulation.service import DATABASE
 from tests.simulation.world import World
 from trainer.symbolic.errors import UserError
 
@@ -42,13 +53,15 @@ class Person:
     def _run(self, edit: str) -> int:
         world = self._world
         try:
+            if edit == 'search':
+                return self._search()
             store = RemoteStore(SERVICE.client())
             with contextlib.closing(join_study(store, None)) as study:
                 if edit == 'pause':
                     stop_requests.request_pause(study.store)
                 else:
                     self._edit(edit, study)
-        except (DetachedError, UserError) as error:
+        except (DetachedError, RequestRejectedError, UserError) as error:
             world.say(edit, 'ends:', str(error).split('\n')[0])
             return 2
         return 0
@@ -57,6 +70,9 @@ class Person:
         world, trials = self._world, study.trials
         if edit == 'add':
             study.add({'a': world.draws.uniform(0.0, 1.0, 'added')})
+            return
+        if edit == 'mistake':
+            study.store.apply(1, lambda *_: trials[-1].record)
             return
         status = {'retry': Status.COMPLETED, 'stop': Status.ACTIVE}[edit]
         found = [trial.id for trial in trials if trial.status is status]
@@ -67,3 +83,13 @@ class Person:
             study.retry(number)
         else:
             stop_requests.request_stop(study.store, number)
+
+    def _search(self) -> int:
+        """Begins a local search in the database of the service."""
+        world = self._world
+        directory = (world.directory / DATABASE).parent
+        search = Search(MetricReward('minimize', 'loss'), Budget(1))
+        with open_study(directory, pg.Dict(x=pg.floatv(0.0, 1.0)), search=search):
+            if world.service.process.is_alive:
+                world.violate('two writers', f'{world.process.name} searches beside the service')
+        return 0

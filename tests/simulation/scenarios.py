@@ -23,7 +23,7 @@ class Scenario:
         num_trials: its budget.
         machines: the number of machines.
         workers: the number of workers of each.
-        edits: commands of `paxtune.studies` that people run meanwhile.
+        edits: what people run meanwhile: see `people`.
         fork: whether it begins with the trials of another study: --fork_study.
         max_attempts: see `paxtune.config.faults.Faults`.
         is_reproducible: whether faults and the number of workers leave its result alone.
@@ -59,8 +59,14 @@ SCENARIOS = (
     Scenario('promotion', _ASHA),
     Scenario('population', _POPULATION, num_trials=11, is_reproducible=True),
     Scenario('forked study', num_trials=14, fork=True),
-    Scenario('edits', edits=('add', 'retry', 'stop', 'add', 'pause', 'retry', 'add')),
+    Scenario(
+        'edits', edits=('add', 'retry', 'stop', 'add', 'pause', 'search', 'retry', 'mistake', 'add')
+    ),
     Scenario('hyperband', Hyperband(min_resource=2, reduction_factor=2), num_trials=10),
     Scenario('one attempt', machines=2, workers=2, max_attempts=1, is_reproducible=True),
-    Scenario('edited promotion', _ASHA, edits=('add', 'pause', 'add', 'retry', 'stop')),
+    Scenario(
+        'edited promotion',
+        _ASHA,
+        edits=('add', 'pause', 'mistake', 'add', 'retry', 'search', 'stop'),
+    ),
 )

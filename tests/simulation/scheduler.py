@@ -44,12 +44,19 @@ class Task:
 
     def kill(self) -> None:
         """Unwinds the task, unless it is the one that runs."""
-        if self._greenlet is greenlet.getcurrent() or self.has_ended:
+        if self._is_running() or self.has_ended:
             return
         self.has_ended = True
         if self._greenlet:  # It has begun; else the caller would get the error.
             self._greenlet.parent = greenlet.getcurrent()
             self._greenlet.throw(KilledError)
+
+    def _is_running(self) -> bool:
+        """Returns True if it runs, or has resumed or ended the task that runs."""
+        current = greenlet.getcurrent()
+        while current is not None and current is not self._greenlet:
+            current = current.parent
+        return current is not None
 
     def _run(self) -> None:
         with contextlib.suppress(KilledError):

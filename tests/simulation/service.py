@@ -18,7 +18,7 @@ from tests.simulation.process import Host, Process
 from tests.simulation.scheduler import KilledError
 from tests.simulation.world import World
 
-DATABASE = 'studies.db'
+DATABASE = 'service/study.db'
 _REFUSED = CallError(grpc.StatusCode.UNAVAILABLE, 'connection refused')
 _RESET = CallError(grpc.StatusCode.UNAVAILABLE, 'Socket closed')
 _SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
@@ -35,6 +35,7 @@ class Service:
 
     def __init__(self, world: World) -> None:
         self._world, self._host, self._starts = world, Host('service'), 0
+        (world.directory / DATABASE).parent.mkdir()
         self._database: FaultyDatabase
         self.start()
 
@@ -51,6 +52,7 @@ class Service:
         with world.scheduler.inline(self.process):
             path = world.directory / DATABASE
             self._database = FaultyDatabase(world, path, self.process)
+            self._database.hold()
             lease = world.faults.settings.lease
 
             def coordinator(study: str) -> StudyCoordinator:
@@ -76,6 +78,7 @@ class Service:
 
     def _died(self) -> None:
         world = self._world
+        self._database.let_go()
         for reply in self._waiting:
             reply(_RESET)
         world.scheduler.at(world.draws.uniform(0.2, 6.0, 'service away'), self.start)
