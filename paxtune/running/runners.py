@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.running.other_trials import REMEDY, OtherTrialError
+from paxtune.running.other_trials import REMEDY, OtherTrialError, require_no_link
 from paxtune.running.runner import Runner, RunnerWorkload
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
@@ -17,11 +17,12 @@ from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from paxtune.study.trial_costs import CostEstimate, estimate_costs, suffixed, wanted_by
 from paxtune.study.trial_experiments import parts_of
-from paxtune.study.trial_paths import attempt_directories, attempt_directory, has_link
+from paxtune.study.trial_paths import attempt_directories, attempt_directory
 from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.handover import fork_checkpoint, take_over
 from trainer.checkpoints.warm_start import WarmStartLoader, warm_start_sources
+from trainer.loop.decode_loop import OUTPUTS
 from trainer.loop.report import Interrupted, Report
 from trainer.loop.train_loop import run
 from trainer.program.setup import compiled
@@ -230,8 +231,9 @@ def _require_own_experiment(study: Study, directory: JobPath, trial: Trial, part
     Raises:
         OtherTrialError: lists the differences, or names a symbolic link.
     """
-    if has_link(study.directory, directory / 'checkpoints'):
-        raise OtherTrialError(f'{directory} has a symbolic link, which no search makes. {REMEDY}')
+    decoded = (f'{OUTPUTS}/{name}' for name in part.decode_inputs)
+    written = (directory / name for name in ('checkpoints', 'summaries', *decoded))
+    require_no_link(study.directory, *written)
     found = [
         change
         for change in experiment_record.changes(directory, part)

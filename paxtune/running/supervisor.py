@@ -19,6 +19,7 @@ import tenacity
 
 from paxtune.running import json_logs
 from paxtune.running.device_allocation import Place, places
+from paxtune.running.other_trials import require_no_link
 from paxtune.service import tokens
 from paxtune.service.client import Client
 from paxtune.service.remote_store import lose
@@ -155,8 +156,9 @@ class Supervisor:
         slot.worker = f'{self._name}-{self._started}'
         slot.killed = slot.stopped = None
         folder = self._home / json_logs.LOGS
-        folder.mkdir(parents=True, exist_ok=True)
         slot.log = folder / f'{_HOST}-{slot.number}.log'
+        require_no_link(self._home, slot.log, slot.log.with_suffix('.jsonl'))
+        folder.mkdir(parents=True, exist_ok=True)
         with open(slot.log, 'ab') as log:
             slot.began = log.tell()
             # A session of its own: Ctrl-C is for this process, which forwards it to the workers.
@@ -176,7 +178,7 @@ class Supervisor:
             'study': self._client.study,
             'worker': slot.worker,
             'job_log_dir': str(self._directory),
-            'log': str(self._home / json_logs.LOGS / f'{_HOST}-{slot.number}.jsonl'),
+            'log': str(slot.log.with_suffix('.jsonl')),
             'modules': ','.join(self._modules),
             'cores': ','.join(map(str, slot.place.cores)),
         }

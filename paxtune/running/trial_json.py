@@ -16,7 +16,7 @@ from paxtune.study.export import content
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
-from paxtune.study.trial_paths import trial_directory
+from paxtune.study.trial_paths import has_link, trial_directory
 from trainer.runtime.directory import JobPath, write_json
 from trainer.symbolic.errors import is_disk_full
 
@@ -87,7 +87,7 @@ def write_final_state(study: StudyView, trial: Trial) -> None:
     if study.directory is None:
         return
     directory = trial_directory(study.directory, trial)
-    before = read(directory)
+    before = None if has_link(study.directory, directory) else read(directory)
     if before is not None and before['state'] != trial.status:
         _write(directory / _FILE, before | _recorded(trial))
 

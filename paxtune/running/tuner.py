@@ -11,7 +11,7 @@ from paxtune.objectives.metrics import split_name
 from paxtune.objectives.rewards import Reward
 from paxtune.running import trial_errors
 from paxtune.running.callbacks import Callback
-from paxtune.running.other_trials import OtherTrialError, require_own_record
+from paxtune.running.other_trials import OtherTrialError, require_no_link, require_own_record
 from paxtune.running.runner import Runner
 from paxtune.running.trial_errors import reason_of
 from paxtune.running.trial_json import TrialJson, write_final_state
@@ -172,6 +172,7 @@ class Tuner:
         home = self.study.directory
         directory = None if home is None else trial_directory(home, trial)
         if directory is not None:
+            require_no_link(home, directory)
             directory.mkdir(parents=True, exist_ok=True)
             require_own_record(directory, trial)
         record = TrialJson(directory, trial, self.study.data, self._runner.num_devices)

@@ -8,6 +8,7 @@ does. (Vizier's own converter imports JAX, and supports only rewards that are ma
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -152,11 +153,9 @@ def _decide(
 
 def _number(slot: _Slot, value: str | float) -> int | float:
     number = float(value)
-    if not slot.is_integer:
-        return number
-    if not number.is_integer():
+    if not math.isfinite(number) or (slot.is_integer and not number.is_integer()):
         raise ValueError(f'{value!r} is not a value of parameter {slot.parameter!r}')
-    return int(number)
+    return int(number) if slot.is_integer else number
 
 
 def _index(slot: _Slot, value: str | float) -> int:

@@ -76,7 +76,9 @@ class Sqlite:
         self._lock: int | None = None
 
     def engine(self) -> sqlalchemy.Engine:
-        if self._path is None:
+        if self._path is not None:
+            _require_own_files(self._path, self._read_only)
+        else:
             # SQLAlchemy closes a connection that Ctrl-C interrupts. This one keeps the memory.
             self._anchor = sqlite3.connect(self._memory, uri=True, check_same_thread=False)
         engine = sqlalchemy.create_engine(
@@ -132,6 +134,32 @@ class Sqlite:
 
     def reason(self, error: Exception) -> str:
         return str(getattr(error, 'orig', error))
+
+
+_SUPER_JOURNAL = bytes.fromhex('d9d505f920a163d7')
+
+
+def _require_own_files(path: Path, read_only: bool) -> None:
+    """Raises UserError where to open a file would change, or delete, files elsewhere.
+
+    A journal may end with the path of another file, and SQLite deletes that one. Journals of
+    transactions in one database, such as ours, do not.
+    """
+    if not read_only and path.name == DATABASE and path.is_symlink():
+        raise UserError(f'{path} is a symbolic link: name the directory that it leads to')
+    real = path.resolve()
+    for file in (real.with_name(real.name + each) for each in ('-journal', '-wal', '-shm')):
+        if file.is_symlink() or (file.is_file() and _last_bytes(file) == _SUPER_JOURNAL):
+            raise UserError(f'{file} leads to another file, and was not written by a search')
+
+
+def _last_bytes(file: Path) -> bytes:
+    try:
+        with open(file, 'rb') as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - len(_SUPER_JOURNAL)))
+            return stream.read()
+    except FileNotFoundError:  # The transaction of another process has ended.
+        return b''
 
 
 # Advisory locks are numbers, which all programs of a database share: these are ours.

@@ -8,6 +8,8 @@ import base64
 import dataclasses
 import datetime
 import functools
+import math
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias, get_type_hints
@@ -25,6 +27,7 @@ StudySpec: TypeAlias = study_pb2.StudySpec
 FORMAT = '3'
 """The version of the stored records. A study of another version is refused."""
 
+_MAX_BYTES = 2**28  # Of one trial.
 _NAMESPACE = ':paxtune'
 _FORMAT_KEY, _RECORD_KEY = 'format', 'record'
 _REWARD = '$reward'
@@ -148,7 +151,11 @@ def pack_trial(record: TrialRecord) -> str:
 
 def unpack_trial(text: str) -> TrialProto:
     """Reads the text of `pack_trial`; raises ValueError where it is something else."""
-    proto: TrialProto = _parsed(TrialProto, zlib.decompress(base64.b64decode(text)))
+    unpacked = zlib.decompressobj()
+    content = unpacked.decompress(base64.b64decode(text), _MAX_BYTES)
+    if not unpacked.eof:
+        raise DamagedRecordError('it ends early, or is too long')
+    proto: TrialProto = _parsed(TrialProto, content)
     decode_trial(proto)
     return proto
 
@@ -195,10 +202,7 @@ def decode_study(spec: StudySpec, source: object = 'the study') -> StudyRecord:
 @functools.lru_cache(256)  # A client reads its own trial again and again.
 def parse_trial(content: bytes) -> TrialRecord:
     """Reads the bytes of a trial; raises DamagedRecordError if they are no trial."""
-    try:
-        return decode_trial(_parsed(TrialProto, content))
-    except (ValueError, OverflowError) as error:  # A number or a time out of range.
-        raise DamagedRecordError(str(error)) from error
+    return decode_trial(_parsed(TrialProto, content))
 
 
 def parse_study(content: bytes) -> StudySpec:
@@ -233,12 +237,13 @@ def _decode_measurement(
     proto: study_pb2.Measurement, checkpoints: Mapping[str, str]
 ) -> Measurement:
     metrics = {metric.metric_id: metric.value for metric in proto.metrics}
+    if not all(map(math.isfinite, metrics.values())):
+        raise DamagedRecordError(f'a metric of step {proto.step_count} is not finite')
     names = [name for name in metrics if name.startswith(_REWARD)]
     rewards = tuple(metrics.pop(name) for name in names)
     step = proto.step_count
-    seconds = 0.0
-    if proto.HasField('elapsed_duration'):
-        seconds = proto.elapsed_duration.ToTimedelta().total_seconds()
+    elapsed = proto.elapsed_duration
+    seconds = (elapsed.seconds * 10**6 + elapsed.nanos // 1000) / 10**6
     return Measurement(step, metrics, rewards, checkpoints.get(str(step)), seconds)
 
 
@@ -287,7 +292,7 @@ def decode_json(kind: type[Any], text: str) -> Any:
 
 
 def _number(proto: TrialProto) -> int:
-    if not (proto.id or '0').isdecimal():
+    if not re.fullmatch(r'\d{0,18}', proto.id):
         raise DamagedRecordError(f'a trial has no number {proto.id!r}')
     return int(proto.id or 0)
 
@@ -301,7 +306,10 @@ def _value(value: Any) -> str | float:
 def _time(proto: TrialProto, field: str) -> datetime.datetime | None:
     if not proto.HasField(field):
         return None
-    time: datetime.datetime = getattr(proto, field).ToDatetime(datetime.UTC)
+    try:
+        time: datetime.datetime = getattr(proto, field).ToDatetime(datetime.UTC)
+    except (ValueError, OverflowError) as error:
+        raise DamagedRecordError(f'a trial has no such {field}: {error}') from error
     return time
 
 

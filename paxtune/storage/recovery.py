@@ -90,8 +90,7 @@ def _trials(directory: Path) -> tuple[list[TrialProto], list[str]]:
     for folder in sorted((directory / TRIALS).glob('*')):
         try:
             proto = unpack_trial(json.loads((folder / 'trial.json').read_text())['record'])
+            found[int(proto.id)] = proto
         except (*_DAMAGES, DamagedRecordError) as error:
             problems.append(f'{folder}: its trial.json cannot be read, and is left out: {error}')
-        else:
-            found[int(proto.id)] = proto
     return [found[number] for number in sorted(found)], problems

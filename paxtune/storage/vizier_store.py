@@ -257,8 +257,7 @@ class VizierStore:
                 raise KeyError(id_)
 
     def _trial_name(self, id_: int) -> str:
-        name: str = self._resource.trial_resource(str(id_)).name
-        return name
+        return f'{self._resource.name}/trials/{id_}'
 
 
 def database(directory: str | os.PathLike[str]) -> Path:

@@ -3,8 +3,11 @@
 import contextlib
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
+
+_NAME = re.compile(r'[\w.-]{1,200}')
 
 
 @contextlib.contextmanager
@@ -21,6 +24,8 @@ def held(database: Path, worker: str) -> Iterator[None]:
 
 def is_alive(database: Path, worker: str) -> bool:
     """Returns True if a worker holds its lock. The file of a dead one is deleted."""
+    if not _NAME.fullmatch(worker):
+        return False  # No worker has such a name: another program wrote it.
     path = _file(database, worker)
     try:
         file = os.open(path, os.O_RDWR)
@@ -41,4 +46,4 @@ def _leave(path: Path, file: int) -> None:
 
 
 def _file(database: Path, worker: str) -> Path:
-    return database.with_name(f'{database.name}-{worker}')
+    return database.with_name(f'{database.name}-worker-{worker}')

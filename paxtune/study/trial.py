@@ -18,6 +18,7 @@ from paxtune.search_space.decisions import Decisions, to_dna
 from paxtune.search_space.space import Space
 from paxtune.study.record import Lineage, Status, TrialRecord
 from trainer.runtime.directory import JobPath, trial_directory_name
+from trainer.symbolic.errors import UserError
 
 TRIALS = 'trials'
 """The folder of trial directories inside that of the study."""
@@ -108,7 +109,10 @@ class Trial:
     def by_id(self) -> Decisions:
         """Decisions by the id of their decision point, as algorithms see them."""
         assert self._context.read_parameters is not None
-        return self._context.read_parameters(self.record.parameters)
+        try:
+            return self._context.read_parameters(self.record.parameters)
+        except ValueError as error:
+            raise UserError(f'trial {self.id} is not of this search space: {error}') from error
 
     @functools.cached_property
     def decisions(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 import contextlib
 import functools
 import itertools
+import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -60,10 +61,16 @@ class CheckpointStore:
 
         Raises:
             UserError: Orbax can open none of the checkpoints, since the metadata of one is damaged.
-                A writer with older checkpoints renames that one instead.
+                A writer with older checkpoints renames that one instead. Or a writer's directory
+                is a symbolic link.
         """
         # Orbax rejects relative paths, but only when it writes.
         self._directory = absolute(directory)
+        if retention is not None and os.path.islink(self._directory):
+            raise UserError(
+                f'{self._directory} is a symbolic link, and old checkpoints would be deleted where '
+                'it leads to. Let the whole --job_log_dir be one, or move the link away'
+            )
         opened = functools.partial(
             ocp.training.Checkpointer,
             self._directory,

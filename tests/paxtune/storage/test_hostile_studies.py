@@ -105,13 +105,15 @@ def test_links_are_not_followed_to_remove_checkpoints(
     assert remove_unneeded(study) == ([1] if where == 'inside' else [])
 
 
-def test_a_trial_does_not_run_in_a_link(tmp_path: Path, victim: Path) -> None:
-    with open_study(tmp_path / 'study', tunables.rates(num_trials=1)) as study:
+@pytest.mark.parametrize('name', ['', 'checkpoints', 'summaries', 'decode_out/test'])
+def test_a_trial_does_not_run_in_a_link(tmp_path: Path, victim: Path, name: str) -> None:
+    tunable = tunables.Writing() if 'decode' in name else tunables.rates(num_trials=1)
+    with open_study(tmp_path / 'study', tunable) as study:
         trial = ask(study)
-        directory = folder(study)
-        directory.parent.mkdir()
-        directory.symlink_to(victim)
-        with pytest.raises(OtherTrialError, match='has a symbolic link, which no search makes'):
+        link = folder(study) / name
+        link.parent.mkdir(parents=True)
+        link.symlink_to(victim)
+        with pytest.raises(OtherTrialError, match='symbolic link, which no search makes'):
             ExperimentRunner().prepare(study, trial)
 
 

@@ -169,6 +169,14 @@ def test_the_only_checkpoint_is_not_renamed(saved: Path, tmp_path: Path) -> None
     assert (tmp_path / 'checkpoints' / '4').is_dir()
 
 
+def test_checkpoints_are_not_deleted_through_a_link(saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved, tmp_path / 'of another run')
+    (tmp_path / 'checkpoints').symlink_to(tmp_path / 'of another run')
+    with pytest.raises(UserError, match='checkpoints is a symbolic link'):
+        CheckpointStore(tmp_path / 'checkpoints', RetentionPolicy(Checkpoints()))
+    CheckpointStore(tmp_path / 'checkpoints').close()  # A reader changes nothing.
+
+
 def damage_metadata(saved: Path, copy: Path) -> None:
     """Copies checkpoints, and damages the newest so that Orbax opens none of them."""
     shutil.copytree(saved, copy)
