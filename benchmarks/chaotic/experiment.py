@@ -27,7 +27,7 @@ REASONS = {
 }
 """Expected words of the study about each."""
 
-NUM_STEPS = 40
+NUM_STEPS = 24
 
 
 class ChaoticInput(CountingInput):
@@ -40,7 +40,7 @@ class ChaoticInput(CountingInput):
     """
 
     fate: int = 0
-    seconds: float = 0.1
+    seconds: float = 0.25
     ballast_gb: float = 1.5
 
     def get_next(self) -> Batch:

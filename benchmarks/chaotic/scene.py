@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import random
+import secrets
 import signal
 import socket
 import subprocess
@@ -17,7 +18,11 @@ import psutil
 import pytest
 
 from benchmarks.chaotic.experiment import FATES, NUM_FATES
+from benchmarks.chaotic.files import workers_of
+from benchmarks.chaotic.machine import Machine, has_host_names, start
+from benchmarks.chaotic.proxy import Proxy
 from paxtune.running.device_allocation import places
+from paxtune.service.auth import TOKEN_VARIABLE
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import join_study, load_study
@@ -31,9 +36,20 @@ EXPERIMENT = 'benchmarks.chaotic.experiment.Chaotic'
 Mode: TypeAlias = Literal['embedded', 'sqlite', 'postgresql']
 """Where the study is kept: by the search itself, or by a service, and that in which database."""
 
-_FULL_DISK = 'no space is left on the disk'
 _STUDY = 'chaos'
 _MAX_RESTARTS = 5
+
+_EXCUSES = (
+    'no space is left on the disk',
+    # The service was away, or the network cut, when the search began.
+    'did not answer for 10 s',
+    # A worker that is stopped cannot end with the search before.
+    'workers of an earlier search are still there',
+)
+"""Parts of the last words of a search that asks for the same command again."""
+
+_EXCUSES_OF_SERVICES = ('connection failed', 'the database system is')
+"""Those of a service that began while its database was away."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +59,11 @@ class Plan:
     Attributes:
         mode: where the study is kept.
         num_workers: how many processes run trials.
+        num_machines: on how many machines they are, if processes can have host names here.
         num_trials: how many trials.
         seed: what faults, decisions and seed trials are drawn from.
-        rounds: how often each kind of fault may happen.
+        num_alone: how many faults happen one after another, of any kinds; None for each kind once.
+        num_pairs: how many pairs of faults overlap.
         between_faults: the least and the most seconds between two faults.
         lease_seconds: after which the service gives up a worker.
         timeout: after which a trial without a step is given up.
@@ -55,9 +73,11 @@ class Plan:
 
     mode: Mode
     num_workers: int
+    num_machines: int
     num_trials: int
     seed: int
-    rounds: int
+    num_alone: int | None
+    num_pairs: int
     between_faults: tuple[float, float]
     lease_seconds: float
     timeout: float
@@ -72,6 +92,8 @@ class Scene:
         plan: settings of the run.
         disk: where trials write; None where no file system of its own is available.
         postgres: the server of the database; None for SQLite.
+        machines: those that run trials.
+        service: the process of the service; None where that is in the search.
         surprises: what ended by itself that should not.
         job_log_dir: where trials write.
     """
@@ -86,7 +108,6 @@ class Scene:
         """
         self.plan, self._folder, self._stack = plan, folder, stack
         self.surprises: list[str] = []
-        self._started: list[subprocess.Popen[bytes]] = []
         self.disk = self._small_disk()
         self.job_log_dir = (folder if self.disk is None else self.disk.path) / 'job'
         self.postgres: PostgresServer | None = None
@@ -97,11 +118,17 @@ class Scene:
         self._port = _unused_port()
         self._seeds = folder / 'seeds.json'
         self._seeds.write_text(json.dumps(_initial_trials(plan)))
-        self.service: subprocess.Popen[bytes] | None = None
+        self._environment = dict(os.environ)
+        self._services: list[subprocess.Popen[bytes]] = []
+        self.machines: list[Machine] = []
         stack.callback(self._kill_all)
+        count = 1
         if plan.mode != 'embedded':
+            self._environment[TOKEN_VARIABLE] = secrets.token_hex()
             self.start_service()
-        self.start_driver()
+            count = plan.num_machines if has_host_names() else 1
+        for number in range(1, count + 1):
+            self._add_machine(f'machine{number}', plan.num_workers // count)
 
     def _small_disk(self) -> SmallDisk | None:
         try:
@@ -109,19 +136,24 @@ class Scene:
         except pytest.skip.Exception:
             return None
 
+    @property
+    def service(self) -> 'subprocess.Popen[bytes] | None':
+        return self._services[-1] if self._services else None
+
     def start_service(self) -> None:
         """Starts the service, or starts it again."""
         database, lease = str(self._database), f'--lease_seconds={self.plan.lease_seconds}'
         flags = [f'--database={database}', f'--port={self._port}', lease]
-        self.service = self._start('service', 'paxtune.serve', *flags)
+        command = [sys.executable, '-m', 'paxtune.serve', *flags]
+        self._service_length = len(self._service_text())
+        self._services.append(start(command, self._service_log, self._environment))
 
-    def start_driver(self) -> None:
-        """Starts the search: always the same command."""
+    def _add_machine(self, name: str, num_workers: int) -> None:
         plan = self.plan
-        flags = {
+        flags: dict[str, object] = {
             'exp': EXPERIMENT,
             'num_trials': plan.num_trials,
-            'workers': plan.num_workers,
+            'workers': num_workers,
             'worker_memory': 1.2,
             'trial_timeout': plan.timeout,
             'max_attempts': plan.max_attempts,
@@ -129,38 +161,21 @@ class Scene:
             'initial_trials': self._seeds,
             'job_log_dir': self.job_log_dir,
         }
+        network = None
         if plan.mode != 'embedded':
-            flags |= {'vizier_endpoint': f'127.0.0.1:{self._port}', 'study': _STUDY}
-        given = [f'--{name}={value}' for name, value in flags.items()]
-        self._log_length = len(self._log_text('driver'))
-        self.driver = self._start('driver', 'paxtune.search', *given)
-
-    def _start(self, name: str, module: str, *flags: str) -> subprocess.Popen[bytes]:
-        with open(self._folder / f'{name}.log', 'ab') as log:
-            process = subprocess.Popen(
-                [sys.executable, '-m', module, *flags],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for this process, which ends them.
-            )
-        self._started.append(process)
-        return process
+            network = Proxy(self._port)
+            self._stack.callback(network.stop)
+            flags |= {'vizier_endpoint': f'127.0.0.1:{network.port}', 'study': _STUDY}
+        log = self._folder / f'{name}.log'
+        self.machines.append(Machine(name, flags, self._environment, network, log))
 
     def workers(self) -> list[psutil.Process]:
-        """The processes that run trials now."""
-        found = []
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for each in psutil.Process(self.driver.pid).children():
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    if 'paxtune.worker' in each.cmdline():
-                        found.append(each)
-        return found
+        """The processes that run trials now, of all machines."""
+        return [worker for machine in self.machines for worker in machine.workers()]
 
     def is_working(self) -> bool:
         """True if all workers run, and at least one of them has begun a trial."""
-        text = ''.join(log.read_text() for log in self.logs())
+        text = ''.join(log.read_text(errors='replace') for log in self.logs())
         workers = self.workers()
         return len(workers) == self.plan.num_workers and any(
             name in text for worker in workers for name in _flag(worker, 'worker')
@@ -173,29 +188,42 @@ class Scene:
     def is_done(self) -> bool:
         """Returns True if the study is done; restarts processes that have ended too early."""
         if self.service is not None and (code := self.service.poll()) is not None:
-            self._surprise(f'the service ended with {code}: {self.last_line("service")}')
+            said = self._service_text()[self._service_length :]
+            if not any(excuse in said for excuse in _EXCUSES_OF_SERVICES):
+                self._surprise(f'the service ended with {code}: {_last_line(said)}')
             self.start_service()
-        code = self.driver.poll()
-        if code:
-            # A full disk ends a search, which then asks for room and for the same command.
-            if self.disk is None or _FULL_DISK not in self._log_text('driver')[self._log_length :]:
-                self._surprise(f'the search ended with {code}: {self.last_line("driver")}')
-            self.start_driver()
-        return code == 0
+        codes = [machine.search.poll() for machine in self.machines]
+        for machine, code in zip(self.machines, codes, strict=True):
+            if code:
+                said = machine.said()
+                if not any(excuse in said for excuse in _EXCUSES):
+                    self._surprise(f'{machine.name} ended with {code}: {_last_line(said)}')
+                machine.start()
+        return all(code == 0 for code in codes)
 
     def _surprise(self, what: str) -> None:
         self.surprises.append(what)
         if len(self.surprises) > _MAX_RESTARTS:
             raise RuntimeError('\n'.join(self.surprises))
 
-    def last_line(self, name: str) -> str:
-        """Last line in the log of the service or the driver."""
-        lines = self._log_text(name).strip().splitlines()
-        return lines[-1] if lines else ''
+    @property
+    def _service_log(self) -> Path:
+        return self._folder / 'service.log'
 
-    def _log_text(self, name: str) -> str:
-        log = self._folder / f'{name}.log'
-        return log.read_text() if log.exists() else ''
+    def _service_text(self) -> str:
+        log = self._service_log
+        return log.read_text(errors='replace') if log.exists() else ''
+
+    def errors(self) -> list[str]:
+        """Tracebacks of commands, and internal errors of the service."""
+        texts = {machine.name: machine.log.read_text() for machine in self.machines}
+        texts['the service'] = self._service_text()
+        return [
+            f'{name}: {line}'
+            for name, text in texts.items()
+            for line in text.splitlines()
+            if line.startswith('Traceback') or ': INTERNAL: ' in line
+        ]
 
     def end(self) -> None:
         """Ends the service, in peace."""
@@ -203,13 +231,10 @@ class Scene:
             self.service.terminate()
             if code := self.service.wait(60):
                 self._surprise(f'the service was to end, and ended with {code}')
-            self.service = None
 
     def left_behind(self) -> list[int]:
         """Workers that are still there."""
-        found = psutil.process_iter(['pid', 'cmdline'])
-        flag = f'--job_log_dir={self.job_log_dir}'
-        return [each.pid for each in found if flag in (each.info['cmdline'] or [])]
+        return [each.pid for each in workers_of(self.job_log_dir)]
 
     def study(self) -> Study:
         """The study as it is kept. Nothing else may have its database."""
@@ -230,7 +255,7 @@ class Scene:
         given = [f'--{name}={value}' for name, value in flags.items()]
         changes = ['train_input.seconds=0.0', 'train.checkpoints.every=1000']
         # The bits depend on the number of threads, which is that of the cores.
-        cores = places(self.plan.num_workers)[0].cores
+        cores = places(self.plan.num_workers // len(self.machines))[0].cores
         done = subprocess.run(
             [sys.executable, '-m', 'paxtune.search', *given, '--set', *changes],
             cwd=ROOT,
@@ -244,14 +269,20 @@ class Scene:
         return load_study(directory)
 
     def _kill_all(self) -> None:
-        for process in self._started:
+        for process in self._services:
             process.kill()
             process.wait()
-        for pid in self.left_behind():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        while self.left_behind():
+        for machine in self.machines:
+            machine.end()
+        while left := self.left_behind():
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(0.1)
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or [''])[-1]
 
 
 def _flag(process: psutil.Process, name: str) -> list[str]:
