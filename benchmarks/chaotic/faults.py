@@ -234,14 +234,15 @@ def _kill_service(scene: Scene, rng: random.Random) -> str:
 
 def _network(trouble: Trouble) -> Fault:
     def fault(scene: Scene, rng: random.Random) -> str:
-        machine, delay = rng.choice(scene.machines), rng.uniform(0.1, 2)
+        machine = rng.choice(scene.machines)
+        delay = rng.uniform(0.1, 2) if trouble == 'slow' else 0.0
         # For less than a lease, and for more.
         seconds = rng.uniform(0.5, 2) * scene.plan.lease_seconds
         assert machine.network is not None
         machine.network.disturb(trouble, delay)
         time.sleep(seconds)
         machine.network.heal(trouble)
-        late = f', by {delay:.1f} s' if trouble == 'slow' else ''
+        late = f', by {delay:.1f} s' if delay else ''
         return f'{machine.name}; for {seconds:.1f} s{late}'
 
     return fault

@@ -68,7 +68,7 @@ class Machine:
         self._log_length = self.log.stat().st_size
         self._all.append(start(self._command, self.log, self._environment))
 
-    def said(self) -> str:
+    def message(self) -> str:
         """Says what the newest process of the search has printed."""
         return self.log.read_bytes()[self._log_length :].decode(errors='replace')
 

@@ -10,8 +10,11 @@ from collections.abc import Coroutine
 from typing import Any, Literal, TypeAlias, TypeVar
 
 Trouble: TypeAlias = Literal['slow', 'cut', 'no replies', 'no requests', 'half-open']
-"""A disturbance: bytes come late; connections break, and none can be made; what the service, or
-what its clients send is lost; the service has left the connections, and its clients do not know."""
+"""A disturbance of connections.
+
+A cut breaks them, and no others can be made. Half-open ones have been left by the service, and its
+clients do not know. The others delay all bytes, or lose those in one direction.
+"""
 
 _T = TypeVar('_T')
 _CHUNK = 2**16

@@ -188,16 +188,16 @@ class Scene:
     def is_done(self) -> bool:
         """Returns True if the study is done; restarts processes that have ended too early."""
         if self.service is not None and (code := self.service.poll()) is not None:
-            said = self._service_text()[self._service_length :]
-            if not any(excuse in said for excuse in _EXCUSES_OF_SERVICES):
-                self._surprise(f'the service ended with {code}: {_last_line(said)}')
+            message = self._service_text()[self._service_length :]
+            if not any(excuse in message for excuse in _EXCUSES_OF_SERVICES):
+                self._surprise(f'the service ended with {code}: {_last_line(message)}')
             self.start_service()
         codes = [machine.search.poll() for machine in self.machines]
         for machine, code in zip(self.machines, codes, strict=True):
             if code:
-                said = machine.said()
-                if not any(excuse in said for excuse in _EXCUSES):
-                    self._surprise(f'{machine.name} ended with {code}: {_last_line(said)}')
+                message = machine.message()
+                if not any(excuse in message for excuse in _EXCUSES):
+                    self._surprise(f'{machine.name} ended with {code}: {_last_line(message)}')
                 machine.start()
         return all(code == 0 for code in codes)
 
