@@ -19,7 +19,7 @@ import pytest
 
 from benchmarks.chaotic.experiment import FATES, NUM_FATES
 from benchmarks.chaotic.files import workers_of
-from benchmarks.chaotic.machine import Machine, has_host_names, start
+from benchmarks.chaotic.machine import ROOT, Machine, has_host_names, start
 from benchmarks.chaotic.proxy import Proxy
 from paxtune.running.device_allocation import places
 from paxtune.service.auth import TOKEN_VARIABLE
@@ -30,7 +30,6 @@ from paxtune.study.study import Study
 from tests.disks import SmallDisk, small_disk
 from tests.postgres import PostgresServer
 
-ROOT = Path(__file__).parents[2]
 EXPERIMENT = 'benchmarks.chaotic.experiment.Chaotic'
 
 Mode: TypeAlias = Literal['embedded', 'sqlite', 'postgresql']
