@@ -22,7 +22,7 @@ from benchmarks.chaotic.files import workers_of
 from benchmarks.chaotic.machine import ROOT, Machine, has_host_names, start
 from benchmarks.chaotic.proxy import Proxy
 from paxtune.running.device_allocation import places
-from paxtune.service.auth import TOKEN_VARIABLE
+from paxtune.service import tokens
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import join_study, load_study
@@ -123,7 +123,7 @@ class Scene:
         stack.callback(self._kill_all)
         count = 1
         if plan.mode != 'embedded':
-            self._environment[TOKEN_VARIABLE] = secrets.token_hex()
+            self._environment[tokens.VARIABLE] = secrets.token_hex()
             self.start_service()
             count = plan.num_machines if has_host_names() else 1
         for number in range(1, count + 1):
