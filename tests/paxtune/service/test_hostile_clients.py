@@ -89,14 +89,19 @@ def test_invented_names_do_not_delay_others(server, kept):
 
 def test_ids_of_nothing_change_nothing(server, client, kept):
     options = schema.WorkerOptions(trial_timeout=0.0, max_attempts=1)
-    stranger = {'worker': 'nobody', 'attempt': 1}
     with answers(server):
         for id_ in (1, 7, 2**31 - 1):
             client.call(schema.DeleteRequest(id=id_, created='1999-01-01'))
-            client.call(schema.HeartbeatRequest(**stranger, id=id_, progress=1, options=options))
+            client.call(
+                schema.HeartbeatRequest(
+                    worker='nobody', attempt=1, id=id_, progress=1, options=options
+                )
+            )
             with pytest.raises(schema.RequestRejectedError):
                 client.call(
-                    schema.UpdateRequest(**stranger, id=id_, expected='x', trial=trial(0.9))
+                    schema.UpdateRequest(
+                        worker='nobody', attempt=1, id=id_, expected='x', trial=trial(0.9)
+                    )
                 )
         client.call(
             schema.LoseRequest(
