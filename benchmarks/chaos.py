@@ -60,9 +60,9 @@ def plan_of(mode: Mode, quick: bool, seed: int) -> Plan:
         num_pairs=2 if quick else 5,
         between_faults=(1.0, 2.0) if quick else (2.0, 6.0),
         lease_seconds=_LEASE_OF_AN_EMBEDDED_SERVICE if mode == 'embedded' else 6.0,
-        timeout=12.0 if quick else 40.0,
+        timeout=20.0 if quick else 40.0,
         max_attempts=2 if quick else 3,
-        deadline=300.0 if quick else 2400.0,
+        deadline=900.0 if quick else 2400.0,
     )
 
 

@@ -115,7 +115,7 @@ class Proxy:
                 self._forward(connection, reader, service, 'no requests'),
                 self._forward(connection, replies, client, 'no replies'),
             )
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             _reset(client, service)
         finally:
             self._connections.discard(connection)

@@ -55,8 +55,9 @@ def echo() -> Iterator[Echo]:
 @pytest.fixture
 def proxy(echo: Echo) -> Iterator[Proxy]:
     made = Proxy(echo.port)
-    yield made
-    made.stop()
+    with socket.create_connection(('127.0.0.1', made.port)):  # Open when the proxy stops.
+        yield made
+        made.stop()
 
 
 def connected(proxy: Proxy) -> socket.socket:
