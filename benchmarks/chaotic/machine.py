@@ -94,6 +94,7 @@ class Machine:
     def kill(self) -> None:
         """Kills all its processes at once, and starts it again: none of them sees another die."""
         with self._restarting:
+            victims: list[psutil.Process | subprocess.Popen[bytes]]
             victims = [self.search, *self.workers()]
             for number in (signal.SIGSTOP, signal.SIGKILL):
                 for each in victims:

@@ -102,8 +102,14 @@ def test_nothing_is_written_through_a_link_beside_the_database(
 def test_no_trial_of_a_function_runs_in_a_link(tmp_path: Path, name: str) -> None:
     def tune(num_trials: int) -> None:
         space = {'x': pg.oneof(['a', 'b'])}
-        how = {'algorithm': 'grid', 'job_log_dir': tmp_path / 'study', 'objective': 'minimize'}
-        paxtune.tune(len_of, space=space, num_trials=num_trials, **how).close()
+        paxtune.tune(
+            len_of,
+            space=space,
+            num_trials=num_trials,
+            algorithm='grid',
+            job_log_dir=tmp_path / 'study',
+            objective='minimize',
+        ).close()
 
     if name != 'trials':
         tune(1)
