@@ -127,8 +127,13 @@ def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple
     from paxtune.service.server import Server
     from paxtune.storage.vizier_store import VizierStore
 
+    def coordinator(study: str) -> StudyCoordinator:
+        made = StudyCoordinator(VizierStore(database, study), args.lease_seconds)
+        made.tick()  # The service may be stopped before it looks at it.
+        return made
+
     registry = StudyRegistry(
-        lambda study: StudyCoordinator(VizierStore(database, study), args.lease_seconds),
+        coordinator,
         exists=lambda study: VizierStore(database, study).study_spec() is not None,
     )
     metrics = monitoring.Metrics(registry.opened)

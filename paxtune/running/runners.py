@@ -75,7 +75,7 @@ class TrialSpec:
         repeat: the 1-based replicate index.
         parent_checkpoint: of a fork: the directories of the parent's attempts, newest first,
             and the step.
-        forks: directories and steps of the trial's own forks that may not have begun.
+        forks: the directories of the attempts of the trial's own forks, with their steps.
         measured: costs from before the first step, which each measurement repeats.
     """
 
@@ -86,7 +86,7 @@ class TrialSpec:
     warm_start: tuple[int, str] | None = None
     repeat: int = 1
     parent_checkpoint: tuple[Sequence[str], int] | None = None
-    forks: Sequence[tuple[str, int]] = ()
+    forks: Sequence[tuple[Sequence[str], int]] = ()
     measured: Costs = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -99,8 +99,7 @@ class TrialSpec:
             attempts = attempt_directories(study.directory, study.trial(parent))
             parent_checkpoint = attempts[::-1], step
         forks = [
-            # Its first attempt: later ones take over what that has, which may be newer by now.
-            (attempt_directories(study.directory, other)[0], origin[1])
+            (attempt_directories(study.directory, other), origin[1])
             for other in (study.trials if trial.record.pauses else ())
             if (origin := other.lineage.forked_from) is not None and origin[0] == trial.id
             if not other.is_terminal
@@ -169,8 +168,12 @@ class TrialSpec:
         with processes.together():
             if processes.is_first():
                 own = [self.directory, *reversed(self.earlier)]
-                for directory, step in self.forks:
-                    fork_checkpoint(own, step, directory)
+                for attempts, step in self.forks:
+                    # A later attempt takes over what an earlier one has, which may be newer.
+                    if not any(
+                        newest_checkpoint(job_path(each) / 'checkpoints') for each in attempts
+                    ):
+                        fork_checkpoint(own, step, attempts[-1])
                 if self.parent_checkpoint is not None:
                     fork_checkpoint(*self.parent_checkpoint, self.directory)
             processes.agree()  # All processes wait until the checkpoints exist.

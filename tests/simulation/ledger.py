@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ class Ledger:
         self._content: dict[int, bytes] = {}
         self.records: dict[int, TrialRecord] = {}
         self._writers: dict[Path, list[Process]] = defaultdict(list)
+        self._training: dict[Process, float] = {}  # With the time at which it began.
         self._reader: sqlite3.Connection | None = None
 
     def close(self) -> None:
@@ -98,11 +100,12 @@ class Ledger:
             self._bad('ended twice', after, 'two ends in its history')
 
     def _check_silence(self, record: TrialRecord, holder: str) -> None:
-        """Checks that a worker which lost a trial was dead, stopped or cut off."""
+        """Checks that a worker which lost the trial that it trains was dead, stopped or cut off."""
         world = self._world
         for each in world.processes:
             host = each.host
-            last = max(each.stopped_until, host.requests_lost_until, host.replies_lost_until)
+            began = self._training.get(each, math.inf)
+            last = max(began, each.stopped_until, host.requests_lost_until, host.replies_lost_until)
             silent_from = world.now - world.faults.settings.lease - _SLOW
             if each.name == holder and each.is_alive and last < silent_from:
                 self._bad('lease', record, f'taken from {holder}, which lives')
@@ -188,8 +191,10 @@ class Ledger:
         self._writers[directory].append(process)
         try:
             self.writes(directory)
+            self._training[process] = self._world.now
             yield
         finally:
+            self._training.pop(process, None)
             self._writers[directory].remove(process)
 
     def writes(self, directory: Path) -> None:

@@ -10,6 +10,7 @@ from tests.simulation.process import Process
 from tests.simulation.world import World
 
 _LATENCY = 0.001, 0.02
+_WRITES = 'add', 'claim', 'update', 'lose'
 
 
 class CallError(grpc.RpcError):
@@ -98,6 +99,12 @@ class _Call:
         if world.now < self._process.host.replies_lost_until:
             return
         if world.happens('reply lost', *self._where):
+            return
+        if self._where[1] in _WRITES and world.happens('replies swallowed', *self._where):
+            # This one and those of a while, of all processes of the machine.
+            longest = 2.0 * world.faults.settings.lease
+            swallowing = world.draws.uniform(1.0, longest, 'swallowing', *self._where)
+            self._process.host.replies_lost_until = world.now + swallowing
             return
         latency = self._latency()
         if world.happens('reply slow', *self._where):

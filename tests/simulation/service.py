@@ -57,7 +57,9 @@ class Service:
 
             def coordinator(study: str) -> StudyCoordinator:
                 store = VizierStore(self._database, study)
-                return StudyCoordinator(store, lease, clock=lambda: world.now)
+                made = StudyCoordinator(store, lease, clock=lambda: world.now)
+                made.tick()
+                return made
 
             registry = StudyRegistry(coordinator)
 

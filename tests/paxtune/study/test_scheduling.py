@@ -11,6 +11,7 @@ from paxtune import Budget, MetricReward, Search, tune
 from paxtune.algorithms import RandomSearch
 from paxtune.running.runners import TrialSpec
 from paxtune.schedulers import Pause, PopulationBasedTraining, PromotingAsha
+from paxtune.simulation.checkpoints import State, newest, save
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
@@ -48,16 +49,20 @@ def run_until_paused(study: Study, trial: RunningTrial, end: int = 9) -> None:
     trial.complete()
 
 
-def test_a_parent_keeps_its_checkpoint_for_the_first_attempt_of_a_fork(tmp_path: Path) -> None:
+def test_a_parent_leaves_a_fork_alone_that_has_gone_further(tmp_path: Path) -> None:
     with open_study(tmp_path, SPACE, search=search()) as study:
         parent = TrialRecord({'x': 0.1}, status=Status.PAUSED, pauses=(3,))
         lineage = Lineage(origin=SCHEDULER, parent=1, forked_from=(1, 3))
         fork = TrialRecord({'x': 0.2}, status=Status.ACTIVE, attempt=2, lineage=lineage)
         study.store.add_trials([parent, fork])
         # The second attempt takes over what the first has: that may be newer than the fork.
-        first, _ = attempt_directories(tmp_path, study.trial(2))
+        first, second = attempt_directories(tmp_path, study.trial(2))
         spec = TrialSpec.of(study, study.trial(1))
-        assert list(spec.forks) == [(first, 3)]
+        assert list(spec.forks) == [([first, second], 3)]
+        for step in (3, 6):  # The parent keeps few checkpoints.
+            save(State(((1, 3), (2, step))), Path(first if step == 6 else spec.directory))
+        spec.begin()
+        assert newest(Path(second)) == (State(), None)
         assert TrialSpec.of(study, study.trial(2)).earlier == [first]
 
 
