@@ -1,14 +1,23 @@
 """Directories of searches, with the default flags, as commands."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
+import pyglove as pg
 import pytest
 
+import paxtune
+from paxtune.config.budget import Budget
+from paxtune.service.address import Service
+from paxtune.service.remote_store import RemoteStore
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.storage.study_uuid import UUID_FILE
-from tests.paxtune import tunables
+from tests.paxtune import functions, tunables
+from tests.paxtune.functions import OBJECTIVE
 from tests.paxtune.test_serve import refused, served
-from tests.processes import command, passed
+from tests.processes import command, environment, passed
 
 SEARCH = ('paxtune.search', '--exp=tests.paxtune.tunables.Rates', '--num_trials=1')
 
@@ -44,3 +53,70 @@ def test_a_service_and_a_search_do_not_share_a_database(tmp_path: Path) -> None:
         assert f'process {process.pid} is working there' in done.stderr
     with load_study(study) as opened:
         assert [trial.state for trial in opened.trials] == ['ACTIVE']
+
+
+# --- Two commands at once ---
+
+
+def at_once(cwd: Path, code: str) -> list[str]:
+    """Runs code in two processes, which begin together; returns what each prints."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, '-c', f'from paxtune import studies; input(); {code}'],
+            cwd=cwd,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write('\n')
+        process.stdin.flush()
+    found = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    return found
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A finished study of a function, with four trials."""
+    paxtune.tune(functions.process_of, job_log_dir=tmp_path / 'source', **functions.PARALLEL)
+    return tmp_path / 'source'
+
+
+@pytest.mark.slow
+def test_two_who_ask_at_once_get_different_trials(tmp_path: Path) -> None:
+    how = functions.search(budget=Budget(8))
+    open_study(tmp_path / 'study', pg.Dict(x=pg.floatv(0.0, 1.0)), search=how).close()
+    printed = at_once(tmp_path, "studies.main(['ask', 'study', '--count=4'])")
+    asked = [json.loads(line) for each in printed for line in each.splitlines()]
+    assert sorted(line['trial'] for line in asked) == list(range(1, 9))
+    assert len({str(line['decisions']) for line in asked}) == 8
+
+
+@pytest.mark.slow
+def test_two_forks_at_once_begin_with_each_trial_once(tmp_path: Path, source: Path) -> None:
+    own = {'job_log_dir': 'fork', 'fork_study': 'source', 'num_trials': 6}
+    fields = f'**(functions.PARALLEL | {own!r})'
+    code = 'import paxtune; from tests.paxtune import functions; '
+    at_once(tmp_path, f'{code}paxtune.tune(functions.process_of, {fields}).close()')
+    with load_study(tmp_path / 'fork') as study:
+        origins = [trial.lineage.origin for trial in study.trials]
+    assert origins == [f'{source}#{number}' for number in range(1, 5)] + ['algorithm'] * 2
+
+
+@pytest.mark.slow
+def test_two_imports_at_once_add_each_trial_once(tmp_path: Path, source: Path) -> None:
+    passed(command('paxtune.studies', 'export', str(source), f'--out={tmp_path}/trials.json'))
+    with served(f'--database={tmp_path}/studies.db', '--port=0') as (_, endpoint, _):
+        store = RemoteStore(Service(endpoint, 'mine').client())
+        space = pg.Dict(x=pg.floatv(0.0, 1.0))
+        how = functions.search(objective=OBJECTIVE)
+        with open_study(tmp_path / 'mine', space, search=how, store=store):
+            flags = [f'--vizier_endpoint={endpoint}', '--study=mine']
+            printed = at_once(tmp_path, f"studies.main(['import', *{flags!r}, 'trials.json'])")
+            assert sorted(line.split()[0] for line in printed) == ['0', '4']
+            assert len(store.ids()) == 4

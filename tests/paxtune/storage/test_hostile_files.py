@@ -101,15 +101,15 @@ def test_nothing_is_written_through_a_link_beside_the_database(
 @pytest.mark.parametrize('name', ['trials', 'trials/0002-x=b'])
 def test_no_trial_of_a_function_runs_in_a_link(tmp_path: Path, name: str) -> None:
     def tune(num_trials: int) -> None:
-        space = {'x': pg.oneof(['a', 'b'])}
-        paxtune.tune(
+        with paxtune.tune(
             len_of,
-            space=space,
-            num_trials=num_trials,
-            algorithm='grid',
-            job_log_dir=tmp_path / 'study',
+            space={'x': pg.oneof(['a', 'b'])},
             objective='minimize',
-        ).close()
+            algorithm='grid',
+            num_trials=num_trials,
+            job_log_dir=tmp_path / 'study',
+        ):
+            pass
 
     if name != 'trials':
         tune(1)
