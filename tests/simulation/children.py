@@ -47,7 +47,7 @@ class Child:
         if number == signal.SIGKILL:
             self.process.exit(-9)
         elif number == signal.SIGCONT:
-            self.process.stopped_until = 0.0
+            self.process.go_on()
         else:
             self.process.interrupt()
 

@@ -73,6 +73,10 @@ class Process:
         self.stopped_until = max(self.stopped_until, self._world.now + seconds)
         self._world.say(self.name, f'is stopped for {seconds:.1f} s')
 
+    def go_on(self) -> None:
+        """Lets it run again, as SIGCONT does."""
+        self.stopped_until = min(self.stopped_until, self._world.now)
+
     def interrupt(self) -> None:
         """Asks it to save and to end, as SIGTERM does; the second one ends it."""
         self._world.say(self.name, 'is interrupted')

@@ -7,5 +7,6 @@ REGRESSIONS: Mapping[int, str] = {
     242: 'a trial that continued gave its old checkpoint to the second attempt of its fork',
     371: 'a task of the simulation ended the one that had resumed it',
     607: 'a service that stopped just after its start took trials from living workers',
+    10009: 'SIGCONT made the checks of leases forget that a worker had been stopped',
 }
 """The reason, by seed."""
