@@ -18,7 +18,7 @@ from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import has_link, trial_directory
 from trainer.runtime.directory import JobPath, write_json
-from trainer.symbolic.errors import is_disk_full
+from trainer.symbolic.errors import UserError, is_disk_full
 
 _FILE = 'trial.json'
 
@@ -77,9 +77,21 @@ class TrialJson:
 
 
 def read(directory: JobPath) -> dict[str, Any] | None:
-    """Reads the record of the trial in a directory; None where there is none."""
+    """Reads the record of the trial in a directory; None where there is none.
+
+    Raises:
+        UserError: another program has changed it.
+    """
     path = directory / _FILE
-    return json.loads(path.read_text()) if path.exists() else None
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text())
+    except (RecursionError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(f'{path}: expected a JSON object, as a search writes it. Delete the file')
+    return found
 
 
 def write_final_state(study: StudyView, trial: Trial) -> None:

@@ -16,6 +16,7 @@ from tensorboardX.record_writer import RecordWriter, directory_check, register_w
 from tensorboardX.summary import scalar
 
 from trainer.runtime.directory import is_local, write_text
+from trainer.symbolic.errors import UserError
 
 METRICS = 'metrics.jsonl'
 """Name of the file of metrics in the directory of a run."""
@@ -160,9 +161,12 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
     records = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
         except json.JSONDecodeError:
             break
+        if not isinstance(record, dict) or 'step' not in record:
+            raise UserError(f'{path}: {line[:80]!r} is no record of metrics. Delete the line')
+        records.append(record)
     return records
 
 

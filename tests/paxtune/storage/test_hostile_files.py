@@ -25,6 +25,7 @@ from paxtune.storage.study_file import DATABASE
 from paxtune.study.trial_paths import trial_directory
 from tests.paxtune import functions
 from tests.paxtune.studies import ask, rewrite
+from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic.errors import UserError
 
 VIEWS = (['show'], ['show', '--trial=1'], ['trials'], ['trials', '--format=json'], ['export'])
@@ -215,3 +216,18 @@ def test_a_record_that_unpacks_to_gigabytes_is_left_out_of_a_recovery(
     (folder / 'trial.json').write_text(json.dumps({'record': packed}))
     (directory / DATABASE).unlink()
     assert 'is left out: it ends early, or is too long' in shown('recover', directory)
+
+
+@pytest.mark.parametrize('content', ['[]', '"x"', '{"state"', '[' * 10_000])
+def test_a_changed_record_of_a_trial_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / 'trial.json').write_text(content)
+    with pytest.raises(UserError, match=r'trial\.json: expected a JSON object'):
+        trial_json.read(tmp_path)
+
+
+@pytest.mark.parametrize('line', ['[]', '7', '{}'])
+def test_changed_metrics_are_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / 'metrics.jsonl'
+    path.write_text(f'{{"step": 1}}\n{line}\n')
+    with pytest.raises(UserError, match=r'metrics\.jsonl: .* is no record of metrics'):
+        read_metrics(path)
