@@ -72,7 +72,9 @@ def test_other_data_are_refused_by_their_path(tmp_path: Path) -> None:
     made.rebind({'eval_inputs.rolls': Others(**fields)})
     with pytest.raises(UserError, match=r'eval_inputs\.rolls: CountingInput\(…\) → Others\(…\)'):
         losses(made, tmp_path)
-    (tmp_path / 'experiment.json').unlink()  # The position knows its data, too.
+    # The position knows its data, too.
+    losses(made, tmp_path / 'of others', interrupt_after=2)
+    (tmp_path / 'of others' / 'experiment.json').replace(tmp_path / 'experiment.json')
     with pytest.raises(UserError, match=r'^eval_inputs\.rolls: the data changed'):
         losses(made, tmp_path)
 
