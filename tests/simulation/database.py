@@ -33,6 +33,7 @@ class FaultyDatabase(Database):
             yield connection
             seconds, self.stall = self.stall, 0.0
             if seconds:
+                self._world.ledger.stalls.append((self._world.now, self._world.now + seconds))
                 self._world.scheduler.sleep(seconds)
             self._fault('before')
         self._world.ledger.committed()

@@ -26,10 +26,15 @@ _METHOD = f'/{schema.SERVICE}/'
 
 
 class Ledger:
-    """Watches commits, replies and directories; notes each violation in the world."""
+    """Watches commits, replies and directories; notes each violation in the world.
+
+    Attributes:
+        stalls: the beginning and the end of each stall of the database.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.stalls: list[tuple[float, float]] = []
         self._content: dict[int, bytes] = {}
         self.records: dict[int, TrialRecord] = {}
         self._writers: dict[Path, list[Process]] = defaultdict(list)
@@ -106,8 +111,10 @@ class Ledger:
             host = each.host
             began = self._training.get(each, math.inf)
             last = max(began, each.stopped_until, host.requests_lost_until, host.replies_lost_until)
-            silent_from = world.now - world.faults.settings.lease - _SLOW
-            if each.name == holder and each.is_alive and last < silent_from:
+            # A loss may be written a stall after it was decided.
+            stalled = sum(max(0.0, end - max(start, last)) for start, end in self.stalls)
+            longest = world.faults.settings.lease + _SLOW
+            if each.name == holder and each.is_alive and world.now - last - stalled > longest:
                 self._bad('lease', record, f'taken from {holder}, which lives')
 
     def _added(self, record: TrialRecord) -> None:

@@ -8,5 +8,6 @@ REGRESSIONS: Mapping[int, str] = {
     371: 'a task of the simulation ended the one that had resumed it',
     607: 'a service that stopped just after its start took trials from living workers',
     10009: 'SIGCONT made the checks of leases forget that a worker had been stopped',
+    100242: 'the checks of leases took a loss for new that a stall had delayed',
 }
 """The reason, by seed."""
