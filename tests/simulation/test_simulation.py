@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from paxtune.service.leases import Leases
-from tests.simulation.__main__ import main
 from tests.simulation.faults import NONE, Settings
 from tests.simulation.regressions import REGRESSIONS
 from tests.simulation.scenarios import SCENARIOS, Scenario
@@ -25,6 +24,14 @@ SMALL = Scenario('small', num_trials=4, machines=2)
 def scenario(name: str) -> Scenario:
     (found,) = (each for each in SCENARIOS if each.name == name)
     return found
+
+
+def printed(*flags: str, **variables: str) -> str:
+    """Runs the command in a process of its own, as it has to fork before JAX has threads."""
+    command = [sys.executable, '-m', 'tests.simulation', *flags]
+    found = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
 
 
 def test_a_seed_repeats_exactly() -> None:
@@ -53,12 +60,8 @@ def test_an_undisturbed_study_violates_nothing(each: Scenario) -> None:
 def test_a_seed_repeats_exactly_in_another_process() -> None:
     # As the names of machines, the order of sets and numbers of processes are not the same there.
     def trace(hashes: str) -> str:
-        command = [sys.executable, '-m', 'tests.simulation', '--trace=3', '--scenario=plain']
-        found = subprocess.run(
-            command, env=os.environ | {'PYTHONHASHSEED': hashes}, capture_output=True, text=True
-        )
-        assert found.returncode == 0, found.stderr
-        return found.stdout.partition('RESULT')[0]
+        shown = printed('--trace=3', '--scenario=plain', PYTHONHASHSEED=hashes)
+        return shown.partition('RESULT')[0]
 
     assert trace('1') == trace('2')
 
@@ -70,12 +73,9 @@ def test_a_seed_that_failed_once_violates_nothing(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_seeds_in_several_processes_have_the_results_of_one_process(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_seeds_in_several_processes_have_the_results_of_one_process() -> None:
     def result(*flags: str) -> Any:
-        assert main(['--first=5', *flags]) == 0
-        found = json.loads(capfd.readouterr().out.partition('RESULT ')[2])
+        found = json.loads(printed('--first=5', *flags).partition('RESULT ')[2])
         return found['seeds'], found['kinds'], found['simulated_seconds'], found['violations']
 
     alone = result('--seeds=8')
