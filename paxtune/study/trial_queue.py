@@ -154,9 +154,11 @@ class TrialQueue:
             trials = self._read_trials()
             action = self._decide(trials, self.is_exhausted(trials))
             if isinstance(action, Promote):
-                # A restart of the service ends turns: another worker may have been faster.
+                # A restart of the service ends turns: another worker may have been faster, and the
+                # trial may be paused once more by now. Only the pause that was seen here may end.
+                (seen,) = (each.record for each in trials if each.id == action.trial)
                 with contextlib.suppress(IllegalTransition):
-                    self._open_trial(self._store.trial(action.trial)).promote(action.reason)
+                    self._open_trial(seen).promote(action.reason)
             elif isinstance(action, Fork):
                 # A kill in between leaves a replaced trial that has not ended: see `_end_replaced`.
                 add(self._forked(action))

@@ -8,6 +8,7 @@ REGRESSIONS: Mapping[int, str] = {
     371: 'a task of the simulation ended the one that had resumed it',
     607: 'a service that stopped just after its start took trials from living workers',
     10009: 'SIGCONT made the checks of leases forget that a worker had been stopped',
+    101658: 'a promotion that was decided from one pause ended a later one',
     100242: 'the checks of leases took a loss for new that a stall had delayed',
 }
 """The reason, by seed."""

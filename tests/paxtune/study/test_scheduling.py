@@ -1,5 +1,6 @@
 """Schedulers that pause, promote and fork, on studies as they are kept."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
 from paxtune.study.record import SCHEDULER, Lineage, Status, TrialRecord
 from paxtune.study.running_trial import RunningTrial
+from paxtune.study.store import AddSuggested
 from paxtune.study.study import Study
-from paxtune.study.transitions import promote
+from paxtune.study.transitions import IllegalTransition, Transition
 from paxtune.study.trial_paths import attempt_directories
 from trainer.symbolic.errors import UserError
 
@@ -101,20 +103,51 @@ def test_the_best_of_each_rung_are_promoted_and_the_others_end_once(where: Path 
 class Overtaken(LocalStore):
     """A store in which another worker promotes each trial first, after its service restarted."""
 
+    study: Study
+    runs = False  # Whether it also runs the trial to its next pause.
+    _is_other = True
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[AddSuggested]:
+        with super().turn() as add:
+            self._is_other = False
+            yield add
+        self._is_other = True
+
     def trial(self, id_: int) -> TrialRecord:
+        self._overtake(super().trial(id_))
+        return super().trial(id_)
+
+    def apply(self, id_: int, transition: Transition) -> TrialRecord:
         found = super().trial(id_)
-        if found.status is Status.PAUSED:
-            self.apply(id_, lambda each, now: promote(each, each.paused_at, 'first', now))
-        return found
+        with contextlib.suppress(IllegalTransition):
+            if transition(found, self.now()).status is Status.ACTIVE:
+                self._overtake(found)
+        return super().apply(id_, transition)
+
+    def _overtake(self, found: TrialRecord) -> None:
+        if self._is_other or found.paused_at != 1:
+            return
+        self._is_other = True
+        self.study.open_trial(found.id).promote('first')
+        if self.runs and (claimed := self.claim()) is not None:
+            run_until_paused(self.study, self.study.open_trial(claimed.id))
 
 
-def test_a_worker_whose_promotion_comes_second_goes_on() -> None:
-    with open_study(None, SPACE, search=search(), store=Overtaken(Database(None))) as study:
+@pytest.mark.parametrize('runs', [False, True])
+def test_a_worker_whose_promotion_comes_second_changes_nothing(runs: bool) -> None:
+    store = Overtaken(Database(None))
+    with (
+        open_study(None, SPACE, search=search()) as alone,
+        open_study(None, SPACE, search=search(), store=store) as study,
+    ):
+        run_to_the_end(alone)
+        store.study, store.runs = study, runs
         run_to_the_end(study)
-        events = [event for trial in study.trials for event in trial.record.history]
-        promotions = [event.detail for event in events if event.event == 'promoted']
-        assert promotions == ['first'] * len(promotions) != []
-        assert all(trial.is_terminal for trial in study.trials)
+        for trial, other in zip(study.trials, alone.trials, strict=True):
+            assert (trial.status, trial.record.pauses) == (other.status, other.record.pauses)
+            events = [event.detail for event in trial.record.history if event.event == 'promoted']
+            assert events[:1] == ['first'] * bool(other.record.pauses[1:])
 
 
 def test_a_paused_trial_is_active_and_nobodys(where: Path | None) -> None:
