@@ -103,7 +103,7 @@ def test_the_best_of_each_rung_are_promoted_and_the_others_end_once(where: Path 
 class Overtaken(LocalStore):
     """A store in which another worker promotes each trial first, after its service restarted."""
 
-    study: Study
+    other_worker: Study
     runs = False  # Whether it also runs the trial to its next pause.
     _is_other = True
 
@@ -129,9 +129,9 @@ class Overtaken(LocalStore):
         if self._is_other or found.paused_at != 1:
             return
         self._is_other = True
-        self.study.open_trial(found.id).promote('first')
+        self.other_worker.open_trial(found.id).promote('first')
         if self.runs and (claimed := self.claim()) is not None:
-            run_until_paused(self.study, self.study.open_trial(claimed.id))
+            run_until_paused(self.other_worker, self.other_worker.open_trial(claimed.id))
 
 
 @pytest.mark.parametrize('runs', [False, True])
@@ -142,7 +142,7 @@ def test_a_worker_whose_promotion_comes_second_changes_nothing(runs: bool) -> No
         open_study(None, SPACE, search=search(), store=store) as study,
     ):
         run_to_the_end(alone)
-        store.study, store.runs = study, runs
+        store.other_worker, store.runs = study, runs
         run_to_the_end(study)
         for trial, other in zip(study.trials, alone.trials, strict=True):
             assert (trial.status, trial.record.pauses) == (other.status, other.record.pauses)
