@@ -10,5 +10,6 @@ REGRESSIONS: Mapping[int, str] = {
     10009: 'SIGCONT made the checks of leases forget that a worker had been stopped',
     101658: 'a promotion that was decided from one pause ended a later one',
     100242: 'the checks of leases took a loss for new that a stall had delayed',
+    962188: 'a person who searched on a full disk did not end as a command does',
 }
 """The reason, by seed."""
