@@ -37,10 +37,7 @@ import pandas as pd
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.chaotic import checks, faults  # noqa: E402
-from benchmarks.chaotic.checks import Check  # noqa: E402
-from benchmarks.chaotic.faults import Happened, Planned  # noqa: E402
-from benchmarks.chaotic.files import Writers, check_files  # noqa: E402
+from benchmarks.chaotic import checks, faults, files  # noqa: E402
 from benchmarks.chaotic.scene import Mode, Plan, Scene  # noqa: E402
 from paxtune.study.study import Study  # noqa: E402
 from tests.postgres import PostgresMissingError  # noqa: E402
@@ -66,9 +63,11 @@ def plan_of(mode: Mode, quick: bool, seed: int) -> Plan:
     )
 
 
-def run_all(plan: Plan, keep: Path | None) -> Iterator[tuple[list[Happened], list[Check]]]:
+def run_all(
+    plan: Plan, keep: Path | None
+) -> Iterator[tuple[list[faults.Happened], list[checks.Check]]]:
     """Runs one study after another, until all planned faults have happened."""
-    planned: deque[Planned] | None = None
+    planned: deque[faults.Planned] | None = None
     for number in itertools.count():
         study = dataclasses.replace(plan, seed=plan.seed + number)
         start = time.monotonic()
@@ -81,14 +80,14 @@ def run_all(plan: Plan, keep: Path | None) -> Iterator[tuple[list[Happened], lis
 
 
 def run(
-    plan: Plan, planned: deque[Planned] | None, keep: Path | None
-) -> tuple[list[Happened], list[Check], deque[Planned]]:
+    plan: Plan, planned: deque[faults.Planned] | None, keep: Path | None
+) -> tuple[list[faults.Happened], list[checks.Check], deque[faults.Planned]]:
     """Runs a study, and looks at it. Returns the faults that are still planned, too."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         scene = Scene(plan, Path(folder), stack)
         if keep is not None:
             stack.callback(_copy, scene, Path(folder), keep / f'{plan.mode}-{plan.seed}')
-        writers = Writers(scene.job_log_dir)
+        writers = files.Writers(scene.job_log_dir)
         writers.start()
         if planned is None:
             planned = faults.schedule(plan, faults.faults_of(scene))
@@ -100,17 +99,17 @@ def run(
             well = [trial.decisions for trial in study.trials if checks.fate(trial) is None]
             with scene.undisturbed(well) as undisturbed:
                 found = checks.check(study, undisturbed, plan.num_trials, scene.logs())
-            found += check_files(study)
+            found += files.check_files(study)
             _tell_events(study)
         return (
             happened,
             [
-                Check('commands end only when they are to', 1, scene.surprises),
-                Check(
+                checks.Check('commands end only when they are to', 1, scene.surprises),
+                checks.Check(
                     'commands print no traceback, the service no internal error', 1, scene.errors()
                 ),
-                Check('no worker is left', 1, [f'process {pid}' for pid in left]),
-                Check('attempts have one writer', writers.looks, writers.wrong),
+                checks.Check('no worker is left', 1, [f'process {pid}' for pid in left]),
+                checks.Check('attempts have one writer', writers.looks, writers.wrong),
                 *found,
             ],
             planned,
@@ -124,7 +123,7 @@ def _copy(scene: Scene, folder: Path, target: Path) -> None:
             shutil.copytree(source, target / source.name, dirs_exist_ok=True)
 
 
-def _tell(fault: Happened) -> None:
+def _tell(fault: faults.Happened) -> None:
     mark = '+' if fault.is_second else ' '
     print(f'{mark} {fault.at:6.1f} s  {fault.kind:39} {fault.details}', flush=True)
 
@@ -139,7 +138,9 @@ def _tell_events(study: Study) -> None:
         print(f'  {what}: {text}')
 
 
-def _count(counts: collections.Counter[str], happened: list[Happened], found: list[Check]) -> None:
+def _count(
+    counts: collections.Counter[str], happened: list[faults.Happened], found: list[checks.Check]
+) -> None:
     counts['studies'] += 1
     counts['faults'] += len(happened)
     counts['network_or_overlapping'] += sum(

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.chaos import plan_of
 from benchmarks.chaotic import faults, files
-from benchmarks.chaotic.proxy import Proxy
+from benchmarks.chaotic.proxy import Proxy, Trouble
 from paxtune.storage.open_study import load_study
 from paxtune.study.trial_paths import attempt_directory
 from tests.paxtune.studies import study_of_all_kinds
@@ -96,23 +96,20 @@ def test_a_cut_network_breaks_connections_and_refuses_others(proxy: Proxy) -> No
     connected(proxy).close()
 
 
-def test_lost_replies_are_those_of_requests_that_arrive(proxy: Proxy, echo: Echo) -> None:
+@pytest.mark.parametrize(
+    ('lost', 'arrived'), [('no replies', b'firstlost'), ('no requests', b'first')]
+)
+def test_the_network_loses_what_one_side_sends(
+    proxy: Proxy, echo: Echo, lost: Trouble, arrived: bytes
+) -> None:
     with connected(proxy) as client:
-        proxy.disturb('no replies')
+        proxy.disturb(lost)
         with pytest.raises(TimeoutError):
             asked(client, b'lost')
-        assert echo.read == b'firstlost'
-        proxy.heal('no replies')
+        assert echo.read == arrived
+        proxy.heal(lost)
         with pytest.raises(ConnectionResetError):
             client.recv(100)
-
-
-def test_lost_requests_do_not_arrive(proxy: Proxy, echo: Echo) -> None:
-    with connected(proxy) as client:
-        proxy.disturb('no requests')
-        with pytest.raises(TimeoutError):
-            asked(client, b'lost')
-        assert echo.read == b'first'
 
 
 def test_half_open_connections_are_silent_while_others_work(proxy: Proxy, echo: Echo) -> None:

@@ -94,18 +94,18 @@ def test_ids_of_nothing_change_nothing(server, client, kept):
             client.call(schema.DeleteRequest(id=id_, created='1999-01-01'))
             client.call(
                 schema.HeartbeatRequest(
-                    worker='nobody', attempt=1, id=id_, progress=1, options=options
+                    worker='other', attempt=1, id=id_, progress=1, options=options
                 )
             )
             with pytest.raises(schema.RequestRejectedError):
                 client.call(
                     schema.UpdateRequest(
-                        worker='nobody', attempt=1, id=id_, expected='x', trial=trial(0.9)
+                        worker='other', attempt=1, id=id_, expected='x', trial=trial(0.9)
                     )
                 )
         client.call(
             schema.LoseRequest(
-                worker='nobody', reason='x', counts=True, is_dead=True, max_attempts=1
+                worker='other', reason='x', counts=True, is_dead=True, max_attempts=1
             )
         )
         client.call(schema.ReleaseSuggestLockRequest(suggest_lock='invented'))
