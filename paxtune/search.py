@@ -19,14 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paxtune.service import study_location
+from paxtune.engines import flags as engine_flags
 from trainer import command
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     import argparse
 
-    from paxtune.engines.base import Engine
     from paxtune.experiment import Tunable
     from paxtune.running.runner import RunnerWorkload
     from paxtune.study.study import Study
@@ -62,7 +61,7 @@ def main(argv: Sequence[str] | None) -> int:
     with processes.together():
         tunable = tunable_for(args)
         name = args.exp + ('-smoke' if args.smoke else '')
-        engine = _engine(args, name)
+        engine = engine_flags.from_flags(args, name)
     # Each study of a service has a directory of its own.
     study = name if args.vizier_endpoint is None else args.study or name
     job_log_dir = args.job_log_dir or f'runs/{study}'
@@ -172,34 +171,8 @@ def _flags() -> 'argparse.ArgumentParser':
     flags.add_argument('--metric', help='the reward, such as eval/loss, with --goal')
     flags.add_argument('--goal', choices=['minimize', 'maximize'], help='direction of --metric')
     command.add_process_flags(flags)
-    flags.add_argument(
-        '--workers', type=int, help='run trials in so many processes, which may die without harm'
-    )
-    flags.add_argument(
-        '--worker_memory', type=float, metavar='GIB', help='what one of them may use of the memory'
-    )
-    study_location.add_flags(
-        flags, 'join the study that a service keeps (python -m paxtune.serve), with --workers, or 1'
-    )
+    engine_flags.add_flags(flags)
     return flags
-
-
-def _engine(args: 'argparse.Namespace', name: str) -> 'Engine | None':
-    from paxtune.engines.remote import Remote
-    from paxtune.engines.supervised import WorkerConfig
-    from paxtune.engines.workers import Workers
-    from trainer.symbolic import registry
-
-    service = study_location.service_from_flags(args, name)
-    if service is None and args.workers is None:
-        if args.worker_memory is not None:
-            raise UserError('--worker_memory is what each of --workers may use: give both')
-        return None
-    modules = (registry.module_of(args.exp),)
-    count = 1 if args.workers is None else args.workers
-    if service is None:
-        return Workers(count, args.worker_memory, modules)
-    return Remote(service, WorkerConfig(count, args.worker_memory, modules))
 
 
 def tunable_for(args: 'argparse.Namespace') -> 'Tunable':

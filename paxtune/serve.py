@@ -122,29 +122,19 @@ def _database(where: str) -> 'Database':
 def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple[int, int | None]]:
     """Serves while entered. Yields the port, and that of the metrics."""
     from paxtune.service import monitoring, tokens
-    from paxtune.service.coordinator import StudyCoordinator
-    from paxtune.service.registry import StudyRegistry
+    from paxtune.service.database_studies import DatabaseStudies
     from paxtune.service.server import Server
-    from paxtune.storage.vizier_store import VizierStore
 
-    def coordinator(study: str) -> StudyCoordinator:
-        made = StudyCoordinator(VizierStore(database, study), args.lease_seconds)
-        made.tick()  # The service may be stopped before it looks at it.
-        return made
-
-    registry = StudyRegistry(
-        coordinator,
-        exists=lambda study: VizierStore(database, study).study_spec() is not None,
-    )
-    metrics = monitoring.Metrics(registry.opened)
+    studies = DatabaseStudies(database, args.lease_seconds)
+    metrics = monitoring.Metrics(studies.opened)
     tls = None if args.tls_cert is None else (Path(args.tls_cert), Path(args.tls_key))
     server = Server(
-        registry,
+        studies,
         args.host,
         args.port,
         tokens=args.tokens,
         tls=tls,
-        is_ready=lambda: (database.studies(), [each.tick() for each in registry.opened().values()]),
+        is_ready=studies.look,
         metrics=metrics,
     )
     with contextlib.ExitStack() as stack:

@@ -115,11 +115,8 @@ def local_file(port: int) -> Path:
 def local_secret(port: int) -> str | None:
     """Reads `local_file`; None if it is missing, or others could have read it."""
     try:
-        with open(local_file(port)) as file:
-            status = os.fstat(file.fileno())
-            is_own = status.st_uid == os.geteuid() and not status.st_mode & 0o077
-            return file.read().strip() or None if is_own else None
-    except (OSError, RuntimeError, ValueError):  # Without a home, or damaged.
+        return read_private(local_file(port))
+    except RuntimeError:  # Without a home.
         return None
 
 
@@ -128,13 +125,29 @@ def keep_local(port: int, secret: str) -> Path:
     try:
         path = local_file(port)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, partial = tempfile.mkstemp(dir=path.parent)  # Mode 0600.
-        with open(descriptor, 'w') as file:
-            file.write(secret)
-        os.replace(partial, path)
+        write_private(path, secret)
     except (OSError, RuntimeError) as error:
         raise UserError(
             f'a token for clients of this user cannot be kept: {error}. Give --token_file, or '
             '--insecure if every user of this machine may change the studies'
         ) from error
     return path
+
+
+def read_private(path: Path) -> str | None:
+    """Reads a file; None if it is missing or empty, or others could have read it."""
+    try:
+        with open(path) as file:
+            status = os.fstat(file.fileno())
+            is_own = status.st_uid == os.geteuid() and not status.st_mode & 0o077
+            return file.read().strip() or None if is_own else None
+    except (OSError, ValueError):  # ValueError: damaged.
+        return None
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its user can read; raises OSError."""
+    descriptor, partial = tempfile.mkstemp(dir=path.parent)  # Mode 0600.
+    with open(descriptor, 'w') as file:
+        file.write(text)
+    os.replace(partial, path)

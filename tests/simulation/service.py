@@ -8,10 +8,8 @@ from grpc_health.v1 import health_pb2
 
 from paxtune.service import calls, schema, server
 from paxtune.service.calls import Calls
-from paxtune.service.coordinator import StudyCoordinator
-from paxtune.service.registry import StudyRegistry
+from paxtune.service.database_studies import DatabaseStudies
 from paxtune.storage.database import DatabaseUnavailableError
-from paxtune.storage.vizier_store import VizierStore
 from tests.simulation.database import FaultyDatabase
 from tests.simulation.network import CallError
 from tests.simulation.process import Host, Process
@@ -55,20 +53,8 @@ class Service:
             self._database.hold()
             lease = world.faults.settings.lease
 
-            def coordinator(study: str) -> StudyCoordinator:
-                store = VizierStore(self._database, study)
-                made = StudyCoordinator(store, lease, clock=lambda: world.now)
-                made.tick()
-                return made
-
-            registry = StudyRegistry(coordinator)
-
-            def look() -> None:  # As `paxtune.serve` does.
-                self._database.studies()
-                for each in registry.opened().values():
-                    each.tick()
-
-            self._calls, self._look = Calls(registry), look
+            studies = DatabaseStudies(self._database, lease, clock=lambda: world.now)
+            self._calls, self._look = Calls(studies), studies.look
         self.process.spawn(self._watch)
         world.say(self.process.name, 'starts')
 
