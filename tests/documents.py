@@ -51,7 +51,8 @@ def blocks(document: str) -> list[Block]:
 def commands(text: str) -> list[list[str]]:
     """Splits the commands of a shell block into words."""
     lines = text.replace('\\\n', ' ').splitlines()
-    return [shlex.split(line, comments=True) for line in lines if line.strip()]
+    # The flags end where a command's output goes elsewhere.
+    return [shlex.split(line.partition(' > ')[0], comments=True) for line in lines if line.strip()]
 
 
 def commands_of(document: str) -> list[list[str]]:

@@ -48,7 +48,7 @@ _PROBLEMS = [
     "line 6: nothing stands under 'Here'",
     "line 7: nothing stands under 'Test'",
     'line 8: neither a test nor a sentence: later',
-    'line 9: there is no column Test, or no cell in it',
+    'line 9: there is no cell under Test',
     'line 16: it must be there, and has no test: It cannot happen.',
     'there is no file tests/test_nothing.py',
     'there is no test tests/test_parity.py::test_x',
