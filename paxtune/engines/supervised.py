@@ -4,6 +4,7 @@ import dataclasses
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from absl import logging
@@ -68,7 +69,7 @@ def supervise(job: Job, config: WorkerConfig, service: Service) -> None:
         config: of the workers.
         service: keeps the study.
     """
-    study, callbacks = job.study, job.callbacks
+    study = job.study
     assert study.directory is not None
     client = service.client()
     supervisor = Supervisor(
@@ -86,16 +87,29 @@ def supervise(job: Job, config: WorkerConfig, service: Service) -> None:
         memory_bytes=None if config.memory_gb is None else int(config.memory_gb * 2**30),
         max_attempts=study.search.faults.max_attempts,
     )
+    try:
+        watched(job, lambda look: supervisor.run(job.should_interrupt, look))
+    finally:
+        client.close()
+
+
+def watched(job: Job, run: Callable[[Callable[[], None]], None]) -> None:
+    """Runs the trials of a study in other processes: see `Engine.run`.
+
+    Args:
+        job: its callbacks listen to all trials of the study.
+        run: returns when the workers have ended. It calls its argument about once a second.
+    """
+    study, callbacks = job.study, job.callbacks
     for callback in callbacks:
         callback.on_study_start(study)
     watcher = Watcher(study, callbacks)
     try:
-        supervisor.run(job.should_interrupt, watcher.look)
+        run(watcher.look)
         watcher.look()
     except (WorkerError, DetachedError) as error:
         raise StudyStoppedError(str(error)) from None
     finally:
-        client.close()
         for callback in callbacks:
             callback.on_study_end(study)
     if not study.is_done:

@@ -56,8 +56,9 @@ def cores() -> list[int]:
 
 def _environments(workers: int) -> list[dict[str, str]]:
     for variable, found in (('CUDA_VISIBLE_DEVICES', _gpus()), ('TPU_VISIBLE_CHIPS', _tpus())):
+        # Set and empty: a scheduler has given this process none.
         visible = os.environ.get(variable)
-        devices = visible.split(',') if visible else found
+        devices = found if visible is None else [each for each in visible.split(',') if each]
         if devices:
             shares = divided(range(len(devices)), workers)
             return [

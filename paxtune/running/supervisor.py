@@ -94,6 +94,8 @@ class Supervisor:
         flags: Sequence[str] = (),
         memory_bytes: int | None = None,
         max_attempts: int = 1,
+        first: int = 1,
+        restarts: bool = True,
     ) -> None:
         """Prepares to start workers.
 
@@ -105,13 +107,26 @@ class Supervisor:
             flags: further flags of workers, as for their connection to the service.
             memory_bytes: the resident memory beyond which a worker is ended.
             max_attempts: of a trial: see `paxtune.study.transitions.lose`.
+            first: the number of the first worker, in the names of logs.
+            restarts: start a worker again when it ends before the study is done.
         """
         self._client, self._directory, self._home = client, directory, home
         self._modules, self._token, self._flags = modules, token, flags
         self._memory_bytes, self._max_attempts = memory_bytes, max_attempts
         self._name = transitions.new_worker()
-        self._slots = [_Slot(i + 1, place) for i, place in enumerate(places(count))]
+        self._slots = [_Slot(i, place) for i, place in enumerate(places(count), first)]
+        self._restarts = restarts
         self._started = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Returns True if all workers have ended because there are no more trials."""
+        return all(slot.is_done for slot in self._slots)
+
+    @property
+    def false_starts(self) -> int:
+        """The number of processes in a row that ended without a trial."""
+        return max(slot.false_starts for slot in self._slots)
 
     def run(self, should_interrupt: Callable[[], bool], look: Callable[[], None]) -> None:
         """Runs workers until they are done.
@@ -155,10 +170,9 @@ class Supervisor:
         self._started += 1
         slot.worker = f'{self._name}-{self._started}'
         slot.killed = slot.stopped = None
-        folder = self._home / json_logs.LOGS
-        slot.log = folder / f'{_HOST}-{slot.number}.log'
+        slot.log = log_file(self._home, slot.number)
         require_no_link(self._home, slot.log, slot.log.with_suffix('.jsonl'))
-        folder.mkdir(parents=True, exist_ok=True)
+        slot.log.parent.mkdir(parents=True, exist_ok=True)
         with open(slot.log, 'ab') as log:
             slot.began = log.tell()
             # A session of its own: Ctrl-C is for this process, which forwards it to the workers.
@@ -199,7 +213,7 @@ class Supervisor:
             self._look_at(slot)
             return
         self._ended(slot, code)
-        if slot.is_done:
+        if slot.is_done or not self._restarts:
             slot.process = None
         else:
             self._start(slot)
@@ -270,6 +284,11 @@ class Supervisor:
             file.seek(slot.began)
             lines = file.read().decode(errors='replace').splitlines()
         return '\n'.join(lines[-_SHOWN_LINES:])
+
+
+def log_file(home: Path, number: int) -> Path:
+    """Returns the file of what a worker of this machine prints, by its number."""
+    return home / json_logs.LOGS / f'{_HOST}-{number}.log'
 
 
 def _loss_of(code: int) -> WorkerLoss:

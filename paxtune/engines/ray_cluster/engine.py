@@ -1,0 +1,274 @@
+"""Trials on a Ray cluster."""
+
+import contextlib
+import dataclasses
+import importlib
+import os
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from absl import logging
+
+from paxtune.engines.base import Engine, Job
+from paxtune.engines.network_service import FOLDER
+from paxtune.engines.ray_cluster.crew import Crew, Outcome
+from paxtune.engines.remote import Remote
+from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, watched
+from paxtune.running.runner import Runner
+from paxtune.running.supervisor import WorkerError, modules_of
+from paxtune.running.tuner import take_up
+from paxtune.service import tokens
+from paxtune.service.leases import LEASE_SECONDS
+from paxtune.storage.database import Database
+from paxtune.storage.local_store import LocalStore
+from paxtune.storage.study_file import DATABASE
+from paxtune.study.plan import SearchPlan
+from paxtune.study.redefinition import fingerprint
+from paxtune.study.study import Study
+from trainer.runtime.directory import JobPath
+from trainer.symbolic.errors import UserError, nearest
+
+NAMESPACE = 'paxtune'
+"""Ray's namespace of coordinators."""
+
+STRATEGIES = ('PACK', 'SPREAD', 'STRICT_PACK', 'STRICT_SPREAD')
+
+_LOOK_SECONDS = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Ray(WorkerConfig, Engine):
+    """Runs the trials in workers on a Ray cluster. Any of them, or their nodes, may die.
+
+    The study and its workers belong to a coordinator, an actor on the node of this process. If
+    this process dies, the search goes on, and the same call joins it again. A trial that a node has
+    lost continues from its checkpoint where the nodes share the directory; elsewhere it starts
+    again.
+
+    Attributes:
+        address: of the cluster, as for `ray.init`; None for that of `RAY_ADDRESS`, or else a new
+            one on this machine. Not used where Ray is connected already.
+        trial_resources: of each process of a trial, by the names of Ray.
+        processes: the number of processes that train a trial together.
+        strategy: Ray's placement strategy of these processes.
+        runtime_env: Ray's runtime environment, such as `{'working_dir': '.'}`: what nodes need of
+            code and packages. That of the job by default.
+        lease_seconds: the time that a worker may pass without a heartbeat.
+    """
+
+    has_workers = True
+
+    address: str | None = None
+    trial_resources: Mapping[str, float] = dataclasses.field(default_factory=lambda: {'CPU': 1})
+    processes: int = 1
+    strategy: str = 'STRICT_SPREAD'
+    runtime_env: Mapping[str, Any] | None = None
+    lease_seconds: float = LEASE_SECONDS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.processes < 1:
+            raise UserError(f'--trial_processes={self.processes}: expected at least 1')
+        if self.strategy not in STRATEGIES:
+            raise UserError(
+                f'--trial_placement={self.strategy}: expected one of {", ".join(STRATEGIES)}. '
+                f'{nearest(self.strategy, STRATEGIES)}'.rstrip()
+            )
+        amounts = self.trial_resources.values()
+        if not self.trial_resources or not all(
+            isinstance(each, int | float) and each > 0 for each in amounts
+        ):
+            raise UserError(
+                f'--trial_resources={dict(self.trial_resources)}: expected amounts above 0 by '
+                'name, such as {"CPU": 4, "GPU": 1}'
+            )
+
+    def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
+        return super().directory(directory_or_temporary(given))
+
+    def require_function(self, runner: Runner) -> None:
+        if self.processes > 1:
+            raise UserError('several processes train experiments; a function runs in one process')
+        super().require_function(runner)
+
+    def open(
+        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]
+    ) -> tuple[Study, AbstractContextManager[object]]:
+        assert isinstance(directory, Path)
+        modules_of(plan.space.value)  # Before anything starts.
+        self._connect()
+        coordinator = self._coordinator(directory)
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(_end_idle, coordinator)
+            remote = Remote(_get(coordinator.serve.remote()))
+            study, _ = remote.open(directory, plan, prior_studies)
+            on_error.pop_all()
+        return study, _left_to(study, coordinator)
+
+    def run(self, job: Job) -> None:
+        study = job.study
+        assert isinstance(study.directory, Path)
+        take_up(study)
+        coordinator = self._coordinator(study.directory)
+        _get(coordinator.start.remote(self._crew(job)))
+
+        def run(look: Callable[[], None]) -> None:
+            is_leaving = False
+            running = self.count
+            while running:
+                running, outcome = _get(coordinator.state.remote())
+                if not is_leaving and job.should_interrupt():
+                    coordinator.leave.remote()
+                    is_leaving = True
+                look()
+                time.sleep(_LOOK_SECONDS)
+            _raise(outcome)
+
+        watched(job, run)
+
+    def _connect(self) -> None:
+        try:
+            ray = importlib.import_module('ray')
+        except ImportError as error:
+            raise UserError(
+                "--engine=ray: Ray is not installed: pip install 'paxtune[ray]'"
+            ) from error
+        if ray.is_initialized():
+            return
+        if (self.address or '').startswith('ray://'):
+            raise UserError(
+                f'--ray_address={self.address}: run the search on a node of the cluster: '
+                'ray job submit --working-dir=. -- python -m paxtune.search …'
+            )
+        environment = None if self.runtime_env is None else dict(self.runtime_env)
+        with _own_signals():
+            try:
+                ray.init(
+                    self.address,
+                    namespace=NAMESPACE,
+                    runtime_env=environment,
+                    logging_level='WARNING',
+                )
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise UserError(
+                    f'--ray_address={self.address}: {error}. `ray start --head` starts a cluster'
+                ) from error
+
+    def _coordinator(self, directory: Path) -> Any:
+        """Returns the coordinator of a directory, which is started if there is none."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        from paxtune.engines.ray_cluster.coordinator import Coordinator
+
+        name = _name(directory)
+        here = ray.get_runtime_context().get_node_id()
+        options: dict[str, Any] = {
+            'name': name,
+            'namespace': NAMESPACE,
+            'lifetime': 'detached',
+            'get_if_exists': True,
+            'num_cpus': 0,
+            'max_restarts': -1,
+            'max_task_retries': -1,
+            'scheduling_strategy': NodeAffinitySchedulingStrategy(here, soft=True),
+        }
+        made = ray.remote(Coordinator).options(**options)
+        return made.remote(str(directory.absolute()), self.lease_seconds, name)
+
+    def _crew(self, job: Job) -> Crew:
+        study = job.study
+        assert isinstance(study.directory, Path)
+        return Crew(
+            self.count,
+            self.processes,
+            dict(self.trial_resources),
+            self.strategy,
+            str(study.directory.absolute()),
+            tuple(sorted({*modules_of(study.value), *self.modules})),
+            (f'--definition={fingerprint(study.record)}', *job.runner.worker_flags()),
+            None if self.memory_gb is None else int(self.memory_gb * 2**30),
+            study.search.faults.max_attempts,
+        )
+
+
+def _name(directory: Path) -> str:
+    """Returns the name of the coordinator of a directory, which is kept there."""
+    file = directory / FOLDER / 'ray_coordinator'
+    name = tokens.read_private(file)
+    if name is None:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name = f'coordinator-{secrets.token_hex(8)}'
+        tokens.write_private(file, name)
+    return name
+
+
+def _get(reply: Any) -> Any:
+    """Returns the reply of the coordinator; raises the UserError that it raised."""
+    import ray
+    from ray.exceptions import RayActorError, RayTaskError
+
+    try:
+        return ray.get(reply)
+    except RayTaskError as error:
+        if isinstance(error.cause, UserError):
+            raise UserError(str(error.cause)) from None
+        raise
+    except RayActorError as error:
+        raise WorkerError(f'the coordinator was lost: {error}') from error
+
+
+def _raise(outcome: Outcome) -> None:
+    if outcome.code == 2:
+        raise UserError(outcome.message)
+    if outcome.code:
+        raise WorkerError(outcome.message)
+
+
+@contextlib.contextmanager
+def _left_to(study: Study, coordinator: Any) -> Iterator[None]:
+    """Ends the coordinator when the search is left, and reads the study from its directory.
+
+    Workers that run keep it: the search goes on.
+    """
+    try:
+        yield
+    finally:
+        if _end_idle(coordinator):
+            assert study.directory is not None
+            study.store.close()
+            study.store = LocalStore(Database(Path(study.directory) / DATABASE))
+
+
+def _end_idle(coordinator: Any) -> bool:
+    """Ends a coordinator without running workers; returns False where it has some."""
+    import ray
+    from ray.exceptions import RayError
+
+    with contextlib.suppress(RayError):
+        if ray.get(coordinator.state.remote())[0]:
+            logging.warning('The workers on the cluster go on. The same command joins them.')
+            return False
+        ray.get(coordinator.end.remote())
+    with contextlib.suppress(RayError):
+        ray.kill(coordinator)
+    return True
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keeps what this process does on SIGTERM, which Ray replaces where it starts a cluster."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, kept)
