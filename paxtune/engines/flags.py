@@ -1,8 +1,10 @@
 """Flags that choose the engine of a search."""
 
 import argparse
+import contextlib
+import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paxtune.service import study_location
 from trainer.symbolic.errors import UserError, nearest
@@ -10,6 +12,13 @@ from trainer.symbolic.errors import UserError, nearest
 if TYPE_CHECKING:
     from paxtune.engines.base import Engine
     from paxtune.engines.supervised import WorkerConfig
+
+_RAY_FLAGS = (
+    ('ray_address', 'ADDRESS', 'the cluster: auto, or HOST:PORT'),
+    ('trial_resources', 'JSON', 'what each process of a trial needs, such as \'{"GPU": 1}\''),
+    ('trial_placement', 'STRATEGY', 'the nodes of these processes: STRICT_SPREAD, STRICT_PACK, …'),
+    ('runtime_env', 'JSON', 'code and packages for the nodes, such as \'{"working_dir": "."}\''),
+)
 
 
 def add_flags(flags: argparse.ArgumentParser) -> None:
@@ -20,9 +29,13 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         '--worker_memory', type=float, metavar='GIB', help='what one of them may use of the memory'
     )
-    if _CLUSTERS:
-        names = ', '.join(_CLUSTERS)
-        flags.add_argument('--engine', metavar='NAME', help=f'where workers run: {names}')
+    names = ', '.join(_CLUSTERS)
+    flags.add_argument('--engine', metavar='NAME', help=f'where workers run: {names}')
+    for name, metavar, text in _RAY_FLAGS:
+        flags.add_argument(f'--{name}', metavar=metavar, help=f'{text}, with --engine=ray')
+    flags.add_argument(
+        '--trial_processes', type=int, metavar='N', help='processes that train a trial together'
+    )
     study_location.add_flags(
         flags, 'join the study that a service keeps (python -m paxtune.serve), with --workers, or 1'
     )
@@ -43,7 +56,8 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
     from trainer.symbolic import registry
 
     service = study_location.service_from_flags(args, name)
-    engine = getattr(args, 'engine', None)
+    engine = args.engine
+    _require_engine(args)
     if service is None and args.workers is None and engine is None:
         if args.worker_memory is not None:
             raise UserError('--worker_memory is what each of --workers may use: give both')
@@ -59,11 +73,42 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
     return Remote(service, config)
 
 
+def _require_engine(args: argparse.Namespace) -> None:
+    of_ray = [name for name, *_ in _RAY_FLAGS if getattr(args, name) is not None]
+    if of_ray and args.engine != 'ray':
+        raise UserError(f'--{of_ray[0]} is for a Ray cluster: give --engine=ray')
+    if args.trial_processes is not None and args.engine is None:
+        raise UserError('--trial_processes is for workers on a cluster: give --engine')
+
+
 def _cluster(name: str) -> 'Callable[[argparse.Namespace, WorkerConfig], Engine]':
     if name not in _CLUSTERS:
         raise UserError(f'--engine={name}: there is none. {nearest(name, list(_CLUSTERS))}')
     return _CLUSTERS[name]
 
 
-_CLUSTERS: 'dict[str, Callable[[argparse.Namespace, WorkerConfig], Engine]]' = {}
+def _ray(args: argparse.Namespace, config: 'WorkerConfig') -> 'Engine':
+    from paxtune.engines.ray_cluster.engine import Ray
+
+    given = {
+        'address': args.ray_address,
+        'trial_resources': _json_object(args.trial_resources, '--trial_resources'),
+        'processes': args.trial_processes,
+        'strategy': args.trial_placement,
+        'runtime_env': _json_object(args.runtime_env, '--runtime_env'),
+    }
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return Ray(config.count, config.memory_gb, config.modules, **chosen)
+
+
+def _json_object(text: str | None, flag: str) -> 'dict[str, Any] | None':
+    if text is None:
+        return None
+    with contextlib.suppress(json.JSONDecodeError):
+        if isinstance(found := json.loads(text), dict):
+            return found
+    raise UserError(f'{flag}={text}: expected a JSON object, such as {{"GPU": 1}}')
+
+
+_CLUSTERS: 'dict[str, Callable[[argparse.Namespace, WorkerConfig], Engine]]' = {'ray': _ray}
 """Engines that start workers on a cluster, by name. Each reads its own flags."""

@@ -1,6 +1,7 @@
 """Studies of functions, for tests. They train nothing."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,3 +45,10 @@ def process_of(x: float) -> dict[str, float]:
 def two(values: Any) -> Iterator[dict[str, float]]:
     yield {'loss': 2.0}
     yield {'loss': 1.0}
+
+
+def slow(x: float) -> Iterator[dict[str, float]]:
+    """Takes a second, in steps."""
+    for step in range(1, 5):
+        time.sleep(0.25)
+        yield {'objective': x / step}

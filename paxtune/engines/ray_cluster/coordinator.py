@@ -1,6 +1,7 @@
 import contextlib
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import ray
@@ -8,6 +9,7 @@ import ray
 from paxtune.engines.network_service import FOLDER, network_service
 from paxtune.engines.ray_cluster.crew import Crew, Outcome
 from paxtune.engines.ray_cluster.group import Group
+from paxtune.service import tokens
 from paxtune.service.address import Service
 from paxtune.storage.study_file import DATABASE
 from trainer.symbolic.errors import UserError
@@ -40,7 +42,7 @@ class Coordinator:
         self._groups: list[Group] = []
         self._leaving = threading.Event()
         self._asked = time.monotonic()
-        if ray.get_runtime_context().was_current_actor_reconstructed:
+        if _is_restarted():
             if not (self._directory / DATABASE).exists():
                 raise UserError(f'{directory}: the study is not on this node')
             self.serve()
@@ -68,7 +70,7 @@ class Coordinator:
         if self._running and crew == self._crew and not self._leaving.is_set():
             return
         self._end_workers()
-        self._kept.write_text(crew.to_json())
+        tokens.write_private(self._kept, crew.to_json())
         self._crew, self._leaving, self._asked = crew, threading.Event(), time.monotonic()
         self._groups = [
             Group(crew, i, f'{self._name}-{i + 1}', self._connection, self._leaving)
@@ -117,3 +119,9 @@ class Coordinator:
                 return
         self.end()
         ray.kill(ray.get_actor(self._name))
+
+
+def _is_restarted() -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # It calls a method of Ray that Ray deprecates.
+        return bool(ray.get_runtime_context().was_current_actor_reconstructed)

@@ -1,0 +1,133 @@
+"""Overhead per trial of each engine, beside Ray Tune with the same function on the same cluster.
+
+    python benchmarks/engines.py --check
+
+Trials of a function that sleeps, with four measurements each, run two at a time (one in process).
+Overhead is the wall clock of a call, times the trials at a time, less the time that trials sleep,
+per trial. It has the start of workers in it, but not that of the Ray cluster, which is local and
+warm. Ray Tune has its default settings, and draws random values as we do.
+
+Goal: each engine has at most half of Ray Tune's overhead. `--quick` runs fewer trials, which the
+start of workers outweighs. `--check` exits with 1 where the goal is missed.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.common.sleeping import SECONDS, STEPS, sleeping
+
+GOAL = 0.5
+AT_A_TIME = 2
+RAY = {'RAY_USAGE_STATS_ENABLED': '0', 'RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS': '0'}
+
+
+def ours(engine: Any, trials: int) -> None:
+    """Runs trials with one of our engines."""
+    import pyglove as pg
+
+    import paxtune
+
+    with tempfile.TemporaryDirectory() as directory:
+        study = paxtune.tune(
+            sleeping,
+            space={'x': pg.floatv(0.0, 1.0)},
+            objective='minimize',
+            algorithm='random_search',
+            num_trials=trials,
+            job_log_dir=directory,
+            engine=engine,
+        )
+        with study:
+            assert len(study.trials) == trials
+
+
+def ray_tune(trials: int) -> None:
+    """Runs trials with Ray Tune."""
+    from ray import tune
+
+    def train(config: dict[str, float]) -> None:
+        for metrics in sleeping(**config):
+            tune.report(metrics)
+
+    with tempfile.TemporaryDirectory() as directory:
+        tuner = tune.Tuner(
+            tune.with_resources(train, {'cpu': 1}),
+            param_space={'x': tune.uniform(0.0, 1.0)},
+            tune_config=tune.TuneConfig(
+                metric='objective',
+                mode='min',
+                num_samples=trials,
+                max_concurrent_trials=AT_A_TIME,
+            ),
+            run_config=tune.RunConfig(storage_path=directory, verbose=0),
+        )
+        assert len(tuner.fit()) == trials
+
+
+@contextlib.contextmanager
+def local_cluster() -> Iterator[None]:
+    """Runs a Ray cluster of this machine, which this process uses."""
+    os.environ.update(RAY)
+    os.environ['PYTHONPATH'] = os.pathsep.join(map(str, sys.path))
+
+    import ray
+
+    ray.init(
+        num_cpus=AT_A_TIME,
+        include_dashboard=False,
+        object_store_memory=2**27,
+        logging_level='WARNING',
+        log_to_driver=False,
+    )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def overhead(run: Callable[[int], None], trials: int, at_a_time: int) -> float:
+    """Seconds per trial, beyond what trials sleep."""
+    began = time.monotonic()
+    run(trials)
+    return (time.monotonic() - began) * at_a_time / trials - SECONDS * STEPS
+
+
+def main() -> int:
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument('--quick', action='store_true')
+    flags.add_argument('--check', action='store_true')
+    args = flags.parse_args()
+    trials = 8 if args.quick else 64
+
+    from paxtune import InProcess, Ray, Workers
+
+    found = {}
+    with local_cluster():
+        for name, run, at_a_time in (
+            ('ray_tune', ray_tune, AT_A_TIME),
+            ('ray', lambda count: ours(Ray(AT_A_TIME), count), AT_A_TIME),
+            ('workers', lambda count: ours(Workers(AT_A_TIME), count), AT_A_TIME),
+            ('in_process', lambda count: ours(InProcess(), count), 1),
+        ):
+            found[name] = overhead(run, trials, at_a_time)
+            share = found[name] / found['ray_tune']
+            print(f'{name:12} {found[name]:7.3f} s per trial {share:7.2f} of Ray Tune', flush=True)
+    print('RESULT ' + json.dumps({name: round(value, 4) for name, value in found.items()}))
+    is_met = all(
+        value <= GOAL * found['ray_tune'] for name, value in found.items() if name != 'ray_tune'
+    )
+    return int(args.check and not is_met)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

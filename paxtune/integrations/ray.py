@@ -1,0 +1,121 @@
+"""Experiments as trainables of Ray Tune, for its own schedulers.
+
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler
+
+tuner = tune.Tuner(
+    tune.with_resources(trainable(Tiny()), {'cpu': 2}),
+    param_space={'task.learner.learning_rate': tune.loguniform(1e-4, 1e-1)},
+    tune_config=tune.TuneConfig(
+        metric='eval/log_pplx', mode='min', num_samples=16, scheduler=ASHAScheduler()
+    ),
+)
+tuner.fit()
+"""
+
+import importlib
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paxtune.config.search import Search
+from paxtune.experiment import Tunable, as_tunable
+from paxtune.running.runners import TrialSpec
+from paxtune.running.supervisor import modules_of
+from paxtune.search_space.decisions import Decisions
+from paxtune.search_space.space import Space
+from paxtune.study.trial_experiments import parts_of
+from trainer import command
+from trainer.checkpoints import experiment_record
+from trainer.checkpoints.checkpoint import newest_checkpoint
+from trainer.checkpoints.handover import take_over
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.overrides import replaced
+from trainer.symbolic.serialization import from_json_text, to_json_text
+
+if TYPE_CHECKING:
+    from trainer.experiment import Experiment
+
+
+def trainable(experiment: 'Experiment') -> Callable[[Mapping[str, Any]], None]:
+    """Makes an experiment a trainable of Ray Tune.
+
+    The trainable takes values by path: those of the decisions, as `--decisions` has them, and of
+    other fields. Decisions that are inactive with the others are ignored. It reports each
+    measurement: its metrics, its `step` and the newest checkpoint, from which Ray Tune resumes a
+    trial, or begins another one with other numbers.
+
+    Args:
+        experiment: what to train; its classes must be in modules that the nodes can import.
+
+    Raises:
+        UserError: the experiment cannot be searched, or is defined in the script that was started.
+
+    Example:
+        >>> from examples.tunable_lm import Tiny
+        >>> train = trainable(Tiny())
+        >>> train({'task.learner.learning_rate': 0.01})
+        Traceback (most recent call last):
+        ...
+        trainer.symbolic.errors.UserError: These decisions are missing: ...
+    """
+    tunable = as_tunable(experiment, Search(None))
+    Space(tunable)
+    text, modules = to_json_text(tunable), modules_of(tunable)
+
+    def train(config: Mapping[str, Any]) -> None:
+        _train(text, modules, config)
+
+    return train
+
+
+def _train(text: str, modules: Sequence[str], config: Mapping[str, Any]) -> None:
+    for module in modules:
+        importlib.import_module(module)
+    tunable: Tunable = from_json_text(text, Tunable, 'the experiment')
+    known = set(Space(tunable).paths)
+    others = {path: value for path, value in config.items() if path not in known}
+    space = Space(replaced(tunable, others, 'config'))
+    decisions = _decisions(space, {path: config[path] for path in config if path in known})
+
+    try:
+        from ray import tune
+    except ImportError as error:
+        raise UserError("Ray Tune is not installed: pip install 'paxtune[ray]'") from error
+
+    command.enable_compilation_cache()
+    # Another run of the same trial begins with the checkpoint that Ray Tune chooses, and no other.
+    directory = tempfile.mkdtemp(prefix='run-', dir=os.getcwd())
+    parts = parts_of(space, decisions)
+    restored = tune.get_checkpoint()
+    with tempfile.TemporaryDirectory() as scratch:
+        spec = TrialSpec(1, decisions, directory)
+        if restored is not None:
+            spec = _continued(spec, restored.to_directory(scratch), parts)
+        for report in spec.train(space, lambda: False):
+            metrics = {**report.metrics, 'step': report.step}
+            with tempfile.TemporaryDirectory() as kept:
+                found = [take_over([Path(directory) / part], Path(kept) / part) for part in parts]
+                # Ray Tune copies it before it returns.
+                checkpoint = tune.Checkpoint.from_directory(kept) if any(found) else None
+                tune.report(metrics, checkpoint=checkpoint)
+
+
+def _decisions(space: Space, given: Mapping[str, Any]) -> Decisions:
+    decisions = space.adopt(given.__getitem__)
+    return space.parse(given) if decisions is None else decisions
+
+
+def _continued(spec: TrialSpec, restored: str, parts: Mapping[str, Tunable]) -> TrialSpec:
+    """Returns the trial that begins with a checkpoint of its own, or of another trial."""
+    import dataclasses
+
+    is_own = not any(
+        experiment_record.changes(Path(restored) / name, part) for name, part in parts.items()
+    )
+    newest = newest_checkpoint(Path(restored) / 'checkpoints')
+    if is_own or newest is None:
+        return dataclasses.replace(spec, earlier=[restored])
+    return dataclasses.replace(spec, parent_checkpoint=([restored], int(newest.name)))

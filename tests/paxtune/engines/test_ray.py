@@ -1,0 +1,126 @@
+"""Trials on a real Ray cluster of three nodes, whose nodes and drivers are killed."""
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from paxtune import Ray, tune
+from paxtune.engines.ray_cluster.crew import Crew
+from paxtune.search import main
+from paxtune.storage.open_study import load_study
+from paxtune.study.trial import Trial
+from tests import ray_cluster
+from tests.paxtune.functions import PARALLEL, slow
+from tests.ray_cluster import RayCluster
+from trainer.symbolic.errors import UserError
+
+SEARCH = ['-m', 'paxtune.search', '--engine=ray', '--ray_address=auto']
+RATES = '--exp=tests.paxtune.tunables.Rates'
+
+
+@pytest.fixture(scope='module')
+def cluster() -> Iterator[RayCluster]:
+    with ray_cluster.started() as running:
+        yield running
+
+
+def ended(directory: Path) -> list[Trial]:
+    """The trials that have ended; none before there is a study."""
+    with contextlib.suppress(UserError), load_study(directory) as study:
+        return [trial for trial in study.trials if trial.is_terminal]
+    return []
+
+
+def until(is_so: Callable[[], bool], seconds: float = 400.0) -> None:
+    last = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < last, 'it takes too long'
+        time.sleep(0.5)
+
+
+def finished(driver: 'subprocess.Popen[str]') -> str:
+    output, _ = driver.communicate(timeout=900)
+    assert driver.returncode == 0, output
+    return output
+
+
+def rewards(trials: list[Trial]) -> list[tuple[int, float | None]]:
+    return [(trial.id, trial.reward) for trial in trials]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_search_survives_two_lost_nodes_and_its_driver(cluster, tmp_path):
+    study = [str(tmp_path / 'ray'), '64', '6']
+    driver = cluster.python('-m', 'tests.paxtune.engines.ray_study', *study)
+    until(lambda: len(ended(tmp_path / 'ray')) >= 8)
+    cluster.kill_node()
+    cluster.add_node()
+    until(lambda: len(ended(tmp_path / 'ray')) >= 20)
+    driver.kill()
+    driver.communicate()
+    without = len(ended(tmp_path / 'ray'))
+    until(lambda: len(ended(tmp_path / 'ray')) >= without + 8)
+    cluster.kill_node()
+    cluster.add_node()
+    output = finished(cluster.python('-m', 'tests.paxtune.engines.ray_study', *study))
+    assert 'done: it has all of its 64 trials' in output
+    with tune(slow, job_log_dir=tmp_path / 'calm', **PARALLEL | {'num_trials': 64}) as calm:
+        assert rewards(ended(tmp_path / 'ray')) == rewards(list(calm.trials))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_trial_that_a_node_lost_continues_from_its_checkpoint(cluster, tmp_path):
+    flags = [RATES, '--num_trials=2', '--set', 'train.num_train_steps=400']
+    flags += ['train.checkpoints.every=20', 'train.evaluation.every=100']
+    search = [*SEARCH, *flags, f'--job_log_dir={tmp_path / "ray"}', '--workers=2']
+    driver = cluster.python(*search, '--trial_resources={"CPU": 2}')
+    until(lambda: len(list(tmp_path.glob('ray/trials/*/checkpoints/*'))) >= 4)
+    cluster.kill_node()
+    cluster.add_node()
+    assert 'The study is done' in finished(driver)
+    assert main([*flags, f'--job_log_dir={tmp_path / "calm"}']) == 0
+    assert rewards(ended(tmp_path / 'ray')) == rewards(ended(tmp_path / 'calm'))
+    events = [each['event'] for trial in ended(tmp_path / 'ray') for each in trial.history]
+    assert 'restarted' not in events
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_two_nodes_train_a_trial_together(cluster, tmp_path):
+    search = [*SEARCH, RATES, '--num_trials=2', f'--job_log_dir={tmp_path}', '--workers=1']
+    output = finished(cluster.python(*search, '--trial_processes=2'))
+    assert 'The study is done' in output
+    assert len(ended(tmp_path)) == 2
+    assert all(trial.reward is not None for trial in ended(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ('flags', 'message'),
+    [
+        (['--engine=rai'], "--engine=rai: there is none. Did you mean 'ray'"),
+        (['--trial_resources={"GPU": 1}'], 'give --engine=ray'),
+        (['--engine=ray', '--trial_resources=GPU'], 'expected a JSON object'),
+        (['--engine=ray', '--trial_resources={"GPU": 0}'], 'amounts above 0'),
+        (['--engine=ray', '--trial_placement=NEAR'], 'expected one of PACK'),
+        (['--engine=ray', '--trial_processes=0'], 'at least 1'),
+    ],
+)
+def test_flags_that_fit_no_cluster_are_refused(flags, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        main([RATES, f'--job_log_dir={tmp_path}', *flags])
+
+
+def test_several_processes_run_no_function():
+    with pytest.raises(UserError, match='a function runs in one process'):
+        tune(slow, engine=Ray(processes=2), **PARALLEL)
+
+
+def test_a_crew_is_read_as_it_was_written():
+    crew = Crew(2, 1, {'GPU': 1.0}, 'PACK', '/runs/a', ('a', 'b'), ('--c',), None, 3)
+    assert Crew.from_json(crew.to_json()) == crew

@@ -1,0 +1,110 @@
+"""A real Ray cluster on this machine, each node with processes of its own.
+
+The cluster belongs to a process, `python -m tests.ray_cluster`, so that Ray starts no threads in
+that of the tests. It reads commands from its input: `kill` kills a node that is not the head, and
+`add` adds one.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from tests.processes import ROOT, environment
+
+ENVIRONMENT = {
+    'RAY_USAGE_STATS_ENABLED': '0',
+    'RAY_enable_metrics_collection': '0',
+    # A busy machine starts a node slowly.
+    'RAY_raylet_start_wait_time_s': '300',
+    'RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO': '0',
+}
+_NODE = {'object_store_memory': 80 * 2**20, 'include_dashboard': False}
+_READY = 'ready'
+
+
+class RayCluster:
+    """A cluster.
+
+    Attributes:
+        address: of its head.
+        environment: of a process that uses it.
+    """
+
+    def __init__(self, process: 'subprocess.Popen[str]') -> None:
+        self._process = process
+        self.address = self._answer()
+        self.environment = {**environment(), **ENVIRONMENT, 'RAY_ADDRESS': self.address}
+
+    def kill_node(self) -> None:
+        """Kills a node, with all that runs there."""
+        self._ask('kill')
+
+    def add_node(self) -> None:
+        """Adds a node."""
+        self._ask('add')
+
+    def python(self, *arguments: str) -> 'subprocess.Popen[str]':
+        """Starts Python as a driver on the head."""
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            env=self.environment,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def _ask(self, command: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f'{command}\n')
+        self._process.stdin.flush()
+        self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(_READY):
+                return line.removeprefix(_READY).strip()
+        raise RuntimeError('the Ray cluster has ended: its messages are above')
+
+
+@contextlib.contextmanager
+def started(nodes: int = 3, cpus: int = 2) -> Iterator[RayCluster]:
+    """Runs a cluster while entered; each node claims some CPUs."""
+    process = subprocess.Popen(
+        [sys.executable, '-m', 'tests.ray_cluster', str(nodes), str(cpus)],
+        env={**environment(), **ENVIRONMENT},
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield RayCluster(process)
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(120)
+
+
+def _serve(nodes: int, cpus: int) -> None:
+    from ray.cluster_utils import Cluster
+
+    node = {**_NODE, 'num_cpus': cpus}
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    others = [cluster.add_node(**node) for _ in range(nodes - 1)]
+    print(_READY, cluster.address, flush=True)
+    for command in sys.stdin:
+        if command.strip() == 'kill':
+            cluster.remove_node(others.pop(0), allow_graceful=False)
+        else:
+            others.append(cluster.add_node(**node))
+        print(_READY, flush=True)
+    cluster.shutdown()
+
+
+if __name__ == '__main__':
+    os.environ.update(ENVIRONMENT)
+    _serve(*map(int, sys.argv[1:]))
