@@ -1,4 +1,4 @@
-"""Ray Tune drives experiments of ours."""
+"""Ray Tune drives experiments of paxtune."""
 
 import subprocess
 import sys
