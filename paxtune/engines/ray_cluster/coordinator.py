@@ -7,7 +7,7 @@ from pathlib import Path
 import ray
 
 from paxtune.engines.network_service import FOLDER, network_service
-from paxtune.engines.ray_cluster.crew import Crew, Outcome
+from paxtune.engines.ray_cluster.crew import NAMESPACE, Crew, Outcome
 from paxtune.engines.ray_cluster.group import Group
 from paxtune.service import tokens
 from paxtune.service.address import Service
@@ -118,7 +118,7 @@ class Coordinator:
             if self._groups is not groups:
                 return
         self.end()
-        ray.kill(ray.get_actor(self._name))
+        ray.kill(ray.get_actor(self._name, NAMESPACE))
 
 
 def _is_restarted() -> bool:

@@ -3,6 +3,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+NAMESPACE = 'paxtune'
+"""Ray's namespace of coordinators."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Crew:

@@ -17,12 +17,12 @@ from absl import logging
 
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.network_service import FOLDER
-from paxtune.engines.ray_cluster.crew import Crew, Outcome
+from paxtune.engines.ray_cluster.crew import NAMESPACE, Crew, Outcome
 from paxtune.engines.remote import Remote
 from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, watched
 from paxtune.running.runner import Runner
 from paxtune.running.supervisor import WorkerError, modules_of
-from paxtune.running.tuner import take_up
+from paxtune.running.tuner import StudyStoppedError, take_up
 from paxtune.service import tokens
 from paxtune.service.leases import LEASE_SECONDS
 from paxtune.storage.database import Database
@@ -33,9 +33,6 @@ from paxtune.study.redefinition import fingerprint
 from paxtune.study.study import Study
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError, nearest
-
-NAMESPACE = 'paxtune'
-"""Ray's namespace of coordinators."""
 
 STRATEGIES = ('PACK', 'SPREAD', 'STRICT_PACK', 'STRICT_SPREAD')
 
@@ -210,7 +207,12 @@ def _name(directory: Path) -> str:
 
 
 def _get(reply: Any) -> Any:
-    """Returns the reply of the coordinator; raises the UserError that it raised."""
+    """Returns the reply of the coordinator.
+
+    Raises:
+        UserError: the coordinator raised it.
+        StudyStoppedError: the coordinator was lost for good.
+    """
     import ray
     from ray.exceptions import RayActorError, RayTaskError
 
@@ -221,7 +223,7 @@ def _get(reply: Any) -> Any:
             raise UserError(str(error.cause)) from None
         raise
     except RayActorError as error:
-        raise WorkerError(f'the coordinator was lost: {error}') from error
+        raise StudyStoppedError(f'the coordinator was lost: {error}') from error
 
 
 def _raise(outcome: Outcome) -> None:

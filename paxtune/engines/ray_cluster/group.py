@@ -98,24 +98,27 @@ class Group(threading.Thread):
             ).remote()
             for i in range(self._crew.processes)
         ]
+        addresses: list[str] = []
         try:
             addresses = self._addresses(members)
-            return Outcome(0) if addresses is None else self._run(members, addresses[0])
+            return self._run(members, addresses[0]) if addresses else Outcome(0)
         except RayActorError as error:
+            if not addresses:
+                return Outcome(DETACHED, f'it did not start: {error}', 1)
             return Outcome(DETACHED, f'it was lost: {str(error).splitlines()[0]}')
         finally:
             for member in members:
                 ray.kill(member)
 
-    def _addresses(self, members: list[Any]) -> list[str] | None:
-        """Waits until all processes have a place; None where the worker is to leave before."""
+    def _addresses(self, members: list[Any]) -> list[str]:
+        """Waits until all processes have a place; none if the worker is to leave before."""
         waiting = [member.address.remote() for member in members]
-        while len(ray.wait(waiting, num_returns=len(waiting), timeout=_LOOK_SECONDS)[0]) < len(
-            waiting
-        ):
+        count = len(waiting)
+        while len(ray.wait(waiting, num_returns=count, timeout=_LOOK_SECONDS)[0]) < count:
             if self._leaving.is_set():
-                return None
-        return ray.get(waiting)
+                return []
+        found: list[str] = ray.get(waiting)
+        return found
 
     def _run(self, members: list[Any], coordinator: str) -> Outcome:
         service, certificate = self._connect()
