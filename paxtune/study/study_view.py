@@ -17,6 +17,7 @@ from trainer.runtime.garbage_collection import gc_paused
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
+    import optuna
     import pandas
 
 
@@ -168,6 +169,30 @@ class StudyView:
         from paxtune.study.frames import trials_frame
 
         return trials_frame(self.trials, self.space.paths, self.rewards)
+
+    def to_optuna(
+        self, storage: 'str | optuna.storages.BaseStorage | None' = None, name: str | None = None
+    ) -> 'optuna.study.Study':
+        """Makes a study of Optuna, for `optuna.visualization` and Optuna's dashboard.
+
+        Trials keep their order; Optuna counts from 0, and the user attribute `trial` has our
+        number. Trials that were stopped early are pruned, infeasible ones have failed, and paused
+        ones are running. Rewards by step are intermediate values of a study with one objective.
+        Metrics are user attributes. Parameters have the paths of decisions. Where a path stands
+        for several decisions that differ, their ids distinguish them.
+
+        Args:
+            storage: URL or storage of Optuna; None for memory.
+            name: name of the study; None for one that Optuna makes.
+
+        Raises:
+            UserError: the study has no reward, or Optuna is not installed.
+            optuna.exceptions.DuplicatedStudyError: the storage has a study of this name.
+        """
+        from paxtune.study.optuna_study import to_optuna
+
+        metadata = self.record.metadata
+        return to_optuna(self.trials, self.space, self.rewards, metadata, storage, name)
 
     def __enter__(self) -> Self:
         return self
