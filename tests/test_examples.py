@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pyglove as pg
 import pytest
 
-from examples import bare_function, multi_objective, nas, nas_lm, sweep
+from examples import bare_function, multi_objective, nas, nas_lm, optuna_sampler, sweep
 from paxtune import load_study, search
 from paxtune.experiment import Tunable
+from paxtune.integrations.optuna import PaxtuneSampler
 from paxtune.objectives.pareto import dominates
 from paxtune.reports.space_costs import costs
 from paxtune.reports.space_tables import samples
@@ -227,6 +229,16 @@ def test_plots_hold_the_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     runpy.run_module('examples.plot_study', run_name='__main__')
     with load_study(tmp_path / 'study') as study:
         assert len(study.trials) == 6
+
+
+@pytest.mark.slow
+def test_our_algorithm_searches_for_optuna() -> None:
+    ours = optuna_sampler.search(PaxtuneSampler(seed=0), num_trials=40)
+    others = [
+        optuna_sampler.search(optuna.samplers.RandomSampler(seed=seed), num_trials=40)
+        for seed in range(3)
+    ]
+    assert ours.best_value < 0.01 < min(study.best_value for study in others)
 
 
 def test_each_experiment_is_tiny_when_smoked() -> None:

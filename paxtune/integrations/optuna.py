@@ -36,7 +36,7 @@ _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 class PaxtuneSampler(BaseSampler):
     """Sampler of Optuna that uses an algorithm of paxtune.
 
-    The conditions of a define-by-run space are inferred from the trials that have ended: a
+    The conditions of a define-by-run space are inferred from the trials that have ended. A
     parameter that occurs with some values of a choice, or of an integer, is conditional on it.
     Parameters of the first trial, and new ones, are drawn at random. So are all of them once every
     point was tried.
@@ -126,7 +126,7 @@ class PaxtuneSampler(BaseSampler):
         directions: Sequence[StudyDirection],
         trial: FrozenTrial,
     ) -> Observation | None:
-        """Observes a trial; None if it has no decisions, or such that are outside of the space."""
+        """Observes a trial; None if it has no decisions in the space."""
         suggested = {
             name: domains[name].to_external_repr(value)
             for name, value in trial.system_attrs.get(_SUGGESTED, {}).items()

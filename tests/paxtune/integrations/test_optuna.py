@@ -84,7 +84,7 @@ def test_conditional_parameters_are_suggested_together() -> None:
     assert study.best_value < 0.2
 
 
-def test_how_each_state_is_observed() -> None:
+def test_failed_and_constrained_trials_are_infeasible_and_pruned_ones_count() -> None:
     study = optuna.create_study(direction='maximize', sampler=PaxtuneSampler(Recording(), seed=0))
 
     def ask(x: float) -> optuna.Trial:

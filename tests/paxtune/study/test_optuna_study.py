@@ -82,9 +82,7 @@ def test_equal_paths_of_different_decisions_are_distinguished() -> None:
         layer=pg.oneof([pg.Dict(n=pg.oneof([1, 2])), pg.Dict(n=pg.oneof([3, 4]))]),
         flag=pg.oneof([True, 1]),
     )
-    with open_study(
-        None, space, search=search(algorithm=RandomSearch(), budget=Budget(8))
-    ) as study:
+    with open_study(None, space, search=search(budget=Budget(8))) as study:
         while (trial := study.ask()) is not None:
             study.tell(trial, {'loss': 1.0})
         found = study.to_optuna().trials
