@@ -150,7 +150,7 @@ def _restricted(
             for part, low, high in zip(ordered, lows, highs, strict=True)
         ]
     assert isinstance(domain, CategoricalDistribution)
-    last = set(range(len(domain.choices))).difference(*parts[:-1])
+    last = set(map(float, range(len(domain.choices)))).difference(*parts[:-1])
     return [
         (part, CategoricalDistribution([domain.choices[int(i)] for i in sorted(part)]))
         for part in [*parts[:-1], last]
@@ -252,7 +252,8 @@ def _hyper(domain: BaseDistribution) -> Any:
     if domain.single():
         return 0
     if isinstance(domain, CategoricalDistribution):
-        numbers = [c for c in domain.choices if type(c) in (int, float) and math.isfinite(c)]
+        plain: list[Any] = [each for each in domain.choices if type(each) in (int, float)]
+        numbers = [each for each in plain if math.isfinite(each)]
         is_ordinal = len(set(numbers)) == len(domain.choices)
         return pg.oneof(numbers if is_ordinal else [str(i) for i in range(len(domain.choices))])
     assert isinstance(domain, FloatDistribution | IntDistribution)

@@ -47,7 +47,8 @@ def to_optuna(
         raise UserError("to_optuna needs Optuna: pip install 'paxtune[optuna]'") from error
     if not rewards:
         raise UserError('to_optuna: a study of Optuna needs an objective, and this one has none')
-    directions = ['maximize' if reward.score(1.0) > 0 else 'minimize' for reward in rewards]
+    kinds = optuna.study.StudyDirection
+    directions = [kinds.MAXIMIZE if each.score(1.0) > 0 else kinds.MINIMIZE for each in rewards]
     study = optuna.create_study(storage=storage, study_name=name, directions=directions)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
