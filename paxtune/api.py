@@ -43,7 +43,7 @@ from trainer.symbolic.overrides import replaced
 
 with epy.lazy_imports():  # They import JAX, and a study of a function has no use for it.
     from paxtune import experiment as experiments
-    from paxtune.engines import multi_host, threads
+    from paxtune.engines import multi_host, remote, remote_multi_host, threads
     from paxtune.engines import workers as worker_engine
     from paxtune.running import progress, runners
     from paxtune.study import metric_names, trial_experiments
@@ -92,7 +92,8 @@ def tune(
     The same call again resumes the study. Arguments override fields of `what.search`.
 
     Several processes (`trainer.runtime.processes`) make the same call, and train each trial of an
-    experiment together. The first one has the study; the others read it when it is done.
+    experiment together. The first one has the study, or with `Remote` its part in it; the others
+    read it when it is done.
 
     Args:
         what: an experiment; or a function of the values of a trial, which are passed as
@@ -172,7 +173,7 @@ def tune(
         _require_workers_for_timeout(plan.search, engine)
         if _is_experiment(what) and engine.follows(plan, should_interrupt):
             assert directory is not None
-            return load_study(directory)
+            return engine.read(directory)
         if study is None:
             priors = list(map(directories.job_path, prior_studies))
             study, opened = engine.open(directory, plan, priors)
@@ -234,11 +235,21 @@ def _engine(what: Any, workers: int | None, engine: Engine | None) -> Engine:
         if engine is not None:
             raise UserError(f'workers={workers} and engine={engine!r}: give one of them')
         engine = _engine_of(what, workers)
+    elif 'jax' in sys.modules and processes.count() > 1:
+        engine = _engine_of_all(engine)
     elif engine is None:
-        is_joined = 'jax' in sys.modules and processes.count() > 1
-        engine = multi_host.MultiHost() if is_joined else InProcess()
+        engine = InProcess()
     if not _has_search(what):
         engine.require_function(FunctionRunner(what))
+    return engine
+
+
+def _engine_of_all(engine: Engine | None) -> Engine:
+    """Returns the engine of processes that were started together."""
+    if engine is None:
+        return multi_host.MultiHost()
+    if isinstance(engine, remote.Remote) and engine.workers.count == 1:
+        return remote_multi_host.RemoteMultiHost(engine)
     return engine
 
 
@@ -367,8 +378,8 @@ def _require_one_way(engine: Engine) -> None:
         raise UserError('Threads run functions: use Workers for the trials of an experiment')
     if processes.count() > 1 and not isinstance(engine, multi_host.MultiHost):
         raise UserError(
-            '--workers and --vizier_endpoint run trials apart, each in a process of its own; '
-            '--coordinator runs each trial in all processes: choose one'
+            '--workers runs trials apart, each in a process of its own; --coordinator runs each '
+            'trial in all processes: choose one'
         )
 
 

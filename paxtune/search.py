@@ -9,8 +9,9 @@ with
 
     --coordinator=HOST:PORT --num_processes=2 --process_id=0     (and 1)
 
-Exit codes: 0 done (or out of --max_hours), 1 no trial was completed, 2 bad input, 3 another process
-was lost, 130 or 143 interrupted.
+With --vizier_endpoint they are one worker of that service. Exit codes: 0 done (or out of
+--max_hours), 1 no trial was completed, 2 bad input, 3 another process was lost, 75 the trial or the
+service was lost, 130 or 143 interrupted.
 """
 
 import collections
@@ -107,10 +108,12 @@ def run(
     """
     from paxtune.api import tune
     from paxtune.running.progress import Progress
+    from paxtune.running.supervisor import DETACHED
     from paxtune.running.tuner import INTERRUPTED, Paused, StudyStoppedError
     from paxtune.storage.database import DatabaseUnavailableError
     from paxtune.storage.study_file import unreadable
     from paxtune.storage.vizier_store import BROKEN
+    from paxtune.study.transitions import DetachedError
     from trainer.runtime.interrupt import Interrupt
 
     again = shlex.join(['python', '-m', *argv])
@@ -122,9 +125,9 @@ def run(
         except Paused as reason:
             command.say_once(f'Paused: {reason}. {saved}')
             return interrupt.exit_code if str(reason) == INTERRUPTED else 0
-        except (StudyStoppedError, DatabaseUnavailableError) as error:
+        except (StudyStoppedError, DatabaseUnavailableError, DetachedError) as error:
             command.say_once(f'Stopped: {error}. {saved}')
-            return 1
+            return DETACHED if isinstance(error, DetachedError) else 1
         except BROKEN as error:
             raise unreadable(job_log_dir, Path(job_log_dir), error) from error
     with study:

@@ -1,17 +1,23 @@
 """Runs trials of a study that a service keeps, until there are no more: one worker of a search.
 
 `python -m paxtune.search --workers=N` starts these processes, and starts them again when they die.
-A worker ends with the process that started it. Exit codes: 0 the study is done, 2 bad input,
-75 the worker has lost its trial or its study, 76 an error of a trial stops the study.
+Such a worker ends with the process that started it. With --coordinator and the like, several
+processes are one worker: all train its trials together, and end together.
+
+Exit codes: 0 the study is done, 2 bad input, 75 the worker has lost its trial, its study or one of
+its processes, 76 an error of a trial stops the study, 130 or 143 interrupted. After any other end,
+start all processes of the worker again: the trial continues from its checkpoint.
 """
 
 import argparse
+import contextlib
 import importlib
 import logging
 import os
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,15 +29,14 @@ from paxtune.study.redefinition import fingerprint
 from paxtune.study.transitions import DetachedError
 from trainer import command
 from trainer.runtime.directory import JobPath, job_path
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import LostProcessError, OtherProcessError, UserError
 
 if TYPE_CHECKING:
+    from paxtune.engines.base import Job
     from paxtune.objectives.measurement import Measurement
     from paxtune.service.remote_store import RemoteStore
     from paxtune.study.study import Study
     from paxtune.study.trial import Trial
-
-_HEARTBEAT_SECONDS = 3.0
 
 # Seconds that a new worker waits for the service, as a running one does.
 _PATIENCE = 120.0
@@ -43,22 +48,34 @@ def main(argv: Sequence[str] | None) -> int:
     """Runs the command; raises UserError for bad input."""
     args = _flags().parse_args(argv)
     device_allocation.pin([int(core) for core in args.cores.split(',') if core])
-    threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
+    if args.supervised:
+        threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
+    else:
+        from trainer.runtime import processes
+
+        processes.start(args)
     directory = job_path(args.job_log_dir)
     worker_lock_file = supervisor.worker_lock_file(directory)
-    log = json_logs.start(Path(args.log), study=args.study, worker=args.worker)
-
-    from paxtune.service.client import Client
-    from paxtune.service.remote_store import RemoteStore
-
-    for module in filter(None, args.modules.split(',')):
-        importlib.import_module(module)
-    secret, authority = tokens.secret(None), Path(args.tls_ca) if args.tls_ca else None
-    client = Client(args.endpoint, args.study, secret, tls=args.tls, ca_cert=authority)
-    client.connect(_PATIENCE)
-    store = RemoteStore(client, args.worker)
+    log = json_logs.start(_log_file(args), study=args.study, worker=args.worker)
+    with _together():
+        store = _store(args)
     with worker_lock_file:
         return _run(store, directory, log, args.definition, args.function)
+
+
+def _joined() -> bool:
+    """True if this process is one of several of the worker."""
+    processes = sys.modules.get('trainer.runtime.processes')
+    return processes is not None and processes.count() > 1
+
+
+def _together() -> AbstractContextManager[None]:
+    if not _joined():
+        return contextlib.nullcontext()
+
+    from trainer.runtime import processes
+
+    return processes.together()
 
 
 def _flags() -> argparse.ArgumentParser:
@@ -75,9 +92,30 @@ def _flags() -> argparse.ArgumentParser:
         flags.add_argument(f'--{name}', required=True, help=description)
     flags.add_argument('--function', metavar='MODULE:NAME', help='called in each trial')
     flags.add_argument('--cores', default='', help='the cores to compute on')
+    flags.add_argument(
+        '--supervised', action='store_true', help='end with the process at the other end of stdin'
+    )
+    command.add_process_flags(flags)
     flags.add_argument('--tls', action='store_true', help='speak TLS')
     flags.add_argument('--tls_ca', help='speak TLS, trust this authority')
     return flags
+
+
+def _log_file(args: argparse.Namespace) -> Path:
+    log = Path(args.log)  # Each process has its own.
+    return log.with_suffix(f'.{args.process_id}.jsonl') if args.process_id else log
+
+
+def _store(args: argparse.Namespace) -> 'RemoteStore':
+    from paxtune.service.client import Client
+    from paxtune.service.remote_store import RemoteStore
+
+    for module in filter(None, args.modules.split(',')):
+        importlib.import_module(module)
+    secret, authority = tokens.secret(None), Path(args.tls_ca) if args.tls_ca else None
+    client = Client(args.endpoint, args.study, secret, tls=args.tls, ca_cert=authority)
+    client.connect(_PATIENCE)
+    return RemoteStore(client, args.worker)
 
 
 def _run(
@@ -88,91 +126,69 @@ def _run(
     function: str | None,
 ) -> int:
     try:
-        record = store.study()
-        if record is None or fingerprint(record) != definition:
-            raise UserError('--study: the service has another study of that name by now')
-        return _work(store, directory, log, function)
-    except DetachedError as error:
+        with _together():
+            record = store.study()
+            if record is None or fingerprint(record) != definition:
+                raise UserError('--study: the service has another study of that name by now')
+            return _work(store, directory, log, function)
+    except (DetachedError, OtherProcessError) as error:
         _LOG.warning('detached: %s', error)
         return supervisor.DETACHED
+    except LostProcessError as error:
+        _LOG.warning('%s', error)
+        os._exit(supervisor.DETACHED)  # JAX would wait for the lost process, and then abort.
 
 
 def _work(
     store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines, function: str | None
 ) -> int:
+    from paxtune.engines.base import Job
     from paxtune.running.function_runner import FunctionRunner
     from paxtune.running.runners import runner_of
-    from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
-    from paxtune.service.schema import WorkerOptions
+    from paxtune.running.tuner import Paused, StudyStoppedError
     from trainer.runtime.interrupt import Interrupt
 
     command.enable_compilation_cache()
     study = join_study(store, directory)
-    store.options = WorkerOptions(
-        trial_timeout=study.search.faults.trial_timeout or 0.0,
-        max_attempts=study.search.faults.max_attempts,
-    )
-    heartbeat = Heartbeat(store)
+    runner = FunctionRunner.named(function) if function else runner_of(study)
     with Interrupt() as interrupt:
-
-        def should_interrupt() -> bool:
-            heartbeat.steps += 1
-            return interrupt.requested()
-
-        heartbeat.start()
         try:
-            callbacks = [LogCallback(log), HeartbeatCallback(heartbeat)]
-            runner = FunctionRunner.named(function) if function else runner_of(study)
-            Tuner(study, runner, callbacks, should_interrupt).run()
+            _run_trials(Job(study, runner, [LogCallback(log)], interrupt.requested))
         except Paused as reason:
             _LOG.info('paused: %s', reason)
-            return interrupt.exit_code if interrupt.requested() else 0
+            return _exit_code(interrupt.number)
         except StudyStoppedError as error:
             command.say(f'error: {error}', sys.stderr)
             return supervisor.STOPPED
     return 0
 
 
-class Heartbeat(threading.Thread):
-    """Renews the lease of the trial that this worker runs. Without it, the process ends at once.
+def _run_trials(job: 'Job') -> None:
+    from paxtune.engines.leased import leased
+    from paxtune.running.tuner import Tuner
 
-    Attributes:
-        steps: how far the trial has come; the trainer counts each step.
-    """
+    if not _joined():
+        job = leased(job)
+        Tuner(job.study, job.runner, job.callbacks, job.should_interrupt).run()
+        return
 
-    def __init__(self, store: 'RemoteStore') -> None:
-        super().__init__(name='heartbeat', daemon=True)
-        self._store = store
-        self.steps = 0
+    from paxtune.engines import multi_host
+    from trainer.runtime import processes
 
-    def run(self) -> None:
-        waiting = threading.Event()
-        while not waiting.wait(min(_HEARTBEAT_SECONDS, self._store.lease_seconds / 10)):
-            try:
-                lost = self._store.heartbeat(self.steps)
-            except Exception as error:
-                lost = f'{type(error).__name__}: {error}'
-            if lost is not None:
-                _LOG.warning('the trial is lost: %s', lost)
-                # At once: what this process would still write counts for nothing.
-                os._exit(supervisor.DETACHED)
+    multi_host.require_experiment(job.study.value)
+    if processes.is_first():
+        multi_host.lead(leased(job))
+    else:
+        multi_host.follow(job.study.space, job.study.search, job.should_interrupt)
 
 
-class HeartbeatCallback(Callback):
-    """Counts the steps of a trial from where it resumes.
+def _exit_code(signal: int | None) -> int:
+    """Makes the exit code of a signal to this process, or to another one of this worker."""
+    if _joined():
+        from trainer.runtime import processes
 
-    The steps of a trial that loses one worker after another must show its progress.
-    """
-
-    def __init__(self, heartbeat: Heartbeat) -> None:
-        self._heartbeat = heartbeat
-
-    def on_trial_start(self, study: 'Study', trial: 'Trial') -> None:
-        self._heartbeat.steps = 0
-
-    def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
-        # Some have been done by now.
-        self._heartbeat.steps += step
+        signal = next(filter(None, processes.gather(signal)), None)
+    return 0 if signal is None else 128 + signal
 
 
 class LogCallback(Callback):

@@ -67,6 +67,10 @@ class Engine:
         """
         return False
 
+    def read(self, directory: JobPath) -> Study:
+        """Opens the study to read it, in a process that has followed another one."""
+        return load_study(directory)
+
     def open(
         self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]
     ) -> tuple[Study, AbstractContextManager[object]]:

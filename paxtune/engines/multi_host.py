@@ -31,6 +31,8 @@ from trainer.symbolic.serialization import to_json_text
 
 _ENDS = {'Paused': Paused, 'StudyStoppedError': StudyStoppedError}
 
+_NO_FUNCTION = 'several processes train experiments; a function runs in one process'
+
 
 def require_same(tunable: Tunable, data: Mapping[str, str]) -> None:
     """Raises UserError unless all processes have the same experiment and the same data."""
@@ -45,6 +47,12 @@ def require_same(tunable: Tunable, data: Mapping[str, str]) -> None:
                     f'{processes.index()}, and {other_data.get(path)} in process {process}: give '
                     'them the same data'
                 )
+
+
+def require_experiment(value: object) -> None:
+    """Raises UserError unless several processes can train the trials of a study together."""
+    if not isinstance(value, Tunable):
+        raise UserError(_NO_FUNCTION)
 
 
 class LeadingRunner(ExperimentRunner):
@@ -85,7 +93,18 @@ class LeadingRunner(ExperimentRunner):
             raise
 
 
-def follow(plan: SearchPlan, should_interrupt: Callable[[], bool]) -> None:
+def lead(job: Job) -> None:
+    """Runs the trials of a study together with the processes that `follow`: see `Engine.run`."""
+    leader = LeadingRunner(job.should_interrupt)
+    try:
+        Tuner(job.study, leader, job.callbacks, leader.should_interrupt).run()
+    except (Paused, StudyStoppedError) as end:
+        processes.broadcast({'end': type(end).__name__, 'reason': str(end)})
+        raise
+    processes.broadcast({'end': ''})
+
+
+def follow(space: Space, search: Search, should_interrupt: Callable[[], bool]) -> None:
     """Trains the trials of the first process, to the end of its search: see `Engine.follows`.
 
     Raises:
@@ -95,7 +114,7 @@ def follow(plan: SearchPlan, should_interrupt: Callable[[], bool]) -> None:
     while 'trial' in (received := processes.broadcast()):
         spec = TrialSpec(**received['trial'])
         try:
-            _follow(spec, plan.space, plan.search, should_interrupt)
+            _follow(spec, space, search, should_interrupt)
         except LostProcessError:
             raise
         except Exception as error:  # Of the trial; the first process raises and records it, too.
@@ -135,20 +154,14 @@ class MultiHost(Engine):
     """
 
     def require_function(self, runner: Runner) -> None:
-        raise UserError('several processes train experiments; a function runs in one process')
+        raise UserError(_NO_FUNCTION)
 
     def follows(self, plan: SearchPlan, should_interrupt: Callable[[], bool]) -> bool:
         require_same(plan.space.value, plan.data)
         if processes.is_first():
             return False
-        follow(plan, should_interrupt)
+        follow(plan.space, plan.search, should_interrupt)
         return True
 
     def run(self, job: Job) -> None:
-        leader = LeadingRunner(job.should_interrupt)
-        try:
-            Tuner(job.study, leader, job.callbacks, leader.should_interrupt).run()
-        except (Paused, StudyStoppedError) as end:
-            processes.broadcast({'end': type(end).__name__, 'reason': str(end)})
-            raise
-        processes.broadcast({'end': ''})
+        lead(job)

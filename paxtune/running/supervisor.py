@@ -197,7 +197,7 @@ class Supervisor:
             'cores': ','.join(map(str, slot.place.cores)),
         }
         flags = [f'--{name}={value}' for name, value in given.items()]
-        return [sys.executable, '-m', 'paxtune.worker', *flags, *self._flags]
+        return [sys.executable, '-m', 'paxtune.worker', '--supervised', *flags, *self._flags]
 
     def _environment(self, slot: _Slot) -> dict[str, str]:
         # What this process can import, its workers can: also what lies in its directory.

@@ -3,12 +3,12 @@ from pathlib import Path
 from typing import Any
 
 from paxtune import worker
+from paxtune.engines.leased import Heartbeat, HeartbeatCallback
 from paxtune.running.supervisor import DETACHED
 from paxtune.service.client import Client
 from paxtune.service.remote_store import RemoteStore
 from paxtune.study.record import Failures, Status, TrialRecord
 from paxtune.study.transitions import WorkerLoss, claim, lose
-from paxtune.worker import Heartbeat, HeartbeatCallback
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 

@@ -17,6 +17,7 @@ import tenacity
 from google.protobuf.internal import well_known_types
 
 from paxtune import worker
+from paxtune.engines import leased
 from paxtune.running import supervisor, trial_json
 from paxtune.running.device_allocation import Place
 from paxtune.service import client, remote_store
@@ -138,8 +139,8 @@ def _put_processes(world: World, put: Any) -> None:
     channels = {name: getattr(grpc, name) for name in names}
     channels['insecure_channel'] = lambda target, options: Channel(world, world.process)
     put(client, 'grpc', types.SimpleNamespace(**channels))
-    put(worker.Heartbeat, 'start', lambda self: world.process.spawn(self.run))
-    put(worker, 'os', types.SimpleNamespace(_exit=lambda code: world.process.exit(code)))
+    put(leased.Heartbeat, 'start', lambda self: world.process.spawn(self.run))
+    put(leased, 'os', types.SimpleNamespace(_exit=lambda code: world.process.exit(code)))
     silent = {'enable_compilation_cache': lambda: None, 'say': lambda text, file: None}
     put(worker, 'command', types.SimpleNamespace(**silent))
     put(interrupt, 'Interrupt', _Interrupt)

@@ -9,42 +9,16 @@ import pytest
 
 from paxtune.storage.open_study import load_study
 from paxtune.study.transitions import WorkerLoss
-from tests.jobs import Ended, all_passed, job
-from tests.paxtune import joined
+from tests.jobs import all_passed, job
+from tests.paxtune.engines.conftest import search, told
 from tests.paxtune.studies import lose, never_trained
 
 pytestmark = pytest.mark.slow
 
-assert joined.__name__  # Importing it makes its classes known to `load_study`.
 
-
-def search(directory: Path, *flags: str, **how: Any) -> list[Ended]:
-    flags = ('--exp=tests.paxtune.joined.Search', f'--job_log_dir={directory}', *flags)
-    return job('paxtune.search', *flags, **how)
-
-
-def told(directory: Path) -> list[Any]:
-    """All that a loss must not change."""
+def kept(directory: Path) -> list[Any]:
     with load_study(directory) as study:
-        return [
-            (
-                trial.id,
-                trial.status,
-                trial.decisions,
-                trial.reason,
-                [(m.step, m.reward) for m in trial.measurements],
-            )
-            for trial in study.trials
-        ]
-
-
-@pytest.fixture(scope='module')
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    directory = tmp_path_factory.mktemp('undisturbed')
-    first, other = search(directory)
-    assert 'The study is done' in all_passed([first, other])
-    assert other.out == ''
-    return told(directory)
+        return told(study)
 
 
 @pytest.mark.sentinel
@@ -69,7 +43,7 @@ def test_a_lost_process_ends_the_attempt_and_not_the_study(
     with load_study(tmp_path) as study:
         assert study.trials[-1].state == 'ACTIVE'
     out = all_passed(search(tmp_path))
-    assert told(tmp_path) == undisturbed
+    assert kept(tmp_path) == undisturbed
     if where.startswith('step'):
         assert re.search('trial 2: resumed from step [24]', out), out
 
@@ -81,7 +55,7 @@ def test_a_signal_to_the_second_process_pauses_the_study(
     assert [each.code for each in ended] == [130, 130], ended
     assert 'Paused: interrupted' in ended[0].out
     assert 'trial 2: resumed from step 3' in all_passed(search(tmp_path))
-    assert told(tmp_path) == undisturbed
+    assert kept(tmp_path) == undisturbed
 
 
 def test_a_new_attempt_goes_on_where_the_one_before_was(
@@ -92,7 +66,7 @@ def test_a_new_attempt_goes_on_where_the_one_before_was(
         loss = WorkerLoss('its disk was full', counts=True)
         lose(study.open_trial(2), loss, study.search.faults.max_attempts)
     assert 'trial 2: resumed from step 3' in all_passed(search(tmp_path))
-    assert told(tmp_path) == undisturbed
+    assert kept(tmp_path) == undisturbed
 
 
 def test_a_trial_in_a_directory_of_another_experiment_ends_all(tmp_path: Path) -> None:

@@ -1,0 +1,53 @@
+"""A search over several processes that are one worker of a study in a service."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from paxtune.engines.base import Job
+from paxtune.engines.leased import leased
+from paxtune.engines.multi_host import MultiHost
+from paxtune.engines.remote import Remote
+from paxtune.running.tuner import take_up
+from paxtune.service.remote_store import RemoteStore
+from paxtune.service.study_location import ServiceLocation
+from paxtune.storage.open_study import join_study
+from paxtune.study.plan import SearchPlan
+from paxtune.study.study import Study
+from paxtune.study.transitions import new_worker
+from trainer.runtime.directory import JobPath
+
+
+@dataclasses.dataclass(frozen=True)
+class RemoteMultiHost(MultiHost):
+    """Trains each trial in all processes together, as one worker of a study in a service.
+
+    The first process owns a trial and its lease. A lost lease ends it, and so the others.
+
+    Attributes:
+        remote: the service; its workers are not used.
+    """
+
+    has_workers = True
+
+    remote: Remote
+
+    def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
+        return self.remote.directory(given)
+
+    def open(
+        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]
+    ) -> tuple[Study, AbstractContextManager[object]]:
+        return self.remote.open(directory, plan, prior_studies)
+
+    def read(self, directory: JobPath) -> Study:
+        store = ServiceLocation(self.remote.service).store()
+        return join_study(store, directory, may_lack_classes=True)
+
+    def run(self, job: Job) -> None:
+        store = job.study.store
+        assert isinstance(store, RemoteStore)
+        store.worker = new_worker()
+        take_up(job.study)
+        super().run(leased(job))
