@@ -58,7 +58,9 @@ def main(argv: Sequence[str] | None) -> int:
 
     from trainer.runtime import processes
 
-    processes.start(args)
+    is_apart = args.workers is not None or getattr(args, 'engine', None) is not None
+    if args.coordinator is not None or not is_apart:
+        processes.start(args)
     with processes.together():
         tunable = tunable_for(args)
         name = args.exp + ('-smoke' if args.smoke else '')

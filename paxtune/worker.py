@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None) -> int:
         processes.start(args)
     directory = job_path(args.job_log_dir)
     worker_lock_file = supervisor.worker_lock_file(directory)
-    log = json_logs.start(_log_file(args), study=args.study, worker=args.worker)
+    log = json_logs.start(_log_file(Path(args.log)), study=args.study, worker=args.worker)
     with _together():
         store = _store(args)
     with worker_lock_file:
@@ -101,9 +101,14 @@ def _flags() -> argparse.ArgumentParser:
     return flags
 
 
-def _log_file(args: argparse.Namespace) -> Path:
-    log = Path(args.log)  # Each process has its own.
-    return log.with_suffix(f'.{args.process_id}.jsonl') if args.process_id else log
+def _log_file(path: Path) -> Path:
+    """Returns the log of this process: each of the worker has its own."""
+    if not _joined():
+        return path
+
+    from trainer.runtime import processes
+
+    return path if processes.is_first() else path.with_suffix(f'.{processes.index()}.jsonl')
 
 
 def _store(args: argparse.Namespace) -> 'RemoteStore':
@@ -156,7 +161,7 @@ def _work(
             _run_trials(Job(study, runner, [LogCallback(log)], interrupt.requested))
         except Paused as reason:
             _LOG.info('paused: %s', reason)
-            return _exit_code(interrupt.number)
+            return _of_all(interrupt.exit_code if interrupt.requested() else 0)
         except StudyStoppedError as error:
             command.say(f'error: {error}', sys.stderr)
             return supervisor.STOPPED
@@ -182,13 +187,13 @@ def _run_trials(job: 'Job') -> None:
         multi_host.follow(job.study.space, job.study.search, job.should_interrupt)
 
 
-def _exit_code(signal: int | None) -> int:
-    """Makes the exit code of a signal to this process, or to another one of this worker."""
+def _of_all(code: int) -> int:
+    """Returns the exit code of the process of this worker that received a signal; else 0."""
     if _joined():
         from trainer.runtime import processes
 
-        signal = next(filter(None, processes.gather(signal)), None)
-    return 0 if signal is None else 128 + signal
+        code = next(filter(None, processes.gather(code)), 0)
+    return code
 
 
 class LogCallback(Callback):

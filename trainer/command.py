@@ -95,7 +95,8 @@ def add_process_flags(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         '--coordinator',
         metavar='HOST:PORT',
-        help='several processes or hosts: the host of process 0, and a free port there',
+        help='several processes or hosts: the host of process 0, and a free port there; auto: '
+        'those of a TPU pod, srun, mpirun or a Job (the default there); none: this one alone',
     )
     flags.add_argument('--num_processes', type=int, metavar='N', help='number of processes')
     flags.add_argument('--process_id', type=int, metavar='I', help='index of this one, from 0')

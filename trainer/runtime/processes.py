@@ -23,6 +23,7 @@ import jax
 from jax._src import distributed
 from jax.experimental import multihost_utils
 
+from trainer.runtime import clusters
 from trainer.runtime.signals import SkipTrial, StopTrial
 from trainer.symbolic.errors import LostProcessError, OtherProcessError, SaveError, UserError
 
@@ -40,25 +41,36 @@ wait in that operation for this process in vain."""
 
 _JOINT_ERRORS = (jax.errors.JaxRuntimeError, SaveError)
 
+_AUTO, _ALONE = 'auto', 'none'
+"""Values of --coordinator: the processes that JAX finds in the environment; none of them."""
+
 _FOREVER = 20 * 24 * 3600  # As milliseconds in 32 bits.
 
 
 def start(args: argparse.Namespace) -> None:
-    """Joins the processes of a job by the flags of `command.add_process_flags`, if they are set.
+    """Joins the processes of a job: see `command.add_process_flags`.
 
+    Flags name them, or JAX finds them in the environment of a TPU pod, SLURM, MPI or Kubernetes.
     Call this before any use of the devices.
 
     Raises:
-        UserError: the flags do not fit together, or another process did not join.
+        UserError: the flags or the environment do not fit together, or another process did not
+            join.
     """
     where = (args.coordinator, args.num_processes, args.process_id)
-    if where == (None, None, None):
+    if args.coordinator in (None, _AUTO, _ALONE):
+        if where[1:] != (None, None):
+            raise UserError('--coordinator, --num_processes and --process_id go together: give all')
+        if args.coordinator != _ALONE:
+            _join_cluster(is_required=args.coordinator == _AUTO)
         return
     if None in where:
         raise UserError('--coordinator, --num_processes and --process_id go together: give all')
     host, _, port = args.coordinator.rpartition(':')
     if not host or not port.isdecimal():
-        raise UserError(f'--coordinator: expected host:port, not {args.coordinator!r}')
+        raise UserError(
+            f'--coordinator: expected host:port, {_AUTO} or {_ALONE}, not {args.coordinator!r}'
+        )
     if not 0 <= args.process_id < args.num_processes:
         raise UserError(
             f'--process_id: expected 0 to {args.num_processes - 1}, as there are '
@@ -68,7 +80,29 @@ def start(args: argparse.Namespace) -> None:
         _join(*where)
 
 
-def _join(coordinator: str, num_processes: int, process_id: int) -> None:
+def _join_cluster(is_required: bool) -> None:
+    """Joins the processes that JAX finds; UserError if it finds none where they are required."""
+    try:
+        found = clusters.detected()
+    except Exception as error:
+        raise UserError(
+            f'--coordinator={_AUTO}, which is the default in a cluster: its environment cannot be '
+            f'used: {_first_line(error)}. Give --coordinator=HOST:PORT, --num_processes and '
+            f'--process_id, or --coordinator={_ALONE} for this process alone'
+        ) from error
+    if found is not None:
+        devices = None if found.local_devices is None else list(found.local_devices)
+        how = {'local_device_ids': devices, 'cluster_detection_method': 'deactivate'}
+        _join(found.coordinator, found.count, found.index, **how)
+    elif is_required and not clusters.is_present():
+        raise UserError(
+            f'--coordinator={_AUTO}: neither a TPU pod, SLURM (srun), Open MPI (mpirun) nor an '
+            'indexed Job of Kubernetes has started this process: give --coordinator=HOST:PORT, '
+            '--num_processes and --process_id'
+        )
+
+
+def _join(coordinator: str, num_processes: int, process_id: int, **how: Any) -> None:
     # The service would handle SIGTERM, which `Interrupt` handles.
     jax.config.update('jax_enable_preemption_service', False)
     jax.config.update('jax_cpu_collectives_implementation', 'gloo')
@@ -83,6 +117,7 @@ def _join(coordinator: str, num_processes: int, process_id: int) -> None:
             coordinator,
             num_processes,
             process_id,
+            **how,
             heartbeat_timeout_seconds=LOST_AFTER,
             shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
         )

@@ -26,7 +26,7 @@ _AGAIN = (DETACHED, 3, -signal.SIGABRT)  # JAX aborts where it notices a loss fi
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    with served(f'--database={tmp_path}/db', '--port=0', '--lease_seconds=5') as (_, endpoint, _):
+    with served(f'--database={tmp_path}/db', '--port=0', '--lease_seconds=15') as (_, endpoint, _):
         yield Service(endpoint, 'joined')
 
 
@@ -88,8 +88,8 @@ def test_the_processes_of_a_worker_end_together_and_begin_again(
     all_passed(group.run('c'))
     assert kept(service) == undisturbed[:2]
     assert {'claimed', 'lost', 'resumed'} <= set(history(service, 2)), history(service, 2)
-    logs = {path.name for path in (tmp_path / 'runs' / 'logs').iterdir()}
-    assert logs == {f'{worker}{of}.jsonl' for worker in 'abc' for of in ('', '.1')}
+    for name in ('a', 'a.1'):  # Each process has its own.
+        assert 'paused' in (tmp_path / 'runs' / 'logs' / f'{name}.jsonl').read_text()
 
 
 def test_a_worker_of_several_processes_refuses_another_study(

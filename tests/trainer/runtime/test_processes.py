@@ -34,6 +34,8 @@ def test_one_process_agrees_with_itself() -> None:
     [
         (('localhost:1', None, None), 'go together: give all'),
         ((None, 2, 0), 'go together: give all'),
+        (('auto', 2, None), 'go together: give all'),
+        (('auto', None, None), 'neither a TPU pod, SLURM .srun., Open MPI .mpirun. nor'),
         (('localhost', 2, 0), '--coordinator: expected host:port'),
         (('localhost:x', 2, 0), '--coordinator: expected host:port'),
         (('localhost:1', 2, 2), '--process_id: expected 0 to 1'),
