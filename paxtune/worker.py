@@ -4,9 +4,9 @@
 Such a worker ends with the process that started it. With --coordinator and the like, several
 processes are one worker: all train its trials together, and end together.
 
-Exit codes: 0 the study is done, 2 bad input, 75 the worker has lost its trial, its study or one of
-its processes, 76 an error of a trial stops the study, 130 or 143 interrupted. After any other end,
-start all processes of the worker again: the trial continues from its checkpoint.
+Exit codes: 0 the study is done, 2 bad input, 76 an error of a trial stops the study, 130 or 143
+interrupted. 75: the worker has lost its trial, its study or one of its processes. After that, or
+any other end, start all its processes again: the trial continues from its checkpoint.
 """
 
 import argparse
