@@ -124,6 +124,7 @@ def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple
     from paxtune.service import monitoring, tokens
     from paxtune.service.database_studies import DatabaseStudies
     from paxtune.service.server import Server
+    from paxtune.vizier_service.service import VizierService
 
     studies = DatabaseStudies(database, args.lease_seconds)
     metrics = monitoring.Metrics(studies.opened)
@@ -136,6 +137,7 @@ def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple
         tls=tls,
         is_ready=studies.look,
         metrics=metrics,
+        vizier_service=VizierService(database),
     )
     with contextlib.ExitStack() as stack:
         metrics_port = None
@@ -165,6 +167,8 @@ def _greeting(
     join += ['--token_file=FILE'] if args.tokens and args.local_secret is None else []
     example = shlex.join(['python', '-m', 'paxtune.search', '--exp=lm.StdlibTunable', *join])
     lines = [f'Serving {database} at {served} ({safety}). To join:', f'  {example}']
+    if not args.tokens and not args.tls_cert:
+        lines.append(f"Vizier's clients: server_endpoint = '{auth.address(host, port)}'")
     if metrics_port is not None:
         scheme = 'https' if args.tls_cert else 'http'
         lines.append(f'Metrics: {scheme}://{auth.address(host, metrics_port)}/metrics')

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import pyglove as pg
 
 from paxtune import algorithms, schedulers
+from paxtune.algorithms.external.vizier_names import translated
 from trainer.symbolic import literals
 from trainer.symbolic.errors import UserError
 
@@ -78,8 +79,8 @@ def spelled(
 
     Args:
         where: names the text in messages, such as '--algorithm=gp'.
-        text: a name, or an unambiguous beginning of one; or a component with values for its
-            fields, which is returned unchanged.
+        text: a name, or an unambiguous beginning of one, or Vizier's name of an algorithm; or a
+            component with values for its fields, which is returned unchanged.
         classes: by name.
         known: default values for required fields.
 
@@ -98,6 +99,8 @@ def spelled(
         ...
         trainer.symbolic.errors.UserError: --scheduler=asha: write 'Asha(min_resource=…)'
     """
+    if algorithms.Default in classes.values():
+        text = translated(text, where)
     if '(' in text:
         return text
     begun = [name for name in classes if name.startswith(text)]

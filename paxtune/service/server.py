@@ -20,9 +20,10 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2
 
 from paxtune.service import auth, monitoring, schema
-from paxtune.service.calls import CallError, Calls
+from paxtune.service.calls import CallError, Calls, is_of_vizier
 from paxtune.service.tokens import Token
 from paxtune.storage.database import DatabaseUnavailableError
+from paxtune.vizier_service.service import VizierService
 from trainer.symbolic.errors import UserError
 
 _HEALTH = f'/{health.SERVICE_NAME}/Check'
@@ -67,6 +68,7 @@ class Server:
         tls: tuple[Path, Path] | None = None,
         is_ready: Callable[[], object] = lambda: None,
         metrics: monitoring.Metrics | None = None,
+        vizier_service: VizierService | None = None,
         max_bytes: int = schema.MAX_BYTES,
     ) -> None:
         """Prepares a server.
@@ -78,9 +80,10 @@ class Server:
             tls: the files of the certificate and of its key.
             is_ready: raises DatabaseUnavailableError if the database is unavailable; called every
                 second, for health checks, and to show coordinators that this process runs.
+            vizier_service: answers calls of Vizier's clients, too.
             max_bytes: size limit of a request.
         """
-        self._calls = Calls(registry, tokens, metrics)
+        self._calls = Calls(registry, tokens, metrics, vizier_service)
         self._host, self._asked_port = host, port
         self._tls, self._is_ready, self._max_bytes = tls, is_ready, max_bytes
         self._stopping = threading.Event()
@@ -94,6 +97,8 @@ class Server:
     def start(self) -> None:
         """Starts to serve; raises UserError for a port or certificate of no use."""
         self._pool = concurrent.futures.ThreadPoolExecutor(_THREADS, 'service')
+        # Suggestions take seconds, and delay no heartbeat.
+        self._vizier_pool = concurrent.futures.ThreadPoolExecutor(_THREADS, 'vizier')
         self._loop = asyncio.new_event_loop()
         self._threads = [
             threading.Thread(target=target, daemon=True)
@@ -120,6 +125,7 @@ class Server:
         self._is_serving = False
         self._run(self._server.stop(seconds))
         self._pool.shutdown()
+        self._vizier_pool.shutdown()
         self._end_loop()
         self._threads[1].join(_CHECK_SECONDS)  # It may wait for a database that does not answer.
 
@@ -203,7 +209,8 @@ class Server:
             raise self._calls.failed(path, peer, error, began) from None
         turn = self._turns.setdefault(peer, asyncio.Semaphore(_THREADS_PER_CONNECTION))
         await turn.acquire()
-        running = self._pool.submit(self._calls.answer, path, metadata, data, peer)
+        pool = self._vizier_pool if is_of_vizier(path) else self._pool
+        running = pool.submit(self._calls.answer, path, metadata, data, peer)
         # A thread goes on though its caller has given up.
         running.add_done_callback(lambda _: self._loop.call_soon_threadsafe(turn.release))
         return await asyncio.wrap_future(running)

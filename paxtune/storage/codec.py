@@ -60,15 +60,10 @@ def encode_trial(record: TrialRecord, stored: TrialProto | None = None) -> Trial
     proto = TrialProto(state=_STATES[record.status])
     if stored is not None:
         proto.name = stored.name
-        proto.metadata.extend(each for each in stored.metadata if each.ns != _NAMESPACE)
+        proto.metadata.extend(without_own_metadata(stored.metadata))
     if record.id:
         proto.id = str(record.id)
-    for name, value in record.parameters.items():
-        parameter = proto.parameters.add(parameter_id=name)
-        if isinstance(value, str):
-            parameter.value.string_value = value
-        else:
-            parameter.value.number_value = value
+    write_parameters(proto, record.parameters)
     for field, time in (('start_time', record.created), ('end_time', record.ended)):
         if time is not None:
             getattr(proto, field).FromDatetime(time)
@@ -102,13 +97,50 @@ def decode_trial(proto: TrialProto) -> TrialRecord:
     has_final = fields['status'] in (Status.COMPLETED, Status.STOPPED)
     return TrialRecord(
         id=_number(proto),
-        parameters={each.parameter_id: _value(each.value) for each in proto.parameters},
+        parameters=read_parameters(proto),
         created=_time(proto, 'start_time'),
         ended=_time(proto, 'end_time'),
         measurements=StoredMeasurements(proto.measurements, stored.checkpoints),
         final=_decode_measurement(proto.final_measurement, {}) if has_final else None,
         **fields,
     )
+
+
+def write_parameters(proto: TrialProto, parameters: Mapping[str, str | float]) -> None:
+    """Writes the parameters of a new trial."""
+    for name, value in parameters.items():
+        parameter = proto.parameters.add(parameter_id=name)
+        if isinstance(value, str):
+            parameter.value.string_value = value
+        else:
+            parameter.value.number_value = value
+
+
+def read_parameters(proto: TrialProto) -> dict[str, str | float]:
+    """Reads the parameters of a trial, by name."""
+    return {each.parameter_id: _value(each.value) for each in proto.parameters}
+
+
+def is_own(spec: StudySpec) -> bool:
+    """Returns True for a study that paxtune made; False for one of a Vizier client."""
+    return _read(spec, _FORMAT_KEY) != ''
+
+
+def without_own_metadata(metadata: Iterable[Any]) -> list[Any]:
+    """Returns the items of metadata that others wrote."""
+    return [each for each in metadata if each.ns != _NAMESPACE]
+
+
+def write_algorithm_state(proto: TrialProto, state: Mapping[str, str]) -> None:
+    """Keeps the state of an algorithm with a trial of a Vizier client."""
+    if state:
+        _write(proto, _RECORD_KEY, _to_json(TrialRecord(parameters={}, memo=state), {}))
+
+
+def read_algorithm_state(proto: TrialProto) -> Mapping[str, str]:
+    """Reads the state that an algorithm keeps with a trial."""
+    found: Mapping[str, str] = decode_json(_trial_json(), _read(proto, _RECORD_KEY, '{}')).memo
+    return found
 
 
 class StoredMeasurements:
@@ -188,11 +220,14 @@ def decode_study(spec: StudySpec, source: object = 'the study') -> StudyRecord:
     """
     found = _read(spec, _FORMAT_KEY)
     if found != FORMAT:
-        raise UserError(
-            f'{source}: the study was not made by this version of paxtune: it has format '
-            f'{found or None}, {FORMAT} was expected. Use the version that made it, or another '
-            'directory.'
+        what = (
+            f'it has format {found}, {FORMAT} was expected. Use the version that made it, or '
+            'another directory'
+            if found
+            else "it has no experiment, only a search space, as a study of Vizier's clients has. "
+            'They read it and change it'
         )
+        raise UserError(f'{source}: the study was not made by this version of paxtune: {what}.')
     try:
         return decode_json(StudyRecord, _read(spec, _RECORD_KEY))
     except DamagedRecordError as error:

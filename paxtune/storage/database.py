@@ -19,7 +19,7 @@ from trainer.symbolic.errors import UserError
 __all__ = ['OWNER', 'Database', 'DatabaseUnavailableError', 'owners', 'studies', 'trials']
 
 OWNER = 'paxtune'
-"""The owner of all studies, in Vizier's terms."""
+"""The owner of the studies that paxtune makes, in Vizier's terms."""
 
 _schema = sqlalchemy.MetaData()
 
@@ -226,9 +226,12 @@ class Database:
             self._kind.hold(connection)
 
     def studies(self) -> list[str]:
-        """Returns the names of the studies, in order."""
-        query = sqlalchemy.select(studies.c.study_id).where(studies.c.owner_id == OWNER)
-        return sorted(str(name) for (name,) in self.rows(query))
+        """Returns the names of the studies, in order; OWNER/NAME for those of Vizier's clients."""
+        query = sqlalchemy.select(studies.c.owner_id, studies.c.study_id)
+        found = [
+            (f'{owner}/' if owner != OWNER else '') + study for owner, study in self.rows(query)
+        ]
+        return sorted(found)
 
     def close(self) -> None:
         """Closes the database, and lets go of it."""

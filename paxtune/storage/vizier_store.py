@@ -47,11 +47,12 @@ _WRITE = (
 class VizierStore:
     """One study of a database: methods of `paxtune.study.store.StudyStore`, and encoded ones."""
 
-    def __init__(self, database: Database, name: str = 'study') -> None:
+    def __init__(self, database: Database, name: str = 'study', owner: str = OWNER) -> None:
         """Opens the study of a name. It need not exist yet.
 
         Args:
             database: closed with the store.
+            owner: of the study, in Vizier's terms: another one for a study of a Vizier client.
 
         Raises:
             UserError: no study can have that name.
@@ -64,8 +65,8 @@ class VizierStore:
             )
         self.database = database
         self.name = name
-        self._resource = resources.StudyResource(OWNER, name)
-        self._is_here = sqlalchemy.and_(trials.c.owner_id == OWNER, trials.c.study_id == name)
+        self._resource = resources.StudyResource(owner, name)
+        self._is_here = sqlalchemy.and_(trials.c.owner_id == owner, trials.c.study_id == name)
 
     def close(self) -> None:
         self.database.close()
@@ -73,7 +74,8 @@ class VizierStore:
     def now(self) -> datetime.datetime:
         return datetime.datetime.now(datetime.UTC)
 
-    def _study(self) -> study_pb2.Study:
+    def study_proto(self) -> study_pb2.Study:
+        """Returns the stored study with its name and time; raises KeyError before it is created."""
         query = sqlalchemy.select(studies.c.serialized_study)
         found = self.database.rows(query.where(studies.c.study_name == self._resource.name))
         if not found:
@@ -83,7 +85,7 @@ class VizierStore:
     def study_spec(self) -> StudySpec | None:
         """Returns the stored study, as Vizier sees it; None before it is created."""
         try:
-            return self._study().study_spec
+            return self.study_proto().study_spec
         except KeyError:
             return None
 
@@ -92,7 +94,7 @@ class VizierStore:
         return None if spec is None else decode_study(spec, self.database)
 
     def created(self) -> datetime.datetime:
-        created: datetime.datetime = self._study().create_time.ToDatetime(datetime.UTC)
+        created: datetime.datetime = self.study_proto().create_time.ToDatetime(datetime.UTC)
         return created
 
     def create_study(self, record: StudyRecord, parameters: Iterable[Any]) -> bool:
@@ -117,7 +119,7 @@ class VizierStore:
             connection.execute(
                 studies.insert().values(
                     study_name=study.name,
-                    owner_id=OWNER,
+                    owner_id=self._resource.owner_id,
                     study_id=self.name,
                     serialized_study=study.SerializeToString(),
                 )
@@ -138,12 +140,23 @@ class VizierStore:
 
     def update_study(self, change: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
         with self.database.transaction() as connection:
-            study = self._study()
+            study = self.study_proto()
             changed = change(decode_study(study.study_spec, self.database))
             write_study(study.study_spec, changed)
-            update = studies.update().where(studies.c.study_name == study.name)
-            connection.execute(update.values(serialized_study=study.SerializeToString()))
+            self._write_study(connection, study)
         return changed
+
+    def update_proto(self, change: Callable[[study_pb2.Study], None]) -> study_pb2.Study:
+        """Has the stored study changed in place, in one transaction; KeyError where it has none."""
+        with self.database.transaction() as connection:
+            study = self.study_proto()
+            change(study)
+            self._write_study(connection, study)
+        return study
+
+    def _write_study(self, connection: sqlalchemy.Connection, study: study_pb2.Study) -> None:
+        update = studies.update().where(studies.c.study_name == self._resource.name)
+        connection.execute(update.values(serialized_study=study.SerializeToString()))
 
     def ids(self) -> list[int]:
         query = sqlalchemy.select(trials.c.trial_id).where(self._is_here)
@@ -213,7 +226,7 @@ class VizierStore:
         proto.name = self._trial_name(number)
         return {
             'trial_name': proto.name,
-            'owner_id': OWNER,
+            'owner_id': self._resource.owner_id,
             'study_id': self.name,
             'trial_id': number,
             'serialized_trial': proto.SerializeToString(),
@@ -258,6 +271,13 @@ class VizierStore:
 
     def _trial_name(self, id_: int) -> str:
         return f'{self._resource.name}/trials/{id_}'
+
+
+def study_protos(database: Database, owner: str) -> list[study_pb2.Study]:
+    """Returns all studies of an owner, by name."""
+    query = sqlalchemy.select(studies.c.serialized_study).where(studies.c.owner_id == owner)
+    found = database.rows(query.order_by(studies.c.study_name))
+    return [study_pb2.Study.FromString(content) for (content,) in found]
 
 
 def database(directory: str | os.PathLike[str]) -> Path:
