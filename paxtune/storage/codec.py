@@ -131,6 +131,13 @@ def without_own_metadata(metadata: Iterable[Any]) -> list[Any]:
     return [each for each in metadata if each.ns != _NAMESPACE]
 
 
+def merge_metadata(container: StudySpec | TrialProto, added: Iterable[Any]) -> None:
+    """Adds items of metadata in place; one replaces that of its namespace and key."""
+    for item in added:
+        same = [each for each in container.metadata if (each.ns, each.key) == (item.ns, item.key)]
+        (same[0] if same else container.metadata.add()).CopyFrom(item)
+
+
 def write_algorithm_state(proto: TrialProto, state: Mapping[str, str]) -> None:
     """Keeps the state of an algorithm with a trial of a Vizier client."""
     if state:

@@ -274,9 +274,14 @@ class VizierStore:
 
 
 def study_protos(database: Database, owner: str) -> list[study_pb2.Study]:
-    """Returns all studies of an owner, by name."""
+    """Returns all studies of an owner, by name; raises KeyError for an unknown owner."""
     query = sqlalchemy.select(studies.c.serialized_study).where(studies.c.owner_id == owner)
     found = database.rows(query.order_by(studies.c.study_name))
+    name = resources.OwnerResource(owner).name
+    if not found and not database.rows(
+        sqlalchemy.select(owners).where(owners.c.owner_name == name)
+    ):
+        raise KeyError(owner)
     return [study_pb2.Study.FromString(content) for (content,) in found]
 
 

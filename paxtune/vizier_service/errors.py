@@ -24,5 +24,5 @@ def immutable(what: str) -> VizierError:
 
 
 def invalid(what: str) -> VizierError:
-    """The request makes no sense."""
+    """The request cannot be executed in any state of the study."""
     return VizierError(grpc.StatusCode.INVALID_ARGUMENT, what)

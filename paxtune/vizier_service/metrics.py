@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from vizier._src.service import study_pb2
 
 from paxtune.objectives import pareto
 from paxtune.storage.codec import StudySpec, TrialProto
 
-MetricSpec = StudySpec.MetricSpec
+MetricSpec: TypeAlias = study_pb2.StudySpec.MetricSpec
 
 
 def objectives(spec: StudySpec) -> list[MetricSpec]:

@@ -4,6 +4,7 @@ Semantics and status codes are those of Vizier's own servicer. Where that one an
 it is INVALID_ARGUMENT.
 """
 
+import functools
 import threading
 import weakref
 from collections import OrderedDict
@@ -12,12 +13,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import grpc
 from google.longrunning import operations_pb2
-from google.protobuf import empty_pb2
 from google.protobuf.message import DecodeError, Message
 from vizier._src.service import study_pb2
 from vizier._src.service import vizier_service_pb2 as pb
 
-from paxtune.storage.codec import TrialProto, is_own, without_own_metadata
+from paxtune.storage.codec import TrialProto, is_own, merge_metadata, without_own_metadata
 from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import study_protos
 from paxtune.vizier_service import names
@@ -111,22 +111,22 @@ class VizierService:
     def list_studies(self, request: Any, may_use: Rights) -> Message:
         """Lists the studies of an owner that the caller may use."""
         owner = names.owner_of(request.parent)
-        found = study_protos(self._database, owner)
-        if not found:
-            raise not_found(f'study of owner {owner}')
+        try:
+            found = study_protos(self._database, owner)
+        except KeyError:
+            raise not_found(f'owner {owner}') from None
         allowed = [each for each in found if may_use(names.key(*names.study_of(each.name)))]
         return pb.ListStudiesResponse(studies=allowed)
 
     def get_study(self, request: Any, study: VizierStudy, _: int) -> Message:
         return study.proto()
 
-    def delete_study(self, request: Any, study: VizierStudy, _: int) -> Message:
+    def delete_study(self, request: Any, study: VizierStudy, _: int) -> None:
         """Deletes a study with its trials."""
         if is_own(study.proto().study_spec):
             study.require_mutable()
         with study.suggesting:
             study.delete()
-        return empty_pb2.Empty()
 
     def set_study_state(self, request: Any, study: VizierStudy, _: int) -> Message:
         """Ends a study, or opens it again."""
@@ -152,9 +152,9 @@ class VizierService:
                 on_trials.setdefault(names.trial_of(name)[1], []).append(each.metadatum)
         try:
             with self._database.transaction():
-                study.update(lambda proto: _merge(proto.study_spec.metadata, on_study))
+                study.update(lambda proto: merge_metadata(proto.study_spec, on_study))
                 for number, added in on_trials.items():
-                    study.change(number, lambda trial, new=added: _merge(trial.metadata, new))
+                    study.change(number, functools.partial(merge_metadata, added=added))
         except VizierError as error:  # Vizier's clients expect it here.
             return pb.UpdateMetadataResponse(error_details=str(error))
         return pb.UpdateMetadataResponse()
@@ -251,11 +251,10 @@ class VizierService:
         study.require_mutable()
         return study.change(number, change)
 
-    def delete_trial(self, request: Any, study: VizierStudy, number: int) -> Message:
+    def delete_trial(self, request: Any, study: VizierStudy, number: int) -> None:
         with study.suggesting:
             study.require_mutable()
             study.remove(number)
-        return empty_pb2.Empty()
 
     def check_trial_early_stopping_state(
         self, request: Any, study: VizierStudy, number: int
@@ -288,14 +287,14 @@ class Method(NamedTuple):
 
     Attributes:
         request: its kind of request.
-        run: executes a request.
+        run: executes a request; None is an empty reply.
         role: what its caller must have: a name of `paxtune.service.schema.Role`.
         field: of the request, with the name of a study or a trial; '' where `run` looks itself.
         is_trial: True for the name of a trial.
     """
 
     request: type[Any]
-    run: Callable[..., Message]
+    run: Callable[..., Message | None]
     role: Literal['READ', 'WORK', 'ADMIN']
     field: str = ''
     is_trial: bool = False
@@ -345,8 +344,8 @@ METHODS = {
 """The methods of the service."""
 
 
-def _encoded(message: Message) -> bytes:
-    return bytes(message.SerializeToString())
+def _encoded(message: Message | None) -> bytes:
+    return b'' if message is None else message.SerializeToString()
 
 
 def _require(may_use: Rights, owner: str, study: str) -> None:
@@ -378,10 +377,3 @@ def _require_running(trial: TrialProto) -> None:
     if trial.state not in _RUNNING:
         state = TrialProto.State.Name(trial.state)
         raise immutable(f'{trial.name} is {state}; it must be ACTIVE or STOPPING')
-
-
-def _merge(metadata: Any, added: list[Any]) -> None:
-    """Adds items of metadata; one replaces that of its namespace and key."""
-    for item in added:
-        same = [each for each in metadata if (each.ns, each.key) == (item.ns, item.key)]
-        (same[0] if same else metadata.add()).CopyFrom(item)

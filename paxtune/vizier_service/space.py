@@ -6,18 +6,22 @@ The opposite of `paxtune.search_space.parameters`, which describes our spaces to
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import pyglove as pg
+from vizier._src.service import study_pb2
 
-from paxtune.search_space.decisions import MAX_DECISIONS, DecisionPoint, Decisions
+from paxtune.search_space.decisions import DecisionPoint, Decisions
 from paxtune.search_space.parameters import ParameterSpec
 from trainer.symbolic.ranges import IntPoint
 
 _SCALES = {ParameterSpec.UNIT_LOG_SCALE: 'log', ParameterSpec.UNIT_REVERSE_LOG_SCALE: 'rlog'}
 _MAX_INTEGERS = 1000  # Of a parameter with conditional children: each has its own.
+_MAX_POINTS = 2000  # To build one takes a millisecond.
 _MAX_INTEGER = 2**53  # PyGlove keeps the bounds as floats.
 
 Value = str | float
+Conditional: TypeAlias = study_pb2.StudySpec.ParameterSpec.ConditionalParameterSpec
 
 
 class PlainSpace:
@@ -48,9 +52,10 @@ class PlainSpace:
 
     def __init__(self, parameters: Sequence[ParameterSpec]) -> None:
         """Converts the parameters; raises ValueError if they are no search space."""
-        self._count = 0
         if not parameters:
             raise ValueError('the search space has no parameters')
+        if _count(parameters) > _MAX_POINTS:
+            raise ValueError(f'at most {_MAX_POINTS} decisions, conditional ones included')
         self.spec: pg.DNASpec = pg.geno.space(self._points(parameters, frozenset()))
         self._parameters = _described(parameters, self.spec)
 
@@ -74,9 +79,6 @@ class PlainSpace:
         names = [each.parameter_id for each in parameters]
         if '' in names or len({*names}) < len(names) or above & {*names}:
             raise ValueError(f'parameters need different names: {", ".join(names)[:200]}')
-        self._count += len(names)
-        if self._count > MAX_DECISIONS:
-            raise ValueError(f'at most {MAX_DECISIONS} decisions, conditional ones included')
         return [self._point(each, above | {each.parameter_id}) for each in parameters]
 
     def _point(self, parameter: ParameterSpec, above: frozenset[str]) -> DecisionPoint:
@@ -111,9 +113,9 @@ class _Parameter:
             for child in self.children[index]:
                 child.read(parameters, decisions)
             return
-        number = float(value)
-        is_whole = not self.is_integer or number.is_integer()
-        if not (self.bounds[0] <= number <= self.bounds[1] and is_whole):
+        number = math.nan if isinstance(value, str) else value
+        is_valid = number.is_integer() if self.is_integer else True
+        if not (self.bounds[0] <= number <= self.bounds[1] and is_valid):
             raise ValueError(f'{self.name} cannot be {value!r}')
         decisions[self.id] = int(number) if self.is_integer else number
 
@@ -125,6 +127,18 @@ class _Parameter:
         parameters[self.name] = list(self.values)[int(decision)]
         for child in self.children[int(decision)]:
             child.write(decisions, parameters)
+
+
+def _count(parameters: Iterable[ParameterSpec]) -> int:
+    """Counts decision points without building any: children multiply by the values they have."""
+    count = 0
+    for parameter in parameters:
+        values = _values(parameter) or ()
+        count += 1
+        for child in parameter.conditional_parameter_specs:
+            times = len({*values} & {*_parent_values(child)})
+            count += times * _count([child.parameter_spec])
+    return count
 
 
 def _described(parameters: Iterable[ParameterSpec], spec: pg.DNASpec) -> list[_Parameter]:
@@ -184,6 +198,12 @@ def _range(parameter: ParameterSpec, location: pg.KeyPath) -> pg.geno.Float:
 def _opened(parameter: ParameterSpec, value: Value) -> Iterable[ParameterSpec]:
     """The children that a parameter has with a value."""
     for child in parameter.conditional_parameter_specs:
-        kind = child.WhichOneof('parent_value_condition')
-        if kind is not None and value in getattr(child, kind).values:
+        if value in _parent_values(child):
             yield child.parameter_spec
+
+
+def _parent_values(
+    child: study_pb2.StudySpec.ParameterSpec.ConditionalParameterSpec,
+) -> Sequence[Value]:
+    kind = child.WhichOneof('parent_value_condition')
+    return () if kind is None else getattr(child, kind).values

@@ -3,7 +3,14 @@
 import hashlib
 from collections.abc import Sequence
 
-from paxtune.algorithms import Algorithm, Exhausted, Observation, SuggestionContext
+from paxtune.algorithms import (
+    Algorithm,
+    Default,
+    Exhausted,
+    GPBandit,
+    Observation,
+    SuggestionContext,
+)
 from paxtune.algorithms.external.vizier_names import VIZIER_NAMES, translated
 from paxtune.config.named_components import component
 from paxtune.storage.codec import (
@@ -46,7 +53,10 @@ class PlainSuggester:
         except ValueError as error:
             raise UserError(f'the search space cannot be searched: {error}') from error
         count = len(objectives(spec))
-        self._algorithm = _algorithm(spec.algorithm).resolved(self._space.spec, count)
+        algorithm = _algorithm(spec.algorithm)
+        if isinstance(algorithm, GPBandit) and count != 1:
+            algorithm = Default()  # Vizier's names of it allow any number.
+        self._algorithm = algorithm.resolved(self._space.spec, count)
         self._algorithm.check_space(self._space.spec, count)
         self._seed = int.from_bytes(hashlib.blake2b(study.encode(), digest_size=4).digest())
         self._known: dict[int, tuple[TrialProto, Observation | None]] = {}

@@ -1,0 +1,221 @@
+"""Behaviour that Vizier's own tests of clients do not cover."""
+
+import math
+
+import pytest
+from google.longrunning import operations_pb2
+from vizier._src.service import study_pb2
+from vizier._src.service import vizier_service_pb2 as pb
+
+from paxtune.service.schema import Role
+from paxtune.service.tokens import Token
+from paxtune.storage.codec import StudySpec, encode_study, encode_trial
+from paxtune.storage.vizier_store import VizierStore
+from paxtune.study.record import StudyRecord, TrialRecord
+from tests.paxtune.vizier_service.conftest import (
+    STUDY,
+    complete,
+    connected,
+    create,
+    fails,
+    measurement,
+    suggest,
+)
+
+OWN = 'owners/paxtune/studies/own'
+
+
+def make_own(database):
+    """A study that paxtune made, with a trial."""
+    store = VizierStore(database, 'own')
+    store.create_from_spec(encode_study(StudyRecord('{}', '', '{}', {})))
+    store.add_protos([encode_trial(TrialRecord({'x': 0.5}))])
+
+
+def test_an_operation_is_finished_and_known_by_its_name(stub):
+    create(stub)
+    operation, trials = suggest(stub, 2)
+    assert operation.name == 'owners/me/operations/suggestion/mine/worker/1'
+    request = operations_pb2.GetOperationRequest(name=operation.name)
+    assert stub.GetOperation(request) == operation
+    assert [trial.id for trial in trials] == ['1', '2']
+    with fails('NOT_FOUND', 'no operation'):
+        stub.GetOperation(operations_pb2.GetOperationRequest(name=f'{operation.name}0'))
+
+
+def test_a_client_gets_its_active_trials_then_requested_ones_then_new_ones(stub):
+    create(stub)
+    _, (first,) = suggest(stub)
+    waiting = study_pb2.Trial()
+    waiting.parameters.add(parameter_id='x').value.number_value = 0.125
+    for _ in range(2):
+        stub.CreateTrial(pb.CreateTrialRequest(parent=STUDY, trial=waiting))
+    _, trials = suggest(stub, 4)
+    assert [trial.id for trial in trials] == ['1', '2', '3', '4'] and trials[0] == first
+    assert trials[1].parameters[0].value.number_value == 0.125
+    assert {trial.client_id for trial in trials} == {'worker'}
+    assert suggest(stub, client='another')[1][0].id == '5'
+    assert [trial.id for trial in suggest(stub, 2)[1]] == ['1', '2']
+
+
+@pytest.mark.parametrize('algorithm', ['GP_UCB_PE', 'CMA_ES', 'SHUFFLED_GRID_SEARCH'])
+def test_suggestions_depend_on_the_study_alone(database, algorithm):
+    found = []
+    for _ in range(2):
+        with connected(database) as stub:
+            create(stub, algorithm)
+            for _ in range(6):
+                trial = suggest(stub)[1][0]
+                complete(stub, trial, -abs(trial.parameters[0].value.number_value - 0.3))
+            trials = stub.ListTrials(pb.ListTrialsRequest(parent=STUDY)).trials
+            found.append([trial.parameters[0].value.number_value for trial in trials])
+            stub.DeleteStudy(pb.DeleteStudyRequest(name=STUDY))
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 6
+
+
+def test_a_finite_space_is_exhausted_without_an_error(stub):
+    spec = StudySpec(algorithm='GRID_SEARCH')
+    spec.parameters.add(parameter_id='x').discrete_value_spec.values.extend([1.0, 2.0])
+    study = study_pb2.Study(display_name='mine', study_spec=spec)
+    stub.CreateStudy(pb.CreateStudyRequest(parent='owners/me', study=study))
+    operation, trials = suggest(stub, 5)
+    assert len(trials) == 2 and not operation.HasField('error')
+    assert suggest(stub, client='another')[1] == []
+
+
+@pytest.mark.parametrize(
+    ('algorithm', 'message'),
+    [
+        ('BOCS', 'there is no BOCS here'),
+        ('EXTERNAL_PYTHIA_SERVICE', 'runs no algorithm of a client'),
+        ("DnaGenerator('os.system')", 'expected one of'),
+    ],
+)
+def test_an_algorithm_that_is_not_here_is_an_error_of_the_operation(stub, algorithm, message):
+    create(stub, algorithm)
+    operation, trials = suggest(stub)
+    assert message in operation.error.message and trials == []
+
+
+def test_trials_that_do_not_fit_the_space_or_have_no_finite_score_mislead_no_algorithm(stub):
+    create(stub, 'GAUSSIAN_PROCESS_BANDIT')
+    alien = study_pb2.Trial(state='SUCCEEDED', final_measurement=measurement(9.0))
+    alien.parameters.add(parameter_id='x').value.number_value = 7.0
+    stub.CreateTrial(pb.CreateTrialRequest(parent=STUDY, trial=alien))
+    for score in (math.nan, math.inf, *range(6)):
+        complete(stub, suggest(stub)[1][0], score)
+    trial = suggest(stub)[1][0]
+    assert 0.0 <= trial.parameters[0].value.number_value <= 1.0
+    best = stub.ListOptimalTrials(pb.ListOptimalTrialsRequest(parent=STUDY)).optimal_trials
+    assert [each.id for each in best] == ['1']
+
+
+def test_a_trial_below_the_median_should_stop_where_the_study_says_so(stub):
+    create(stub, default_stopping_spec={})
+    create(stub, name='other')
+    for study in (STUDY, 'owners/me/studies/other'):
+        *others, last = suggest(stub, 6, study=study)[1]
+        for trial in others:
+            request = pb.AddTrialMeasurementRequest(
+                trial_name=trial.name, measurement=measurement(2.0, step=1)
+            )
+            stub.AddTrialMeasurement(request)
+        check = pb.CheckTrialEarlyStoppingStateRequest(trial_name=last.name)
+        assert not stub.CheckTrialEarlyStoppingState(check).should_stop
+        worse = pb.AddTrialMeasurementRequest(
+            trial_name=last.name, measurement=measurement(1.0, step=1)
+        )
+        stub.AddTrialMeasurement(worse)
+        assert stub.CheckTrialEarlyStoppingState(check).should_stop is (study == STUDY)
+
+
+def test_errors_have_the_status_codes_of_vizier(stub):
+    create(stub)
+    trial = complete(stub, suggest(stub)[1][0], 1.0)
+    with fails('NOT_FOUND', 'no study'):
+        stub.GetStudy(pb.GetStudyRequest(name='owners/me/studies/none'))
+    with fails('NOT_FOUND', 'no owner'):
+        stub.ListStudies(pb.ListStudiesRequest(parent='owners/nobody'))
+    with fails('NOT_FOUND', 'no trial'):
+        stub.GetTrial(pb.GetTrialRequest(name=f'{STUDY}/trials/9'))
+    with fails('FAILED_PRECONDITION', 'SUCCEEDED'):
+        complete(stub, trial, 2.0)
+    with fails('INVALID_ARGUMENT', 'not the name of a study'):
+        stub.DeleteStudy(pb.DeleteStudyRequest(name=trial.name))
+    with fails('INVALID_ARGUMENT', 'display_name'):
+        create(stub, name='a/b')
+    with fails('INVALID_ARGUMENT', 'suggestion_count'):
+        suggest(stub, 10**6)
+    with fails('INVALID_ARGUMENT', 'no measurement'):
+        stub.CompleteTrial(pb.CompleteTrialRequest(name=suggest(stub)[1][0].name))
+    stub.SetStudyState(pb.SetStudyStateRequest(parent=STUDY, state='COMPLETED'))
+    with fails('FAILED_PRECONDITION', 'is COMPLETED'):
+        suggest(stub)
+
+
+def test_metadata_is_written_whole_or_not_at_all(stub):
+    create(stub)
+    suggest(stub)
+    request = pb.UpdateMetadataRequest(name=STUDY)
+    request.delta.add().metadatum.key = 'of_study'
+    request.delta.add(trial_id='7').metadatum.key = 'of_trial'
+    assert 'no trial 7' in stub.UpdateMetadata(request).error_details
+    assert not stub.GetStudy(pb.GetStudyRequest(name=STUDY)).study_spec.metadata
+    request.delta[1].trial_id = '1'
+    assert stub.UpdateMetadata(request).error_details == ''
+    trial = stub.GetTrial(pb.GetTrialRequest(name=f'{STUDY}/trials/1'))
+    assert [each.key for each in trial.metadata] == ['of_trial']
+
+
+def test_a_study_of_paxtune_can_be_read_and_is_not_changed(database, stub):
+    make_own(database)
+    assert [
+        study.name for study in stub.ListStudies(
+            pb.ListStudiesRequest(parent='owners/paxtune')
+        ).studies
+    ] == [OWN]  # fmt: skip
+    (trial,) = stub.ListTrials(pb.ListTrialsRequest(parent=OWN)).trials
+    assert trial.parameters[0].value.number_value == 0.5
+    operation, trials = suggest(stub, study=OWN)
+    assert 'is a study of paxtune' in operation.error.message and not trials
+    for call in (
+        lambda: stub.DeleteStudy(pb.DeleteStudyRequest(name=OWN)),
+        lambda: stub.SetStudyState(pb.SetStudyStateRequest(parent=OWN, state='COMPLETED')),
+        lambda: complete(stub, trial, 1.0),
+        lambda: stub.UpdateMetadata(pb.UpdateMetadataRequest(name=OWN)),
+    ):
+        with fails('FAILED_PRECONDITION', 'is a study of paxtune'):
+            call()
+    # Coordinators write over the same connection.
+    VizierStore(database, 'own').add_protos([encode_trial(TrialRecord({'x': 0.25}))])
+    assert len(stub.ListTrials(pb.ListTrialsRequest(parent=OWN)).trials) == 2
+
+
+def test_a_client_cannot_pass_a_study_off_as_one_of_paxtune(database, stub):
+    metadata = [{'ns': ':paxtune', 'key': 'format', 'value': '3'}]
+    create(stub, metadata=metadata)
+    assert not stub.GetStudy(pb.GetStudyRequest(name=STUDY)).study_spec.metadata
+    request = pb.UpdateMetadataRequest(name=STUDY, delta=[{'metadatum': metadata[0]}])
+    with fails('INVALID_ARGUMENT', 'own'):
+        stub.UpdateMetadata(request)
+
+
+def test_clients_without_a_token_are_unauthenticated_where_there_are_tokens(database):
+    tokens = [
+        Token('the-token-of-an-admin'),
+        Token('the-token-of-a-worker', Role.WORK, 'me/'),
+        Token('the-token-of-another', Role.ADMIN, 'you/'),
+    ]
+    with connected(database, tokens) as stub, fails('UNAUTHENTICATED', 'no token'):
+        create(stub)
+    with connected(database, tokens, 'the-token-of-an-admin') as stub:
+        create(stub)
+    with connected(database, tokens, 'the-token-of-a-worker') as stub:
+        assert len(suggest(stub)[1]) == 1
+        with fails('PERMISSION_DENIED', 'needs the role admin'):
+            stub.DeleteStudy(pb.DeleteStudyRequest(name=STUDY))
+    with connected(database, tokens, 'the-token-of-another') as stub:
+        with fails('PERMISSION_DENIED', 'me/mine'):
+            stub.DeleteStudy(pb.DeleteStudyRequest(name=STUDY))
+        assert not stub.ListStudies(pb.ListStudiesRequest(parent='owners/me')).studies
