@@ -1,5 +1,6 @@
 """gRPC service that keeps studies for many workers: server, client, authentication, metrics.
 
-Workers suggest trials; the service only leases and stores them. It imports neither JAX nor users'
-code. Transitions of trials are in `paxtune.study`, databases in `paxtune.storage`.
+Workers suggest trials; the service only leases and stores them. It imports no users' code.
+Vizier's API is in `paxtune.vizier_service`, transitions of trials in `paxtune.study`, databases in
+`paxtune.storage`.
 """

@@ -16,7 +16,7 @@ def test_each_kind_of_parameter_becomes_a_decision_point_and_back():
         integer('always', 3, 3),
     ]
     space = PlainSpace(parameters)
-    given = {
+    given: dict[str, str | float] = {
         'rate': 0.01, 'decay': 0.9, 'depth': 4.0, 'batch': 16.0, 'norm': 'none', 'always': 3.0
     }  # fmt: skip
     decisions = space.decisions(given)
@@ -33,10 +33,11 @@ def test_children_are_decided_only_under_the_values_of_their_parents():
     second = layers.conditional_parameter_specs.add(parameter_spec=integer('width', 1, 9))
     second.parent_int_values.values.append(2)
     space = PlainSpace([kind, layers])
-    for given in (
+    cases: list[dict[str, str | float]] = [
         {'kind': 'lion', 'beta': 0.5, 'layers': 2.0, 'width': 7.0},
         {'kind': 'sgd', 'layers': 1.0},
-    ):
+    ]
+    for given in cases:
         assert space.parameters(space.decisions(given)) == given
     with pytest.raises(ValueError, match='no value for beta'):
         space.decisions({'kind': 'adam', 'layers': 1.0})
