@@ -50,7 +50,8 @@ def main(argv: Sequence[str] | None) -> int:
     device_allocation.pin([int(core) for core in args.cores.split(',') if core])
     if args.supervised:
         threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
-    else:
+    # A cluster that started the process of the supervisor did not start this one.
+    if args.coordinator is not None or not args.supervised:
         from trainer.runtime import processes
 
         processes.start(args)

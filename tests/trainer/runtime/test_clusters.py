@@ -1,0 +1,115 @@
+"""Processes of one command, in the simulated environments of schedulers."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from tests.processes import ROOT
+from trainer.runtime import clusters
+
+_COUNT = 4
+
+# Says who is there, as a command that has joined does.
+_COMMAND = """
+import argparse, jax
+from trainer.runtime import processes
+flags = {'coordinator': None, 'num_processes': None, 'process_id': None}
+processes.start(argparse.Namespace(**flags))
+print(processes.gather(processes.index()), jax.process_count(), jax.device_count())
+"""
+
+
+def slurm(index: int) -> dict[str, str]:
+    return {
+        'SLURM_JOB_ID': '17',
+        'SLURM_STEP_NODELIST': 'localhost,other[2-4]',
+        'SLURM_STEP_TASKS_PER_NODE': '1(x4)',
+        'SLURM_NTASKS': str(_COUNT),
+        'SLURM_PROCID': str(index),
+        'SLURM_LOCALID': '0',
+    }
+
+
+def open_mpi(index: int) -> dict[str, str]:
+    return {
+        'OMPI_MCA_orte_hnp_uri': '1531576320.0;tcp://127.0.0.1:34911',
+        'OMPI_COMM_WORLD_SIZE': str(_COUNT),
+        'OMPI_COMM_WORLD_RANK': str(index),
+        'OMPI_COMM_WORLD_LOCAL_RANK': str(index),
+        'OMPI_COMM_WORLD_LOCAL_SIZE': str(_COUNT),
+    }
+
+
+def two_tpu_slices(index: int) -> dict[str, str]:
+    return {
+        'JAX_FORCE_TPU_INIT': '1',  # As if there were chips.
+        'TPU_WORKER_HOSTNAMES': 'localhost,other',
+        'TPU_WORKER_ID': str(index % 2),
+        'MEGASCALE_COORDINATOR_ADDRESS': 'localhost',
+        'MEGASCALE_NUM_SLICES': '2',
+        'MEGASCALE_SLICE_ID': str(index // 2),
+    }
+
+
+def started(environment: Mapping[str, str]) -> 'subprocess.Popen[str]':
+    return subprocess.Popen(
+        [sys.executable, '-c', _COMMAND],
+        env={**os.environ, 'JAX_PLATFORMS': 'cpu', **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('environment', [slurm, open_mpi, two_tpu_slices])
+def test_the_processes_of_one_command_join_one_run(
+    environment: Callable[[int], dict[str, str]],
+) -> None:
+    with socket.socket() as free:
+        free.bind(('localhost', 0))
+        port = {'JAX_COORDINATOR_PORT': str(free.getsockname()[1])}
+    running = [started({**environment(index), **port}) for index in range(_COUNT)]
+    for process in running:
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        # Gloo writes to the same output.
+        assert '[0, 1, 2, 3] 4 4' in out, out + err
+
+
+def test_a_process_alone_joins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert clusters.detected() is None
+    for name, value in {**slurm(0), 'SLURM_NTASKS': '1'}.items():
+        monkeypatch.setenv(name, value)
+    assert clusters.detected() is None and clusters.is_present()
+
+
+def test_a_process_on_each_node_has_all_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in slurm(2).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv('JAX_COORDINATOR_PORT', '9000')
+    assert clusters.detected() == clusters.Cluster('slurm', 'localhost:9000', 4, 2, None)
+    monkeypatch.setenv('SLURM_STEP_TASKS_PER_NODE', '4')
+    found = clusters.detected()
+    assert found is not None and found.local_devices == [0]
+
+
+@pytest.mark.slow
+def test_an_environment_that_cannot_be_read_is_one_message() -> None:
+    done = subprocess.run(
+        [sys.executable, '-m', 'paxtune.search', '--exp=lm.StdlibTunable'],
+        env={**os.environ, **slurm(0), 'SLURM_NTASKS': 'four'},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 2, done.stderr
+    (message,) = done.stderr.splitlines()
+    assert message.startswith('error: --coordinator=auto'), message
+    assert 'invalid literal' in message and '--coordinator=none' in message
