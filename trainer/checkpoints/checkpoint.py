@@ -13,6 +13,7 @@ from trainer.checkpoints import save_barriers
 from trainer.checkpoints.manifest import DamagedError, Manifest
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.runtime import processes
+from trainer.runtime.data_paths import data_path
 from trainer.runtime.directory import absolute, is_local
 from trainer.state import TrainState
 from trainer.symbolic.errors import SaveError, UserError, is_disk_full, shortened
@@ -192,7 +193,7 @@ class CheckpointStore:
 
 def newest_checkpoint(path: epath.PathLike) -> epath.Path | None:
     """The checkpoint at `path`, or the newest one in it; None if there is none."""
-    directory = absolute(epath.Path(path).expanduser())
+    directory = absolute(data_path(path))
     if not directory.is_dir():
         return None
     if _is_checkpoint(directory):

@@ -23,6 +23,7 @@ LOCK_FILE = 'lock'
 """The file whose lock a process holds that works in its directory."""
 
 _MAX_NAME_LENGTH = 80
+_STORES = {'gs': ('gcsfs', 'gcs'), 's3': ('s3fs', 's3')}  # The library and the extra of each.
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
@@ -33,7 +34,8 @@ def is_local(path: str | os.PathLike[str]) -> bool:
 def job_path(path: str | os.PathLike[str]) -> JobPath:
     """Makes the path of a job directory, on a local disk or in Google Cloud Storage.
 
-    Configures access to the store without contacting it. Call it before any other access.
+    Configures access to the store without contacting it. Call it before any other access. Orbax
+    and the locks of checkpoints know no other store.
 
     Raises:
         UserError: the store is another one, or gcsfs is not installed.
@@ -45,10 +47,25 @@ def job_path(path: str | os.PathLike[str]) -> JobPath:
             f'--job_log_dir={os.fspath(path)}: name a directory on a local disk, or '
             'gs://BUCKET/DIRECTORY'
         )
-    if importlib.util.find_spec('gcsfs') is None:
-        raise UserError(
-            f"--job_log_dir={os.fspath(path)}: gs:// needs gcsfs: pip install 'paxtune[gcs]'"
-        )
+    return in_bucket(os.fspath(path), f'--job_log_dir={os.fspath(path)}')
+
+
+def in_bucket(path: str, shown: str) -> epath.Path:
+    """Makes the path of an object in a bucket, and configures access without contacting it.
+
+    Args:
+        path: such as `gs://BUCKET/OBJECT` or `s3://BUCKET/OBJECT`.
+        shown: what the user wrote, for messages.
+
+    Raises:
+        UserError: the store is another one, or its library is not installed.
+    """
+    scheme = path.partition('://')[0]
+    if scheme not in _STORES:
+        raise UserError(f'{shown}: expected a local path, gs://BUCKET/… or s3://BUCKET/…')
+    library, extra = _STORES[scheme]
+    if importlib.util.find_spec(library) is None:
+        raise UserError(f"{shown}: {scheme}:// needs {library}: pip install 'paxtune[{extra}]'")
     import fsspec.config
     from etils.epath import gpath
 
@@ -57,7 +74,7 @@ def job_path(path: str | os.PathLike[str]) -> JobPath:
     os.environ.setdefault('EPATH_USE_TF', 'false')
     gpath._is_tf_installed.cache_clear()
     # Other processes write there, too, so directory listings are not cached.
-    fsspec.config.conf.setdefault('gs', {})['use_listings_cache'] = False
+    fsspec.config.conf.setdefault(scheme, {})['use_listings_cache'] = False
     return epath.Path(path)
 
 

@@ -2,13 +2,13 @@ import dataclasses
 import hashlib
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 
 import jax
 import numpy as np
 
 from trainer.inputs.base import Batch, pad_batch
 from trainer.inputs.indexed import IndexedInput
+from trainer.runtime.data_paths import data_path, open_data
 from trainer.symbolic.errors import UserError
 
 
@@ -125,15 +125,16 @@ class NpzInput(ArraysInput):
     """The arrays of an `.npz` file of `numpy.savez`, as features with the same names.
 
     Attributes:
-        path: the file. Arrays of Python objects are an error.
+        path: the file, on a disk or in a bucket (`gs://…`, `s3://…`). Arrays of Python objects are
+            an error.
     """
 
     path: str
 
     def read(self) -> Arrays:
-        place = Path(self.path).expanduser()
+        place = data_path(self.path)
         try:
-            with place.open('rb') as stream, np.load(stream, allow_pickle=False) as arrays:
+            with open_data(place) as stream, np.load(stream, allow_pickle=False) as arrays:
                 return arrays_of({name: arrays[name] for name in arrays.files})
         except (OSError, EOFError, ValueError, AttributeError, zipfile.BadZipFile) as error:
             paths = ' and '.join(self.settings('path'))

@@ -1,5 +1,4 @@
 import hashlib
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -8,6 +7,7 @@ import numpy as np
 from trainer.inputs.base import Batch, pad_batch
 from trainer.inputs.indexed import IndexedInput
 from trainer.inputs.permutation import random_words_at
+from trainer.runtime.data_paths import data_path, local_copy
 from trainer.symbolic.errors import UserError
 
 _FINGERPRINT_IMAGES = 64
@@ -19,10 +19,11 @@ class ImagesInput(IndexedInput):
 
     `numpy.save` writes the files `<split>_images.npy`, uint8 [N, H', W', C], and
     `<split>_labels.npy`, integers [N]. They are memory-mapped: only the rows of a batch are in
-    memory. Larger images are cropped: randomly in training, in the center in evaluation.
+    memory. Those in a bucket are copied to a local disk first: see `local_copy`. Larger images are
+    cropped: randomly in training, in the center in evaluation.
 
     Attributes:
-        data_dir: the directory of the files.
+        data_dir: the directory of the files, on a disk or in a bucket (`gs://…`, `s3://…`).
         split: such as 'train' or 'test'.
         image_shape: height, width and colours of an image.
         flip: in training, mirrors a random half of the images, left to right.
@@ -107,9 +108,9 @@ class ImagesInput(IndexedInput):
         return self._files
 
     def _opened(self, what: str) -> np.ndarray:
-        file = Path(self.data_dir).expanduser() / f'{self.split}_{what}.npy'
+        file = data_path(self.data_dir) / f'{self.split}_{what}.npy'
         try:
-            found: Any = np.load(file, mmap_mode='r', allow_pickle=False)
+            found: Any = np.load(local_copy(file), mmap_mode='r', allow_pickle=False)
         except (OSError, EOFError, ValueError) as error:
             places = ' '.join(f'{setting}=DIR' for setting in self.settings('data_dir'))
             raise UserError(

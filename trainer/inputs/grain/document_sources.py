@@ -1,7 +1,8 @@
-import glob
 from pathlib import Path
 
 from trainer.inputs.grain.documents import ArrayRecords, Documents, Lines, ParquetColumn
+from trainer.runtime.data_paths import find, local_copy
+from trainer.runtime.directory import JobPath
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
@@ -10,8 +11,8 @@ class DocumentSource(Component):
     """Files of documents.
 
     Attributes:
-        paths: files, or patterns such as `books/*.txt`; `**` matches any directories. Files are
-            read in the order of their names.
+        paths: files, or patterns such as `books/*.txt`; `**` matches any directories. They may be
+            in a bucket (`gs://…`, `s3://…`). Files are read in the order of their names.
     """
 
     paths: list[str]
@@ -24,30 +25,38 @@ class DocumentSource(Component):
         """The documents; raises UserError if there are no files, or they cannot be read."""
         raise NotImplementedError(type(self).__name__)
 
-    def files(self) -> list[Path]:
+    def files(self) -> list[JobPath]:
         """The files; raises UserError if a pattern matches none."""
-        found: set[Path] = set()
+        found: set[JobPath] = set()
         for path in self.paths:
-            place = Path(path).expanduser()
-            matches = (
-                [place] if place.is_file() else map(Path, glob.iglob(str(place), recursive=True))
-            )
-            files = {file.resolve() for file in matches if file.is_file()}
+            files = {each.resolve() if isinstance(each, Path) else each for each in find(path)}
             if not files:
                 raise UserError(f'paths: no file found for {path!r} in {Path.cwd()}')
             found |= files
         return sorted(found)
 
+    def _copies(self) -> list[Path]:
+        try:
+            return [local_copy(file) for file in self.files()]
+        except OSError as error:
+            reason = f'{error.filename} cannot be copied: {error.strerror}'
+            raise UserError(f'paths: {reason}') from error
+
 
 class TextLines(DocumentSource):
-    """UTF-8 text files: each non-blank line is a document."""
+    """UTF-8 text files: each non-blank line is a document.
+
+    They are memory-mapped; those in a bucket are copied to a local disk first.
+    """
 
     def documents(self) -> Documents:
-        return Lines(self.files())
+        return Lines(self._copies())
 
 
 class ArrayRecordFiles(DocumentSource):
     """ArrayRecord files; random access is fast if they were written with `group_size:1`.
+
+    Those in a bucket are copied to a local disk first.
 
     Attributes:
         field: the name of the text in records that are JSON objects; '' if records are texts.
@@ -56,7 +65,7 @@ class ArrayRecordFiles(DocumentSource):
     field: str = ''
 
     def documents(self) -> Documents:
-        return ArrayRecords(self.files(), self.field)
+        return ArrayRecords(self._copies(), self.field)
 
 
 class ParquetFiles(DocumentSource):

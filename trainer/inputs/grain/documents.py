@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from trainer.runtime.data_paths import open_data
+from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 
 _END_BYTES = 65_536
@@ -102,10 +104,10 @@ class ArrayRecords(_InParts):
 class ParquetColumn(_InParts):
     """The texts of a column of Parquet files. Whole row groups are read and cached."""
 
-    def __init__(self, files: Sequence[Path], column: str) -> None:
+    def __init__(self, files: Sequence[JobPath], column: str) -> None:
         """Reads the files' metadata; raises UserError unless they are Parquet with that column."""
         self._column = column
-        self._groups: list[tuple[Path, int]] = []
+        self._groups: list[tuple[JobPath, int]] = []
         self._before = [0]
         for file in files:
             for group, rows in enumerate(_row_groups(file, column)):
@@ -176,10 +178,11 @@ def _records(file: Path) -> Any:
     return found
 
 
-def _row_groups(file: Path, column: str) -> list[int]:
+def _row_groups(file: JobPath, column: str) -> list[int]:
     arrow, parquet = (importlib.import_module(name) for name in ('pyarrow', 'pyarrow.parquet'))
     try:
-        metadata = parquet.read_metadata(file)
+        with open_data(file) as opened:
+            metadata = parquet.read_metadata(opened)
     except (arrow.ArrowException, OSError) as error:
         raise UserError(f'{file} is no Parquet file: {error}') from error
     names = metadata.schema.to_arrow_schema().names
@@ -189,20 +192,20 @@ def _row_groups(file: Path, column: str) -> list[int]:
 
 
 @functools.lru_cache(maxsize=_ROW_GROUPS_KEPT)
-def _row_group(file: Path, group: int, column: str) -> Any:
+def _row_group(file: JobPath, group: int, column: str) -> Any:
     arrow, parquet = (importlib.import_module(name) for name in ('pyarrow', 'pyarrow.parquet'))
     try:
-        with parquet.ParquetFile(file) as opened:
+        with open_data(file) as stream, parquet.ParquetFile(stream) as opened:
             return opened.read_row_group(group, columns=[column]).column(0)
     except (arrow.ArrowException, OSError) as error:
         raise UserError(f'{file} is damaged in row group {group}: {error}') from error
 
 
-def _named_by_ends(files: Sequence[Path], what: str) -> str:
+def _named_by_ends(files: Sequence[JobPath], what: str) -> str:
     """Fingerprint of large files by their sizes, beginnings and ends."""
     digest = hashlib.sha256(what.encode())
     for file in files:
-        with file.open('rb') as stream:
+        with open_data(file) as stream:
             size = stream.seek(0, 2)
             stream.seek(0)
             first = stream.read(_END_BYTES)

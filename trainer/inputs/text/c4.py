@@ -1,4 +1,5 @@
 import functools
+import glob
 import hashlib
 import json
 import os
@@ -11,6 +12,8 @@ from trainer.inputs.seqio.seqio_input import SeqIOInput
 from trainer.inputs.text.json_shards import JsonShardsInput
 from trainer.inputs.tokens.document_input import DocumentInput
 from trainer.inputs.tokens.vocabulary import vocabulary_at
+from trainer.runtime.data_paths import data_path, find
+from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 
 _ENVIRONMENT = ('C4_DATA_DIR', 'TFDS_DATA_DIR')
@@ -32,7 +35,7 @@ class C4Input(DocumentInput):
     Attributes:
         split: 'train' or 'validation'.
         data_dir: the directory of C4; '' searches $C4_DATA_DIR, $TFDS_DATA_DIR and
-            ~/tensorflow_datasets.
+            ~/tensorflow_datasets. Published shards may be in a bucket (`gs://…`, `s3://…`).
         version: of the TFDS directory. Today's TFDS can read 3.0.1, but only build 3.1.0.
         num_documents: evaluates only on this many documents; 0 for all 364,868.
     """
@@ -87,17 +90,18 @@ class C4Input(DocumentInput):
                 if _is_prepared(prepared):
                     return self._prepared_reader(prepared)
             for folder in (place, place / 'en', place / 'c4/en'):
-                if shards := sorted(folder.glob(f'c4-{self.split}.*.json.gz')):
+                name = glob.escape(str(folder)) if isinstance(folder, Path) else folder
+                if shards := find(f'{name}/c4-{self.split}.*.json.gz'):
                     return self._shards_reader(shards)
         raise UserError(self._not_found(places))
 
-    def _places(self) -> list[Path]:
+    def _places(self) -> list[JobPath]:
         if self.data_dir:
-            return [Path(self.data_dir).expanduser()]
-        named = [Path(os.environ[name]) for name in _ENVIRONMENT if os.environ.get(name)]
-        return [*named, Path('~/tensorflow_datasets').expanduser()]
+            return [data_path(self.data_dir)]
+        named = [data_path(os.environ[name]) for name in _ENVIRONMENT if os.environ.get(name)]
+        return [*named, data_path('~/tensorflow_datasets')]
 
-    def _not_found(self, places: list[Path]) -> str:
+    def _not_found(self, places: list[JobPath]) -> str:
         looked = ', '.join(map(str, places))
         if not self.data_dir:
             unset = [f'${name}' for name in _ENVIRONMENT if not os.environ.get(name)]
@@ -112,7 +116,7 @@ class C4Input(DocumentInput):
             f'environment; {self.settings("version")[0]} chooses the TFDS version.'
         )
 
-    def _shards_reader(self, shards: list[Path]) -> Input:
+    def _shards_reader(self, shards: list[JobPath]) -> Input:
         return JsonShardsInput(
             **self._shared(),
             paths=[str(shard) for shard in shards],
@@ -121,7 +125,7 @@ class C4Input(DocumentInput):
             num_documents=self.num_documents,
         )
 
-    def _prepared_reader(self, directory: Path) -> Input:
+    def _prepared_reader(self, directory: JobPath) -> Input:
         return SeqIOInput(
             **self._shared(),
             mixture_or_task=register_task(str(directory), self.vocabulary, self.num_documents),
@@ -140,9 +144,9 @@ class C4Input(DocumentInput):
         }
 
 
-def _is_prepared(directory: Path) -> bool:
-    info = directory / 'dataset_info.json'
-    return info.is_file() and json.loads(info.read_text())['name'] == 'c4'
+def _is_prepared(directory: JobPath) -> bool:
+    found = find(directory / 'dataset_info.json')
+    return bool(found) and json.loads(found[0].read_text())['name'] == 'c4'
 
 
 @functools.cache

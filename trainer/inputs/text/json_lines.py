@@ -4,12 +4,13 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 
+from trainer.runtime.data_paths import open_data
+from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 
 
-def texts(file: Path, first: int = 0) -> Iterator[tuple[int, str]]:
+def texts(file: JobPath, first: int = 0) -> Iterator[tuple[int, str]]:
     """The `text` of each line from number `first` (counted from 0) on, with its number.
 
     Raises:
@@ -17,7 +18,7 @@ def texts(file: Path, first: int = 0) -> Iterator[tuple[int, str]]:
     """
     number = -1
     try:
-        with gzip.open(file, 'rb') as lines:
+        with open_data(file) as compressed, gzip.open(compressed, 'rb') as lines:
             for number, line in enumerate(lines):
                 if number >= first:
                     yield number, _text_of(line)
@@ -39,13 +40,13 @@ def _text_of(line: bytes) -> str:
     return document['text']
 
 
-def summary(file: Path) -> str:
+def summary(file: JobPath) -> str:
     """Name, size and checksum of a gzip file, from its last bytes.
 
     A gzip file ends with the CRC-32 and the size of its content. So even a large file is identified
     by its content without reading all of it.
     """
-    with file.open('rb') as stream:
+    with open_data(file) as stream:
         size = stream.seek(0, 2)
         stream.seek(max(0, size - 8))
         return f'{file.name} {size} {stream.read().hex()}'

@@ -1,7 +1,5 @@
-import glob
 import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +9,8 @@ from trainer.inputs.permutation import Permutation
 from trainer.inputs.text.json_lines import summary, texts
 from trainer.inputs.tokens.document_input import DocumentInput
 from trainer.inputs.tokens.rows import Document, RowPacker
+from trainer.runtime.data_paths import find
+from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 
 
@@ -46,7 +46,7 @@ class JsonShardsInput(DocumentInput):
     publication.
 
     Attributes:
-        paths: files or patterns, such as `c4-train.*.json.gz`.
+        paths: files or patterns, such as `c4-train.*.json.gz` or `gs://bucket/c4-train.*.json.gz`.
         num_documents: in evaluation, reads only this many documents; 0 for all.
     """
 
@@ -55,7 +55,7 @@ class JsonShardsInput(DocumentInput):
 
     def _on_bound(self) -> None:
         super()._on_bound()
-        self._files: list[Path] = []
+        self._files: list[JobPath] = []
         self._fingerprint = ''
         self._go_to(ShardPosition(), 0)
 
@@ -75,11 +75,10 @@ class JsonShardsInput(DocumentInput):
             self._fingerprint = hashlib.sha256('\n'.join(names).encode()).hexdigest()
         return self._fingerprint
 
-    def files(self) -> list[Path]:
+    def files(self) -> list[JobPath]:
         """The shards, in the order of their names; raises UserError if no file matches."""
         if not self._files:
-            matches = [glob.glob(str(Path(path).expanduser())) for path in self.paths]
-            self._files = sorted({Path(name) for names in matches for name in names})
+            self._files = sorted({file for path in self.paths for file in find(path)})
         if not self._files:
             raise UserError(
                 f'no shard found for {list(self.paths)}. Set '
@@ -130,7 +129,7 @@ class JsonShardsInput(DocumentInput):
                 raise UserError(f'{shards[0].parent} holds no document for this host')
             place = ShardPosition(epoch=place.epoch + 1)
 
-    def _shards_of(self, epoch: int) -> list[Path]:
+    def _shards_of(self, epoch: int) -> list[JobPath]:
         files = self.files()
         if not self.is_training:
             return files

@@ -1,9 +1,10 @@
 import functools
-import glob
 import hashlib
 from pathlib import Path
 
 from trainer.inputs.text.windows import Corpus, WindowInput, corpus_of
+from trainer.runtime.data_paths import find, open_data, version
+from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 
 
@@ -13,9 +14,9 @@ class TextInput(WindowInput):
     The text is held in memory.
 
     Attributes:
-        paths: files, directories (all files below them), or patterns such as `books/**/*.txt`.
-            They are read in this order, those of a directory or pattern in the order of their
-            names, each file once.
+        paths: files, directories (all files below them), or patterns such as `books/**/*.txt`,
+            on a disk or in a bucket (`gs://…`, `s3://…`). They are read in this order, those of a
+            directory or pattern in the order of their names, each file once.
 
     Example:
         >>> from pathlib import Path
@@ -36,7 +37,7 @@ class TextInput(WindowInput):
             raise ValueError('paths must name at least one file, directory or pattern')
 
     def read(self) -> Corpus:
-        files: dict[Path, None] = {}
+        files: dict[JobPath, None] = {}
         for path in self.paths:
             found = _files(path)
             if not found:
@@ -45,25 +46,25 @@ class TextInput(WindowInput):
                     f'{" and ".join(self.settings("paths"))} to files, directories or patterns.'
                 )
             files |= dict.fromkeys(found)
-        return _read(tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
+        return _read(tuple((file, version(file)) for file in files))
 
 
-def _files(path: str) -> list[Path]:
-    place = Path(path).expanduser()
-    if place.is_dir():
-        found = list(place.rglob('*'))
-    elif place.is_file():
-        found = [place]
-    else:
-        found = [Path(match) for match in glob.iglob(str(place), recursive=True)]
-    return sorted(file.resolve() for file in found if file.is_file())
+def _files(path: str) -> list[JobPath]:
+    return sorted(
+        file.resolve() if isinstance(file, Path) else file for file in find(path, below=True)
+    )
 
 
 @functools.lru_cache(maxsize=8)
-def _read(files: tuple[tuple[Path, int, int], ...]) -> Corpus:
-    # Size and modification time are keys of the cache: a changed file is read again.
+def _read(files: tuple[tuple[JobPath, str], ...]) -> Corpus:
+    # Versions are keys of the cache: a changed file is read again.
     try:
-        text = b''.join(file.read_bytes() for file, _, _ in files)
+        text = b''.join(map(_content, (file for file, _ in files)))
     except OSError as error:
         raise UserError(f'{error.filename} cannot be read: {error.strerror}') from error
     return corpus_of(text, hashlib.sha256(text).hexdigest())
+
+
+def _content(file: JobPath) -> bytes:
+    with open_data(file) as stream:
+        return stream.read()

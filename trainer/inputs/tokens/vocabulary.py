@@ -4,8 +4,8 @@ import importlib
 from typing import Any
 
 import numpy as np
-from etils import epath
 
+from trainer.runtime.data_paths import data_path, local_copy, open_data
 from trainer.symbolic.errors import UserError
 
 PAD_ID = 0
@@ -78,7 +78,8 @@ class SentencePieceVocabulary(Vocabulary):
 
     def __init__(self, path: str):
         """Loads a model; raises ValueError for another file, or other special ids."""
-        model = epath.Path(path).expanduser().read_bytes()
+        with open_data(data_path(path)) as file:
+            model = file.read()
         self._path = path
         self._processor = _processor(model)
         if self._processor.pad_id() != PAD_ID or self._processor.eos_id() < 0:
@@ -100,7 +101,7 @@ class SentencePieceVocabulary(Vocabulary):
         return str(self._processor.decode(known.tolist()))
 
     def for_seqio(self) -> Any:
-        path = str(epath.Path(self._path).expanduser())
+        path = str(local_copy(data_path(self._path)))
         return importlib.import_module('seqio').SentencePieceVocabulary(path)
 
 
