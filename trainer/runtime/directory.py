@@ -50,22 +50,22 @@ def job_path(path: str | os.PathLike[str]) -> JobPath:
     return in_bucket(os.fspath(path), f'--job_log_dir={os.fspath(path)}')
 
 
-def in_bucket(path: str, shown: str) -> epath.Path:
+def in_bucket(path: str, setting: str) -> epath.Path:
     """Makes the path of an object in a bucket, and configures access without contacting it.
 
     Args:
         path: such as `gs://BUCKET/OBJECT` or `s3://BUCKET/OBJECT`.
-        shown: what the user wrote, for messages.
+        setting: the text of the user, for messages.
 
     Raises:
         UserError: the store is another one, or its library is not installed.
     """
     scheme = path.partition('://')[0]
     if scheme not in _STORES:
-        raise UserError(f'{shown}: expected a local path, gs://BUCKET/… or s3://BUCKET/…')
+        raise UserError(f'{setting}: expected a local path, gs://BUCKET/… or s3://BUCKET/…')
     library, extra = _STORES[scheme]
     if importlib.util.find_spec(library) is None:
-        raise UserError(f"{shown}: {scheme}:// needs {library}: pip install 'paxtune[{extra}]'")
+        raise UserError(f"{setting}: {scheme}:// needs {library}: pip install 'paxtune[{extra}]'")
     import fsspec.config
     from etils.epath import gpath
 

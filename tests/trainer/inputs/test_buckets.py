@@ -1,6 +1,7 @@
 """Every input that names files reads them from a disk and from buckets, with equal batches."""
 
 import gzip
+import importlib
 import json
 import uuid
 from collections.abc import Callable, Iterator
@@ -8,11 +9,8 @@ from pathlib import Path
 
 import fsspec
 import numpy as np
-import pyarrow
 import pytest
-from array_record.python.array_record_module import ArrayRecordWriter
 from etils import epath
-from pyarrow import parquet
 
 from tests import s3
 from tests.conformance.input_suite import assert_same, read
@@ -31,9 +29,12 @@ from trainer.symbolic.errors import UserError
 TEXTS = [f'document {i} ' + 'of words ' * (i % 7) for i in range(40)]
 ROWS = {'batch_size': 2, 'is_training': True, 'sequence_length': 32}
 
+_LIBRARIES = ('pyarrow', 'pyarrow.parquet', 'array_record.python.array_record_module')
+
 
 def write(root: Path) -> None:
     """Writes the files of all inputs."""
+    pyarrow, parquet, records = map(importlib.import_module, _LIBRARIES)
     folder = root / 'en'
     folder.mkdir(parents=True)
     for shard, texts in enumerate((TEXTS[:20], TEXTS[20:])):
@@ -42,7 +43,7 @@ def write(root: Path) -> None:
         (folder / f'{shard}.txt').write_text('\n'.join(texts))
         table = pyarrow.table({'text': texts})
         parquet.write_table(table, folder / f'{shard}.parquet', row_group_size=8)
-        writer = ArrayRecordWriter(str(folder / f'{shard}.array_record'), 'group_size:1')
+        writer = records.ArrayRecordWriter(str(folder / f'{shard}.array_record'), 'group_size:1')
         for text in texts:
             writer.write(text.encode())
         writer.close()
