@@ -37,8 +37,9 @@ _THREADS_PER_CONNECTION = 2
 _OPTIONS = [
     # Otherwise a second server could take half of the calls to the port of the first.
     ('grpc.so_reuseport', 0),
-    # Calls of one connection; further ones wait at its client.
-    ('grpc.max_concurrent_streams', 100),
+    # Calls of one connection; further ones wait at its client. A call that has ended counts until
+    # its memory is free. gRPC refuses more than these, and a Vizier client does not repeat a call.
+    ('grpc.max_concurrent_streams', 300),
     # Detect a lost machine.
     ('grpc.keepalive_time_ms', 20_000),
     ('grpc.keepalive_timeout_ms', 10_000),

@@ -114,6 +114,11 @@ class ServiceLocation(StudyLocation):
         from paxtune.service.remote_store import RemoteStore
 
         service = self._service
+        if '/' in service.study:
+            raise UserError(
+                f'--study={service.study}: OWNER/STUDY is a study of a Vizier client. It has no '
+                "experiment: Vizier's clients read it and change it."
+            )
         client = service.client()
         with contextlib.ExitStack() as on_error:
             on_error.callback(client.close)

@@ -7,12 +7,14 @@ VIZIER_NAMES = {
     'DEFAULT': 'Default()',
     'GP_UCB_PE': "GPBandit(acquisition='ucb_pe')",
     'GAUSSIAN_PROCESS_BANDIT': 'GPBandit()',
+    'GP_BANDIT': 'GPBandit()',  # In `vizier.pyglove`.
     'RANDOM_SEARCH': 'RandomSearch()',
     'QUASI_RANDOM_SEARCH': 'QuasiRandom()',
     'GRID_SEARCH': 'Grid(points_per_range=10)',
     'SHUFFLED_GRID_SEARCH': 'Grid(points_per_range=10, shuffle=True)',
     'NSGA2': 'NSGA2()',
     'CMA_ES': 'CMAES()',
+    'CMAES': 'CMAES()',
     'EAGLE_STRATEGY': 'Eagle()',
 }
 """Components in the syntax of `--set`, by Vizier's name. A grid has as many points as Vizier's."""

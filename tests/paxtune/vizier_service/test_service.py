@@ -1,17 +1,24 @@
 """Behaviour that Vizier's own tests of clients do not cover."""
 
+import contextlib
 import math
 
 import pytest
 from google.longrunning import operations_pb2
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
 from vizier._src.service import study_pb2
 from vizier._src.service import vizier_service_pb2 as pb
 
+from paxtune.service.address import Service
 from paxtune.service.schema import Role
+from paxtune.service.study_location import ServiceLocation
 from paxtune.service.tokens import Token
 from paxtune.storage.codec import StudySpec, encode_study, encode_trial
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study.record import StudyRecord, TrialRecord
+from paxtune.vizier_service.errors import VizierError
+from paxtune.vizier_service.service import METHODS, VizierService
 from tests.paxtune.vizier_service.conftest import (
     STUDY,
     complete,
@@ -21,6 +28,8 @@ from tests.paxtune.vizier_service.conftest import (
     measurement,
     suggest,
 )
+from tests.properties import examples
+from trainer.symbolic.errors import UserError
 
 OWN = 'owners/paxtune/studies/own'
 
@@ -192,6 +201,17 @@ def test_a_study_of_paxtune_can_be_read_and_is_not_changed(database, stub):
     assert len(stub.ListTrials(pb.ListTrialsRequest(parent=OWN)).trials) == 2
 
 
+def test_studies_of_clients_are_listed_and_refused_where_an_experiment_is_needed(database, stub):
+    create(stub)
+    make_own(database)
+    assert database.studies() == ['me/mine', 'own']
+    location = ServiceLocation(Service('127.0.0.1:1', 'me/mine'))
+    with pytest.raises(UserError, match='me/mine: OWNER/STUDY is a study of a Vizier client'):
+        location.store()
+    with pytest.raises(UserError, match='no experiment, only a search space'):
+        VizierStore(database, 'mine', 'me').study()
+
+
 def test_a_client_cannot_pass_a_study_off_as_one_of_paxtune(database, stub):
     metadata = [{'ns': ':paxtune', 'key': 'format', 'value': '3'}]
     create(stub, metadata=metadata)
@@ -199,6 +219,31 @@ def test_a_client_cannot_pass_a_study_off_as_one_of_paxtune(database, stub):
     request = pb.UpdateMetadataRequest(name=STUDY, delta=[{'metadatum': metadata[0]}])
     with fails('INVALID_ARGUMENT', 'own'):
         stub.UpdateMetadata(request)
+
+
+def test_the_owner_of_paxtune_gets_no_study_of_a_client(stub):
+    study = study_pb2.Study(display_name='mine')
+    with fails('NOT_FOUND', 'no study owners/paxtune/studies/mine'):
+        stub.CreateStudy(pb.CreateStudyRequest(parent='owners/paxtune', study=study))
+
+
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    method=st.sampled_from(sorted(METHODS)),
+    name=st.sampled_from([STUDY, f'{STUDY}/trials/1', f'{STUDY}/trials/x', 'owners/me', OWN, ''])
+    | st.text(max_size=20),
+    extra=st.binary(max_size=20),
+)
+def test_no_request_is_an_internal_error(database, method, name, extra):
+    service = VizierService(database)
+    request = METHODS[method].request()
+    for field in ('name', 'parent', 'trial_name', 'client_id'):
+        if field in request.DESCRIPTOR.fields_by_name:
+            setattr(request, field, name)
+    for data in (request.SerializeToString(), request.SerializeToString() + extra):
+        # Any other exception is the code INTERNAL.
+        with contextlib.suppress(VizierError):
+            assert isinstance(service.answer(method, data), bytes)
 
 
 def test_clients_without_a_token_are_unauthenticated_where_there_are_tokens(database):

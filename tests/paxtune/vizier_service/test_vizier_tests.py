@@ -32,7 +32,7 @@ study = clients.Study.from_study_config(config, owner='me', study_id='stock')
 while len(list(study.trials())) < 50:
     for trial in study.suggest(count=5):
         values = trial.parameters
-        assert isinstance(values['depth'], int) and isinstance(values['tied'], bool)
+        assert values['depth'] in range(1, 9) and isinstance(values['tied'], bool)
         assert ('momentum' in values) == (values['kind'] == 'sgd')
         loss = abs(values['rate'] - 0.01) + abs(values['depth'] - 5) + values['tied']
         for step in (1, 2):
@@ -84,7 +84,7 @@ print(max(rewards))
 def test_pyglove_with_the_backend_of_vizier_samples_by_our_algorithms(tmp_path):
     with served(f'--database={tmp_path}/a.db', '--port=0', '--insecure') as (_, where, _):
         done = subprocess.run(
-            [sys.executable, '-I', '-c', PYGLOVE, where, 'GAUSSIAN_PROCESS_BANDIT'],
+            [sys.executable, '-I', '-c', PYGLOVE, where, 'GP_BANDIT'],
             cwd=tmp_path,
             capture_output=True,
             text=True,
