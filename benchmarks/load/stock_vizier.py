@@ -3,8 +3,8 @@
     python -I benchmarks/load/stock_vizier.py serve
     python -I benchmarks/load/stock_vizier.py run ALGORITHM TRIALS ENDPOINT ENDPOINT
 
-It imports google-vizier and nothing of paxtune. `serve` prints its endpoint, `run` the seconds
-of each suggestion as JSON: a list for each endpoint, which it asks in turn.
+It imports google-vizier and nothing of paxtune. `serve` prints its endpoint. `run` asks the
+endpoints in turn, and prints the seconds of each round of suggestions as a line of JSON.
 """
 
 import json
@@ -12,6 +12,7 @@ import math
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -24,8 +25,8 @@ def serve() -> None:
     threading.Event().wait()
 
 
-def run(algorithm: str, trials: int, endpoints: list[str]) -> list[list[float]]:
-    """Runs trials on each endpoint by turns; returns the seconds of their suggestions."""
+def run(algorithm: str, trials: int, endpoints: list[str]) -> Iterator[list[float]]:
+    """Runs trials on each endpoint by turns; yields the seconds of their suggestions."""
     from vizier.service import clients
     from vizier.service import pyvizier as vz
 
@@ -44,16 +45,16 @@ def run(algorithm: str, trials: int, endpoints: list[str]) -> list[list[float]]:
     for endpoint in endpoints:
         clients.environment_variables.server_endpoint = endpoint
         studies.append(clients.Study.from_study_config(config, owner='me', study_id=algorithm))
-    seconds: list[list[float]] = [[] for _ in endpoints]
     for _ in range(trials):
-        for study, spent in zip(studies, seconds, strict=True):
+        seconds = []
+        for study in studies:
             began = time.perf_counter()
             (trial,) = study.suggest(count=1)
-            spent.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - began)
             trial.complete(vz.Measurement({'loss': _loss(trial.parameters)}))
+        yield seconds
     for study in studies:
         assert len(list(study.trials())) == trials
-    return seconds
 
 
 def _loss(values: Any) -> float:
@@ -66,4 +67,5 @@ if __name__ == '__main__':
     if sys.argv[1] == 'serve':
         serve()
     else:
-        print(json.dumps(run(sys.argv[2], int(sys.argv[3]), sys.argv[4:])))
+        for seconds in run(sys.argv[2], int(sys.argv[3]), sys.argv[4:]):
+            print(json.dumps(seconds), flush=True)
