@@ -57,7 +57,7 @@ def test_a_stock_client_without_paxtune_runs_fifty_trials(tmp_path):
             capture_output=True,
             text=True,
             check=False,
-            timeout=900,
+            timeout=1800,
         )
         assert done.returncode == 0, done.stderr
         count, loss = json.loads(done.stdout.splitlines()[-1])
