@@ -60,6 +60,7 @@ with epy.lazy_api_imports(globals()):
     from paxtune.engines.multi_host import MultiHost as MultiHost
     from paxtune.engines.ray_cluster.engine import Ray as Ray
     from paxtune.engines.remote import Remote as Remote
+    from paxtune.engines.slurm_cluster.engine import Slurm as Slurm
     from paxtune.engines.threads import Threads as Threads
     from paxtune.engines.workers import Workers as Workers
     from paxtune.experiment import Tunable as Tunable

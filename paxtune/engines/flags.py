@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from paxtune.service import study_location
+from trainer import command
 from trainer.symbolic.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
     flags.add_argument('--engine', metavar='NAME', help=f'where workers run: {names}')
     for name, metavar, text in _RAY_FLAGS:
         flags.add_argument(f'--{name}', metavar=metavar, help=f'{text}, with --engine=ray')
+    command.add_list_flag(
+        flags,
+        '--slurm',
+        'OPTION=VALUE',
+        'options of sbatch for each worker, with --engine=slurm: partition=gpu gres=gpu:1 '
+        'time=04:00:00',
+    )
     flags.add_argument(
         '--trial_processes', type=int, metavar='N', help='processes that train a trial together'
     )
@@ -77,8 +85,13 @@ def _require_engine(args: argparse.Namespace) -> None:
     of_ray = [name for name, *_ in _RAY_FLAGS if getattr(args, name) is not None]
     if of_ray and args.engine != 'ray':
         raise UserError(f'--{of_ray[0]} is for a Ray cluster: give --engine=ray')
-    if args.trial_processes is not None and args.engine is None:
-        raise UserError('--trial_processes is for workers on a cluster: give --engine')
+    if args.slurm and args.engine != 'slurm':
+        raise UserError('--slurm is for a SLURM cluster: give --engine=slurm')
+    if args.trial_processes is not None and args.engine != 'ray':
+        raise UserError(
+            '--trial_processes is for --engine=ray. On SLURM, give --slurm nodes=2 '
+            'ntasks-per-node=1; elsewhere, see --coordinator'
+        )
 
 
 def _cluster(name: str) -> 'Callable[[argparse.Namespace, WorkerConfig], Engine]':
@@ -101,6 +114,13 @@ def _ray(args: argparse.Namespace, config: 'WorkerConfig') -> 'Engine':
     return Ray(config.count, config.memory_gb, config.modules, **chosen)
 
 
+def _slurm(args: argparse.Namespace, config: 'WorkerConfig') -> 'Engine':
+    from paxtune.engines.slurm_cluster import options
+    from paxtune.engines.slurm_cluster.engine import Slurm
+
+    return Slurm(config.count, config.memory_gb, config.modules, options.parse(args.slurm))
+
+
 def _json_object(text: str | None, flag: str) -> 'dict[str, Any] | None':
     if text is None:
         return None
@@ -110,5 +130,8 @@ def _json_object(text: str | None, flag: str) -> 'dict[str, Any] | None':
     raise UserError(f'{flag}={text}: expected a JSON object, such as {{"GPU": 1}}')
 
 
-_CLUSTERS: 'dict[str, Callable[[argparse.Namespace, WorkerConfig], Engine]]' = {'ray': _ray}
+_CLUSTERS: 'dict[str, Callable[[argparse.Namespace, WorkerConfig], Engine]]' = {
+    'ray': _ray,
+    'slurm': _slurm,
+}
 """Engines that start workers on a cluster, by name. Each reads its own flags."""

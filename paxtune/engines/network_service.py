@@ -69,6 +69,20 @@ def network_service(
             yield Service(endpoint, _STUDY, secret, tls=True, tls_ca=tls[0])
 
 
+def kept_service(directory: Path) -> Service:
+    """Returns the service of a directory's study, for a worker that sees the directory.
+
+    Raises:
+        UserError: none has been started there.
+    """
+    folder = directory / FOLDER
+    endpoint, secret = (tokens.read_private(folder / name) for name in ('endpoint', 'token'))
+    if endpoint is None or secret is None:
+        raise UserError(f'{folder}: the files of a service are missing, or others can read them')
+    certificate = folder / 'certificate.pem'
+    return Service(endpoint.strip(), _STUDY, secret.strip(), tls=True, tls_ca=certificate)
+
+
 @contextlib.contextmanager
 def _started(preferred: Server, other: Server) -> Iterator[Server]:
     try:

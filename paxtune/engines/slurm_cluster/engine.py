@@ -1,0 +1,151 @@
+"""Workers as jobs of a SLURM cluster."""
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from absl import logging
+
+from paxtune.engines.base import Engine, Job
+from paxtune.engines.network_service import network_service
+from paxtune.engines.remote import Remote
+from paxtune.engines.slurm_cluster import options
+from paxtune.engines.slurm_cluster.job_queue import JobQueue
+from paxtune.engines.slurm_cluster.worker_job import Outcome, WorkerJob
+from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, watched
+from paxtune.running.runner import Runner
+from paxtune.running.supervisor import STOPPED, WorkerError, modules_of
+from paxtune.running.tuner import take_up
+from paxtune.service.leases import LEASE_SECONDS
+from paxtune.study.plan import SearchPlan
+from paxtune.study.redefinition import fingerprint
+from paxtune.study.study import Study
+from trainer.runtime.directory import JobPath
+from trainer.symbolic.errors import UserError
+
+_LOOK_SECONDS = 2.0
+_MAX_LOST_IN_A_ROW = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Slurm(WorkerConfig, Engine):
+    """Runs the trials in workers that are jobs of a SLURM cluster. Any of them may end.
+
+    This process serves the study to them, on a machine that they can reach. If it dies, the same
+    call finds the jobs again. All nodes need the directory.
+
+    Attributes:
+        options: of `sbatch`, by name; `time` is needed. The tasks of several `nodes`, or of several
+            `ntasks-per-node`, train each trial together.
+        lease_seconds: the time that a worker may pass without a heartbeat.
+    """
+
+    has_workers = True
+
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    lease_seconds: float = LEASE_SECONDS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        options.checked(self.options)
+
+    def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
+        return super().directory(directory_or_temporary(given))
+
+    def require_function(self, runner: Runner) -> None:
+        if options.processes(self.options) > 1:
+            raise UserError('several processes train experiments; a function runs in one process')
+        super().require_function(runner)
+
+    def open(
+        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]
+    ) -> tuple[Study, AbstractContextManager[object]]:
+        assert isinstance(directory, Path)
+        modules_of(plan.space.value)  # Before anything starts.
+        with contextlib.ExitStack() as held:
+            service = held.enter_context(network_service(directory, self.lease_seconds))
+            study, opened = Remote(service).open(directory, plan, prior_studies)
+            held.enter_context(opened)
+            return study, held.pop_all()
+
+    def run(self, job: Job) -> None:
+        study = job.study
+        assert isinstance(study.directory, Path)
+        take_up(study)
+        directory = study.directory.absolute()
+        queue = JobQueue(directory, f'paxtune-{study.record.uuid[:12]}', self.options)
+        worker = WorkerJob(
+            str(directory),
+            tuple(sorted({*modules_of(study.value), *self.modules})),
+            (f'--definition={fingerprint(study.record)}', *job.runner.worker_flags()),
+            None if self.memory_gb is None else int(self.memory_gb * 2**30),
+            study.search.faults.max_attempts,
+            options.processes(self.options),
+        )
+        watched(job, lambda look: _Keeper(queue, worker, self.count, job).run(look))
+
+
+class _Keeper:
+    """Keeps a number of jobs in the queue while there are trials."""
+
+    def __init__(self, queue: JobQueue, worker: WorkerJob, count: int, job: Job) -> None:
+        self._queue, self._worker, self._count, self._job = queue, worker, count, job
+        self._known: set[str] = set()
+        self._lost = self._measured = 0
+        self._is_over = False  # A worker has found that there are no more trials.
+
+    def run(self, look: Callable[[], None]) -> None:
+        """Returns when all jobs have ended; raises as `Supervisor.run`."""
+        self._queue.outcomes()  # Those of an earlier search.
+        is_leaving = False
+        try:
+            while True:
+                look()
+                is_asked = self._job.should_interrupt()
+                if is_asked and not is_leaving:
+                    self._queue.leave()
+                    is_leaving = True
+                live = self._queue.jobs()
+                if live is not None:
+                    self._notice(live)
+                    if is_leaving or self._is_over or self._job.study.is_done:
+                        if not live:
+                            return
+                        self._queue.drop_waiting()
+                    elif len(live) < self._count:
+                        self._queue.submit(self._worker, self._count - len(live))
+                time.sleep(_LOOK_SECONDS)
+        except Exception:
+            self._queue.cancel()
+            raise
+
+    def _notice(self, live: set[str]) -> None:
+        """Reports jobs that have ended; raises an error that ends the study's run."""
+        outcomes = self._queue.outcomes()
+        measured = sum(len(trial.measurements) for trial in self._job.study.trials)
+        if measured > self._measured:
+            self._measured, self._lost = measured, 0
+        for each in sorted((self._known - live) | outcomes.keys()):
+            self._ended(each, outcomes.get(each, Outcome(1, 'it left no message')))
+        self._known = live
+
+    def _ended(self, job: str, outcome: Outcome) -> None:
+        if outcome.code == 0:
+            self._is_over = True
+            return
+        if outcome.code == 2:
+            raise UserError(outcome.message)
+        if outcome.code == STOPPED:
+            raise WorkerError(outcome.message)
+        why = outcome.message or 'it was cancelled, or its time was over'
+        logging.warning('SLURM job %s ended: %s', job, why)
+        self._lost += 1
+        if self._lost >= _MAX_LOST_IN_A_ROW * self._count and not self._job.should_interrupt():
+            raise WorkerError(
+                f'{self._lost} jobs in a row ended without a measurement. The last one, {job}: '
+                f'{why}. Their logs are in {Path(self._worker.directory) / "slurm"}'
+            )

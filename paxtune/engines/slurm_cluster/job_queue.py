@@ -1,0 +1,126 @@
+"""The jobs of a study in SLURM's queue."""
+
+import getpass
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from absl import logging
+
+from paxtune.engines.slurm_cluster import options
+from paxtune.engines.slurm_cluster.worker_job import FOLDER, Outcome, WorkerJob
+from trainer.symbolic.errors import UserError
+
+_MAX_SAVING_SECONDS = 120
+_ALWAYS = 10**6
+
+
+class JobQueue:
+    """Submits, counts and ends the jobs that have the name of a study."""
+
+    def __init__(self, directory: Path, name: str, given: Mapping[str, str]) -> None:
+        """Prepares to submit jobs.
+
+        Args:
+            directory: of the study, which all nodes see.
+            name: of the jobs; no other study has it.
+            given: options of `sbatch`.
+
+        Raises:
+            UserError: submitit or SLURM is not installed.
+        """
+        self._folder = directory / FOLDER
+        self._name, self._options = name, dict(given)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._executor = _executor(self._folder, _parameters(name, self._options))
+
+    def submit(self, job: WorkerJob, count: int) -> None:
+        """Submits jobs, as an array; raises UserError if SLURM refuses them."""
+        self._executor.update_parameters(array_parallelism=count)
+        try:
+            with self._executor.batch():
+                for _ in range(count):
+                    self._executor.submit(job)
+        except Exception as error:  # Those of submitit have no class of their own.
+            raise UserError(f'--slurm: SLURM refuses the jobs: {error}') from error
+
+    def jobs(self) -> set[str] | None:
+        """Lists the ids of jobs that wait, run or end; None where SLURM does not answer."""
+        squeue = ['squeue', '--noheader', '--array', '--format=%i', *self._own]
+        done = subprocess.run(squeue, capture_output=True, text=True, check=False)
+        if done.returncode:
+            logging.warning('squeue: %s', done.stderr.strip())
+            return None
+        return set(done.stdout.split())
+
+    def leave(self) -> None:
+        """Lets running workers save and end; the signal alone sets them no limit of time."""
+        _scancel('--signal=TERM', '--state=RUNNING', *self._own)
+
+    def drop_waiting(self) -> None:
+        """Takes the jobs back that have not begun."""
+        _scancel('--state=PENDING', *self._own)
+
+    def cancel(self) -> None:
+        """Ends all jobs, as SLURM does: SIGTERM, and SIGKILL after `KillWait`."""
+        _scancel(*self._own)
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """Takes the outcomes of jobs that have ended, by id."""
+        found = {}
+        for file in self._folder.glob('*.json'):
+            found[file.stem] = Outcome(**json.loads(file.read_text()))
+            file.unlink()
+        return found
+
+    @property
+    def _own(self) -> list[str]:
+        return [f'--user={getpass.getuser()}', f'--name={self._name}']
+
+
+def _scancel(*flags: str) -> None:
+    done = subprocess.run(['scancel', *flags], capture_output=True, text=True, check=False)
+    if done.returncode:
+        logging.warning('scancel: %s', done.stderr.strip())
+
+
+def _parameters(name: str, given: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the parameters of submitit for options of `sbatch`."""
+    minutes = options.minutes(given['time'])
+    counted = {'time', 'nodes', 'ntasks-per-node'}
+    # What this process can import, its workers can.
+    path = os.pathsep.join(each or os.getcwd() for each in sys.path)
+    return {
+        'job_name': name,
+        'time': minutes,
+        'nodes': int(given.get('nodes', 1)),
+        'ntasks_per_node': int(given.get('ntasks-per-node', 1)),
+        'signal_delay_s': min(_MAX_SAVING_SECONDS, minutes * 60 // 6),
+        'stderr_to_stdout': True,
+        'setup': [f'export PYTHONPATH={shlex.quote(path)}'],
+        'srun_args': ['--input=none', '--kill-on-bad-exit=1'],
+        'additional_parameters': {
+            'requeue': True,
+            **{each: value or True for each, value in given.items() if each not in counted},
+        },
+    }
+
+
+def _executor(folder: Path, parameters: Mapping[str, Any]) -> Any:
+    try:
+        from submitit import SlurmExecutor
+    except ImportError as error:
+        raise UserError(
+            "--engine=slurm: submitit is not installed: pip install 'paxtune[slurm]'"
+        ) from error
+    try:
+        executor = SlurmExecutor(folder, max_num_timeout=_ALWAYS)
+    except RuntimeError as error:
+        raise UserError(f'--engine=slurm: {error} Run the search where sbatch is') from error
+    executor.update_parameters(**parameters)
+    return executor

@@ -1,0 +1,146 @@
+"""A worker as the function of a SLURM job."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from paxtune.engines.network_service import kept_service
+from paxtune.running import supervisor
+from paxtune.running.supervisor import Supervisor, WorkerError
+from paxtune.service import tokens
+from paxtune.study.transitions import DetachedError
+from trainer.symbolic.errors import UserError
+
+FOLDER = 'slurm'
+"""The folder in a study's directory with the files of its jobs."""
+
+_PATIENCE = 120.0
+
+_leaving, _ended = threading.Event(), threading.Event()
+
+
+class Outcome(NamedTuple):
+    """The end of a job that has not queued again.
+
+    Attributes:
+        code: an exit code of `paxtune.worker`; 0 where there are no more trials.
+        message: of an error.
+    """
+
+    code: int
+    message: str = ''
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerJob:
+    """Runs one process of a worker, kept by a supervisor. submitit calls it in each task of a job.
+
+    A signal before the time limit saves the trial and queues the job again. SIGTERM saves and
+    ends. Plain data, which submitit pickles into the study's directory.
+
+    Attributes:
+        directory: of the study.
+        modules: imported by workers.
+        flags: further flags of workers.
+        memory_bytes: the resident memory beyond which a process is ended; None for no limit.
+        max_attempts: of a trial: see `paxtune.study.transitions.lose`.
+        processes: the number of tasks of the job, which are one worker.
+    """
+
+    directory: str
+    modules: tuple[str, ...]
+    flags: tuple[str, ...]
+    memory_bytes: int | None
+    max_attempts: int
+    processes: int = 1
+
+    def __call__(self) -> None:
+        """Runs until the study is done, or a signal; raises SystemExit where another job may help.
+
+        The main thread only waits: submitit calls `checkpoint` in it, in a signal handler.
+        """
+        from submitit.slurm.slurm import SlurmJobEnvironment
+
+        signal.signal(signal.SIGTERM, _leave)
+        if int(os.environ['SLURM_PROCID']):  # The first task queues the job again.
+            signal.signal(SlurmJobEnvironment._usr_sig(), _leave)
+        outcomes: list[Outcome] = []
+        worker = threading.Thread(target=lambda: outcomes.append(self._outcome()))
+        worker.start()
+        while worker.is_alive():
+            worker.join(0.2)
+        (outcome,) = outcomes or [Outcome(1, 'an unexpected error: see the log of the job')]
+        if outcome.code in (2, supervisor.STOPPED) or int(os.environ['SLURM_PROCID']) == 0:
+            file = Path(self.directory, FOLDER, f'{job_id()}.json')
+            tokens.write_private(file, json.dumps(outcome._asdict()))
+        if outcome.code and not _leaving.is_set():
+            raise SystemExit(outcome.code)
+
+    def checkpoint(self) -> Any:
+        """Saves the trial, and returns what the job runs when it has queued again."""
+        from submitit.helpers import DelayedSubmission
+
+        _leaving.set()
+        _ended.wait()
+        return DelayedSubmission(self)
+
+    def _outcome(self) -> Outcome:
+        try:
+            return self._run()
+        except UserError as error:
+            return Outcome(2, str(error))
+        except WorkerError as error:
+            return Outcome(supervisor.STOPPED, str(error))
+        except DetachedError as error:
+            return Outcome(supervisor.DETACHED, str(error))
+        finally:
+            _ended.set()
+
+    def _run(self) -> Outcome:
+        directory, is_joined = Path(self.directory), self.processes > 1
+        service = kept_service(directory)
+        with contextlib.closing(service.client()) as client:
+            try:
+                client.connect(_PATIENCE)
+            except UserError as error:  # The search has ended; when it is back, it submits jobs.
+                return Outcome(supervisor.DETACHED, str(error))
+            kept = Supervisor(
+                client,
+                directory,
+                directory,
+                1,
+                self.modules,
+                token=service.token,
+                flags=[
+                    *self.flags,
+                    *service.worker_flags,
+                    *(['--coordinator=auto'] if is_joined else []),
+                ],
+                memory_bytes=self.memory_bytes,
+                max_attempts=self.max_attempts,
+                first=_number(),
+                restarts=not is_joined,
+            )
+            kept.run(_leaving.is_set, lambda: None)
+            return Outcome(0 if kept.is_done else supervisor.DETACHED)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    _leaving.set()
+
+
+def job_id() -> str:
+    """Returns the id of this job, as `squeue` prints it."""
+    array, own = os.environ.get('SLURM_ARRAY_JOB_ID'), os.environ['SLURM_JOB_ID']
+    return own if array is None else f'{array}_{os.environ["SLURM_ARRAY_TASK_ID"]}'
+
+
+def _number() -> int:
+    """Returns a number that no other process of the study has, for the names of logs."""
+    return int(os.environ['SLURM_JOB_ID']) * 1000 + int(os.environ['SLURM_PROCID'])

@@ -1,0 +1,139 @@
+"""Searches on a SLURM cluster: real daemons, of which this machine has two nodes."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paxtune.engines.slurm_cluster import options
+from paxtune.storage.open_study import load_study
+from tests.paxtune.engines import slow_trials
+from tests.paxtune.engines.conftest import told
+from tests.processes import ROOT, command, environment, passed
+from tests.slurm import cluster
+from trainer.symbolic.errors import UserError
+
+_SLOW = '--exp=tests.paxtune.engines.slow_trials.Slow'
+
+assert slow_trials.__name__  # Importing it makes its classes known to `load_study`.
+
+
+@pytest.fixture(scope='module')
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with cluster(tmp_path_factory.mktemp('slurm')) as variables:
+        yield variables
+
+
+class Driver:
+    """A search on the cluster, as a process."""
+
+    def __init__(self, directory: Path, slurm: dict[str, str], *flags: str) -> None:
+        self._env = {**environment(), **slurm, 'JAX_PLATFORMS': 'cpu'}
+        self._directory, self._flags = directory, flags
+
+    @contextlib.contextmanager
+    def running(self) -> 'Iterator[subprocess.Popen[str]]':
+        search = [sys.executable, '-m', 'paxtune.search', '--engine=slurm', *self._flags]
+        process = subprocess.Popen(
+            [*search, f'--job_log_dir={self._directory}'],
+            env=self._env,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+
+    def slurm(self, *words: str) -> list[str]:
+        done = subprocess.run(words, env=self._env, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    def running_jobs(self) -> list[str]:
+        return self.slurm('squeue', '--noheader', '--array', '--states=RUNNING', '--format=%i')
+
+    def measured(self) -> int:
+        if not (self._directory / 'study.db').exists():
+            return 0
+        with load_study(self._directory) as study:
+            return sum(len(trial.measurements) for trial in study.trials)
+
+
+def wait(for_: Callable[[], Any], seconds: float = 400.0) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := for_()):
+        assert time.monotonic() < end, for_
+        time.sleep(0.5)
+    return found
+
+
+@pytest.mark.slow
+def test_cancelled_and_timed_out_jobs_and_a_killed_driver_lose_nothing(
+    tmp_path: Path, slurm: dict[str, str]
+) -> None:
+    alone, directory = tmp_path / 'alone', tmp_path / 'slurm'
+    driver = Driver(directory, slurm, _SLOW, '--workers=2', '--slurm', 'time=10')
+    with driver.running() as process:
+        wait(driver.measured)
+        cancelled, timed_out = wait(lambda: jobs if len(jobs := driver.running_jobs()) == 2 else [])
+        driver.slurm('scancel', cancelled)
+        driver.slurm('scontrol', 'update', f'JobId={timed_out}', 'TimeLimit=1')
+        wait(lambda: cancelled not in driver.running_jobs())
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with driver.running() as process:
+        is_again = 'Restarts=1 '
+        wait(lambda: is_again in '\n'.join(driver.slurm('scontrol', 'show', 'job', timed_out)))
+        wait(lambda: len(driver.running_jobs()) == 2)
+        out, _ = process.communicate(timeout=900)
+        assert process.returncode == 0, out
+        assert 'The study is done' in out
+    assert driver.slurm('squeue', '--noheader') == []
+    passed(command('paxtune.search', _SLOW, f'--job_log_dir={alone}'))
+    with load_study(directory) as study, load_study(alone) as undisturbed:
+        assert len(study.trials) == 16
+        assert told(study) == told(undisturbed)
+        events = {event.event for trial in study.trials for event in trial.record.history}
+        assert 'resumed' in events
+
+
+@pytest.mark.slow
+def test_one_worker_has_a_process_on_each_node_and_leaves_on_a_signal(
+    tmp_path: Path, slurm: dict[str, str], undisturbed: list[Any]
+) -> None:
+    flags = ('--exp=tests.paxtune.joined.Search', '--num_trials=2', '--slurm', 'time=10', 'nodes=2')
+    env = {'XLA_FLAGS': '--xla_force_host_platform_device_count=2'}
+    driver = Driver(tmp_path, slurm | env, *flags)
+    with driver.running() as process:
+        wait(driver.measured)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=300)
+        assert process.returncode == 130, out
+    assert driver.running_jobs() == []
+    with driver.running() as process:
+        out, _ = process.communicate(timeout=900)
+        assert process.returncode == 0, out
+    with load_study(tmp_path) as study:
+        assert told(study) == undisturbed[:2]
+
+
+@pytest.mark.parametrize(
+    ('given', 'message'),
+    [
+        ([], 'expected time=HH:MM:SS'),
+        (['time=soon'], 'time=soon: expected HH:MM:SS'),
+        (['time=10', 'array=0-3'], 'array=…: the engine gives this option'),
+        (['time=10', 'nodes=none'], 'expected nodes and ntasks-per-node of at least 1'),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(given: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        options.parse(given)
