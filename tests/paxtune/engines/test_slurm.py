@@ -1,6 +1,7 @@
 """Searches on a SLURM cluster: real daemons, of which this machine has two nodes."""
 
 import contextlib
+import re
 import signal
 import subprocess
 import sys
@@ -60,6 +61,9 @@ class Driver:
     def running_jobs(self) -> list[str]:
         return self.slurm('squeue', '--noheader', '--array', '--states=RUNNING', '--format=%i')
 
+    def description(self, job: str) -> str:
+        return '\n'.join(self.slurm('scontrol', 'show', 'job', job))
+
     def measured(self) -> int:
         if not (self._directory / 'study.db').exists():
             return 0
@@ -90,8 +94,8 @@ def test_cancelled_and_timed_out_jobs_and_a_killed_driver_lose_nothing(
         process.send_signal(signal.SIGKILL)
         process.wait()
     with driver.running() as process:
-        is_again = 'Restarts=1 '
-        wait(lambda: is_again in '\n'.join(driver.slurm('scontrol', 'show', 'job', timed_out)))
+        wait(lambda: re.search(r'Restarts=[1-9]', driver.description(timed_out)))
+        driver.slurm('scontrol', 'update', f'JobId={timed_out}', 'TimeLimit=10')
         wait(lambda: len(driver.running_jobs()) == 2)
         out, _ = process.communicate(timeout=900)
         assert process.returncode == 0, out
