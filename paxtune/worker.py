@@ -14,6 +14,7 @@ import contextlib
 import importlib
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -49,6 +50,8 @@ def main(argv: Sequence[str] | None) -> int:
     args = _flags().parse_args(argv)
     device_allocation.pin([int(core) for core in args.cores.split(',') if core])
     if args.supervised:
+        # SLURM sends the signal before a time limit to all processes of a job.
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
     # A cluster that started the process of the supervisor did not start this one.
     if args.coordinator is not None or not args.supervised:
@@ -158,6 +161,8 @@ def _work(
     study = join_study(store, directory)
     runner = FunctionRunner.named(function) if function else runner_of(study)
     with Interrupt() as interrupt:
+        # SLURM signals all processes of a job, and the supervisor among them forwards the signal.
+        interrupt.same_seconds = 5.0
         try:
             _run_trials(Job(study, runner, [LogCallback(log)], interrupt.requested))
         except Paused as reason:

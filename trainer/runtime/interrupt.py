@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -16,6 +17,7 @@ class Interrupt:
 
     Attributes:
         number: number of the received signal; None before it.
+        same_seconds: seconds within which further signals are the same request.
         MESSAGE: the text for people at the first signal.
         is_displayed: a live display shows the message, and would overwrite a line of its own.
 
@@ -30,6 +32,7 @@ class Interrupt:
     def __init__(self) -> None:
         self.number: int | None = None
         self.is_displayed = False
+        self.same_seconds = self._received = 0.0
         self._held = contextlib.ExitStack()
 
     def requested(self) -> bool:
@@ -49,11 +52,14 @@ class Interrupt:
         self._held.close()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.number is not None and now - self._received < self.same_seconds:
+            return
         if self.number is not None:
             if os.isatty(1):
                 _write(1, _SHOW_CURSOR)
             os._exit(self.exit_code)
-        self.number = number
+        self.number, self._received = number, now
         if not self.is_displayed:
             _write(2, f'\n{self.MESSAGE}\n'.encode())
 

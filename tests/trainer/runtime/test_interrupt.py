@@ -58,6 +58,14 @@ def test_a_signal_is_a_request(
     assert 'Saving a checkpoint' in capfd.readouterr().err
 
 
+def test_signals_that_a_supervisor_forwards_at_once_are_one_request() -> None:
+    with Interrupt() as interrupt:
+        interrupt.same_seconds = 60.0
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupt.exit_code == 143
+
+
 def test_a_signal_is_a_request_with_a_closed_stderr(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
