@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -21,6 +21,9 @@ from paxtune.running.runner import Runner
 from paxtune.running.supervisor import STOPPED, WorkerError, modules_of
 from paxtune.running.tuner import take_up
 from paxtune.service.leases import LEASE_SECONDS
+from paxtune.storage.database import Database
+from paxtune.storage.local_store import LocalStore
+from paxtune.storage.study_file import DATABASE
 from paxtune.study.plan import SearchPlan
 from paxtune.study.redefinition import fingerprint
 from paxtune.study.study import Study
@@ -66,11 +69,10 @@ class Slurm(WorkerConfig, Engine):
     ) -> tuple[Study, AbstractContextManager[object]]:
         assert isinstance(directory, Path)
         modules_of(plan.space.value)  # Before anything starts.
-        with contextlib.ExitStack() as held:
-            service = held.enter_context(network_service(directory, self.lease_seconds))
-            study, opened = Remote(service).open(directory, plan, prior_studies)
-            held.enter_context(opened)
-            return study, held.pop_all()
+        with contextlib.ExitStack() as served:
+            service = served.enter_context(network_service(directory, self.lease_seconds))
+            study, _ = Remote(service).open(directory, plan, prior_studies)
+            return study, _read_after(study, served.pop_all())
 
     def run(self, job: Job) -> None:
         study = job.study
@@ -89,12 +91,25 @@ class Slurm(WorkerConfig, Engine):
         watched(job, lambda look: _Keeper(queue, worker, self.count, job).run(look))
 
 
+@contextlib.contextmanager
+def _read_after(study: Study, served: contextlib.ExitStack) -> Iterator[None]:
+    """Ends the service when the search is left, and reads the study from its directory."""
+    try:
+        yield
+    finally:
+        assert isinstance(study.directory, Path)
+        study.store.close()
+        served.close()
+        study.store = LocalStore(Database(study.directory / DATABASE))
+
+
 class _Keeper:
     """Keeps a number of jobs in the queue while there are trials."""
 
     def __init__(self, queue: JobQueue, worker: WorkerJob, count: int, job: Job) -> None:
         self._queue, self._worker, self._count, self._job = queue, worker, count, job
         self._known: set[str] = set()
+        self._told: set[str] = set()
         self._lost = self._measured = 0
         self._is_over = False  # A worker has found that there are no more trials.
 
@@ -129,8 +144,11 @@ class _Keeper:
         measured = sum(len(trial.measurements) for trial in self._job.study.trials)
         if measured > self._measured:
             self._measured, self._lost = measured, 0
-        for each in sorted((self._known - live) | outcomes.keys()):
-            self._ended(each, outcomes.get(each, Outcome(1, 'it left no message')))
+        self._told |= outcomes.keys()
+        for each, outcome in sorted(outcomes.items()):
+            self._ended(each, outcome)
+        for each in sorted(self._known - live - self._told):
+            self._ended(each, Outcome(1, 'it left no message'))
         self._known = live
 
     def _ended(self, job: str, outcome: Outcome) -> None:
