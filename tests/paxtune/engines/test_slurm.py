@@ -65,7 +65,7 @@ class Driver:
         return '\n'.join(self.slurm('scontrol', 'show', 'job', job))
 
     def measured(self) -> int:
-        if not (self._directory / 'study.db').exists():
+        if not (self._directory / 'study.uuid').exists():
             return 0
         with load_study(self._directory) as study:
             return sum(len(trial.measurements) for trial in study.trials)
