@@ -53,6 +53,7 @@ class Driver:
             yield process
         finally:
             process.kill()
+            process.communicate()
 
     def slurm(self, *words: str) -> list[str]:
         done = subprocess.run(words, env=self._env, capture_output=True, text=True, check=True)
