@@ -11,6 +11,7 @@ from pathlib import Path
 
 DAEMONS = ('munged', 'slurmctld', 'slurmd')
 
+# JAX looks for the first process on the first node by name, which must have an address.
 _CONF = """
 ClusterName=paxtune
 SlurmctldHost={host}(127.0.0.1)
@@ -38,8 +39,8 @@ SchedulerParameters=sched_interval=1,bf_interval=1
 SlurmdParameters=config_overrides
 ReturnToService=2
 NodeName={host} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4
-NodeName=other NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4
-PartitionName=main Nodes={host},other Default=YES MaxTime=INFINITE State=UP
+NodeName={host}-other NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4
+PartitionName=main Nodes={host},{host}-other Default=YES MaxTime=INFINITE State=UP
 """
 
 
@@ -63,7 +64,7 @@ def cluster(home: Path) -> Iterator[dict[str, str]]:
         ['munged', '--foreground', '--force', f'--key-file={key}', *flags],
         ['slurmctld', '-D'],
         ['slurmd', '-D', '-N', host],
-        ['slurmd', '-D', '-N', 'other'],
+        ['slurmd', '-D', '-N', f'{host}-other'],
     ]
     started: list[subprocess.Popen[bytes]] = []
     with open(home / 'output', 'wb') as output:
