@@ -9,8 +9,9 @@ import pyglove as pg
 import pytest
 
 from paxtune.pyglove_backend.loop import PyGloveAlgorithm
+from paxtune.reports import study_edits
+from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import load_study
-from paxtune.study import stop_requests
 from tests.paxtune.pyglove_loops import evolution, examples, forget, run, sample
 from tests.paxtune.studies import best, rewrite
 from trainer.symbolic.errors import UserError
@@ -230,12 +231,12 @@ def test_a_study_can_be_stopped_from_outside(tmp_path):
     _, feedback = next(loop)
     feedback.add_measurement(0.5)
     assert not feedback.should_stop_early()
-    with load_study(tmp_path, read_only=False) as study:
-        stop_requests.request_stop(study.store, 1)
-        assert feedback.should_stop_early()
-        stop_requests.request_pause(study.store)
-        feedback.done()
-        assert list(loop) == []
+    where = DirectoryLocation(str(tmp_path))
+    study_edits.stop(where, [1])
+    assert feedback.should_stop_early()
+    study_edits.stop(where, [])
+    feedback.done()
+    assert list(loop) == []
     del loop, feedback
     forget()
     assert len(run(pg.geno.Random(), 2, job_log_dir=tmp_path)) == 1
