@@ -136,7 +136,8 @@ class Optuna:
             storage = optuna.storages.RDBStorage(where)
             self._engine: Any = storage.engine
         else:
-            journal = optuna.storages.journal
+            from optuna.storages import journal
+
             storage = journal.JournalStorage(journal.JournalFileBackend(where))
             self._engine = None
         self._study = optuna.create_study(

@@ -23,7 +23,7 @@ from tests.simulation.machine import SERVICE
 from tests.simulation.process import Host, Process
 from tests.simulation.service import DATABASE
 from tests.simulation.world import World
-from trainer.symbolic.errors import UserError, is_disk_full
+from trainer.symbolic.errors import UserError
 
 
 class Person:
@@ -63,10 +63,6 @@ class Person:
                     self._edit(edit, study)
         except (DetachedError, RequestRejectedError, UserError) as error:
             world.say(edit, 'ends:', str(error).split('\n')[0])
-            return 2
-        except OSError as error:  # As `trainer.command` does.
-            if not is_disk_full(error):
-                raise
             return 2
         return 0
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.scheduler import KilledError, Task
+from trainer.symbolic.errors import is_disk_full
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -55,7 +56,8 @@ class Process:
             try:
                 code = body()
             except Exception as error:
-                self._world.violate_by('traceback', self.name, error)
+                if not is_disk_full(error):  # That is one message of a command.
+                    self._world.violate_by('traceback', self.name, error)
                 code = 1
             self.exit(code or 0)
 

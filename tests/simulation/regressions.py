@@ -11,5 +11,7 @@ REGRESSIONS: Mapping[int, str] = {
     101658: 'a promotion that was decided from one pause ended a later one',
     100242: 'the checks of leases took a loss for new that a stall had delayed',
     962188: 'a person who searched on a full disk did not end as a command does',
+    1731: 'a search that began on a full disk did not end as a command does (forked study)',
+    2368: 'a search that began on a full disk did not end as a command does',
 }
 """The reason, by seed."""
