@@ -55,7 +55,7 @@ _FIELDS: 'dict[str, tuple[str, type, str]]' = {
 
 def main(argv: Sequence[str] | None) -> int:
     """Runs the command; raises UserError for bad input."""
-    args = _flags().parse_args(argv)
+    args = parser().parse_args(argv)
 
     from trainer.runtime import processes
 
@@ -138,7 +138,8 @@ def run(
         return 0 if study.candidates else 1
 
 
-def _flags() -> 'argparse.ArgumentParser':
+def parser() -> 'argparse.ArgumentParser':
+    """Makes the parser of the command's flags."""
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
     flags.add_argument(

@@ -14,6 +14,7 @@ from absl.flags import argparse_flags
 ROOT = Path(__file__).parents[1]
 
 _MODULES = (
+    'paxtune.deploy',
     'paxtune.search',
     'paxtune.serve',
     'paxtune.simulate',

@@ -160,7 +160,7 @@ def test_guide_names_every_algorithm_flag_function_and_field_of_a_search() -> No
         # Those that take another's path stand there with one.
         assert f'| `{name}` |' in ALL or f"| `'{cls.__name__}(" in ALL, name
     assert {cls.__name__ for cls in schedulers.values()} == set(public(Scheduler))
-    for flag in flags_of(search._flags()) - flags_of(command.parser('')):
+    for flag in flags_of(search.parser()) - flags_of(command.parser('')):
         assert flag in ALL, flag
     for name in _FUNCTIONS:
         assert f'`{name}`' in ALL, name

@@ -131,7 +131,7 @@ def positive_int(text: str) -> int:
 
 
 def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
-    """Runs a command and exits: with its code, or with 2 and one message after a UserError.
+    """Runs a command and exits: with its code, or with that of a UserError and one message.
 
     An error of the user's code, a full disk, and the failure of another process are one message,
     too, and code 1. The code is 3 if another process was lost, and 130, with one line, after a
@@ -154,7 +154,9 @@ def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
 
 def _refusal(error: Exception) -> tuple[int, object]:
     """The exit code and the message of an error; raises it where only a traceback helps."""
-    for kind, code in {UserError: 2, OtherProcessError: 1, LostProcessError: _LOST}.items():
+    if isinstance(error, UserError):
+        return error.exit_code, error
+    for kind, code in {OtherProcessError: 1, LostProcessError: _LOST}.items():
         if isinstance(error, kind):
             return code, error
     if is_disk_full(error):

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2
 
 from paxtune.service import auth, schema, tokens
 from paxtune.study.transitions import DetachedError
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UnavailableError, UserError
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar('_T')
@@ -156,7 +156,7 @@ class Client:
             ) from error
 
     def connect(self, patience: float = 10.0) -> None:
-        """Waits for the service to be ready; raises UserError after `patience` seconds."""
+        """Waits for the service to be ready; UnavailableError after `patience` seconds."""
         request = health_pb2.HealthCheckRequest(service=schema.SERVICE)
 
         def check() -> None:
@@ -167,7 +167,7 @@ class Client:
         try:
             self._repeat(check, patience)
         except ServiceUnavailableError as error:
-            raise UserError(f'--vizier_endpoint={self.endpoint}: {error}') from error
+            raise UnavailableError(f'--vizier_endpoint={self.endpoint}: {error}') from error
 
     def another(self, timeout: float) -> 'Client':
         """Makes a client with a connection of its own, whose replies may take some seconds."""

@@ -220,7 +220,7 @@ def test_added_trials(share: int) -> None:
 @FEW_OR_MANY
 def test_flags(share: int) -> None:
     """All of a command's flags together, as `paxtune.search` reads them."""
-    flags = paxtune.search._flags()
+    flags = paxtune.search.parser()
     registry.available(
         Tunable
     )  # The message for a wrong name lists all names, which imports their modules.

@@ -209,7 +209,7 @@ def test_a_search_may_begin_with_what_is_known(tmp_path: Path) -> None:
 
 def test_a_search_may_believe_in_the_defaults() -> None:
     flags = [f'--exp={MODULE}.Rates', '--tune', 'train.random_seed=intv(0, 100)']
-    args = search._flags().parse_args([*flags, '--prior_defaults', '--algorithm=gp_bandit'])
+    args = search.parser().parse_args([*flags, '--prior_defaults', '--algorithm=gp_bandit'])
     tunable = search.tunable_for(args)
     assert tunable.search.prior['train.random_seed'] == 0
     assert not tunable.search.initial_trials
@@ -297,7 +297,7 @@ def test_bad_input_is_refused(tmp_path: Path, flags: list[str], message: str) ->
     ],
 )
 def test_schedulers_have_names(flag: str, scheduler: Scheduler | None) -> None:
-    args = search._flags().parse_args([f'--exp={MODULE}.Rates', '--scheduler', flag])
+    args = search.parser().parse_args([f'--exp={MODULE}.Rates', '--scheduler', flag])
     assert pg.eq(search.tunable_for(args).search.scheduler, scheduler)
 
 

@@ -11,12 +11,20 @@ class UserError(Exception):
     """An error that the user of a command can fix.
 
     The message names the fault, its place (the path in the experiment), the expected value and the
-    remedy. Commands print it without a traceback and exit with code 2.
+    remedy. Commands print it without a traceback and exit with `exit_code`.
     """
+
+    exit_code = 2
 
     def __str__(self) -> str:
         # The message may quote input of any length.
         return '\n'.join(map(shortened, super().__str__().split('\n')))
+
+
+class UnavailableError(UserError):
+    """A service that does not answer. The same command may succeed later."""
+
+    exit_code = 75  # EX_TEMPFAIL
 
 
 @contextlib.contextmanager

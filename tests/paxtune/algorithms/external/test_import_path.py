@@ -76,7 +76,7 @@ def test_a_module_named_in_a_flag_is_imported(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match='its module is not imported'):
         import_path.resolve('named_here.Lowest', pg.DNAGenerator, 'generator')
-    args = search._flags().parse_args(
+    args = search.parser().parse_args(
         ['--exp=examples.tunable_lm.Tiny', '--algorithm=DnaGenerator("named_here.lowest")']
     )
     tunable = search.tunable_for(args)
