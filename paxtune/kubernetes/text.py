@@ -33,7 +33,7 @@ def secret_commands(deployment: Deployment) -> list[str]:
     """Shell commands that create the Secrets, with a certificate of its own for the service."""
     name = deployment.name
     names = f'subjectAltName=DNS:{name},DNS:localhost'
-    curve = '-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -noenc -days 365'
+    curve = '-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 365'
     commands = [
         'openssl rand -hex 32 > token',
         f'openssl req -x509 {curve} -subj /CN={name} -addext {names} -keyout tls.key -out tls.crt',

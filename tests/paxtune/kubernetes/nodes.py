@@ -79,7 +79,8 @@ class Cluster:
         process = subprocess.Popen(
             [sys.executable, *map(here, command)],
             cwd=here(container['workingDir']),
-            env={**environment(), **env},
+            # Every pod has the address of the API, by which JAX detects Kubernetes.
+            env={**environment(), 'KUBERNETES_SERVICE_HOST': '10.0.0.1', **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import signal
 import urllib.parse
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from paxtune.kubernetes.text import manifests, render
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.study.record import Status
-from tests.paxtune.kubernetes.nodes import Cluster, finished
+from tests.paxtune.kubernetes.nodes import Cluster, finished, free_port
 from tests.paxtune.kubernetes.test_manifests import templates
 from tests.paxtune.service.conftest import until
 
@@ -108,6 +109,26 @@ def test_the_coordinator_keeps_its_studies_in_postgresql(
     with contextlib.closing(Database(where)) as database:
         trials = LocalStore(database, EXP).trials()
         assert [each.status for each in trials] == [Status.COMPLETED]
+
+
+def test_the_pods_of_a_trial_on_several_hosts_train_together(tmp_path: Path) -> None:
+    flags = ['--num_trials=1', '--set', 'mesh.data=-1']
+    deployment = dataclasses.replace(SLOW, workers=1, hosts_per_trial=2, search_flags=flags)
+    coordinator, worker = pods_of(deployment)
+    first = {'slow-worker-0-host-0-0.slow-worker-0:9000': f'localhost:{free_port()}'}
+    with cluster_of(deployment, tmp_path, **first) as cluster:
+        serving = cluster.start(coordinator, coordinator['containers'][0])
+        (waiting,), (working,) = worker['initContainers'], worker['containers']
+        finished(cluster.start(worker, waiting))
+        hosts = [cluster.start(worker, working, JOB_COMPLETION_INDEX=i) for i in '01']
+        for host in hosts:
+            finished(host)
+        serving.send_signal(signal.SIGTERM)
+        finished(serving)
+    with contextlib.closing(Database(tmp_path / 'data/studies.db', read_only=True)) as database:
+        assert [each.status for each in LocalStore(database, EXP).trials()] == [Status.COMPLETED]
+    (record,) = (json.loads(each.read_text()) for each in tmp_path.rglob('trial.json'))
+    assert len(record['machine']['devices']) == 2
 
 
 def test_bad_input_ends_the_job_and_a_missing_service_does_not(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from paxtune.api import tune
 from paxtune.config.budget import Budget
 from paxtune.running.progress import Progress
-from paxtune.search import _flags, summary, tunable_for
+from paxtune.search import parser, summary, tunable_for
 from paxtune.study.running_trial import RunningTrial
 from tests.paxtune.study.replicated import confirmable, opened, ran
 
@@ -73,5 +73,5 @@ def test_a_function_can_ask_which_repeat_it_is() -> None:
 
 
 def test_the_flag() -> None:
-    args = _flags().parse_args(['--exp=tests.paxtune.tunables.Rates', '--replicates=3'])
+    args = parser().parse_args(['--exp=tests.paxtune.tunables.Rates', '--replicates=3'])
     assert tunable_for(args).search.replicates == 3
