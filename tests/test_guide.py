@@ -33,8 +33,12 @@ from trainer.symbolic.overrides import smoke
 GUIDES = [*sorted((ROOT / 'docs' / 'tuning').glob('*.md')), ROOT / 'docs' / 'distributed.md']
 TEXTS = {path: path.read_text() for path in GUIDES}
 ALL = '\n'.join(TEXTS.values())
-# A cluster has commands of its own, such as `kubectl`.
-COMMANDS = [words for words in commands_of(ALL) if words[0] == 'python']
+# A cluster has commands of its own, such as `kubectl`. Tests run their own commands.
+COMMANDS = [
+    words
+    for words in commands_of(ALL)
+    if words[0] == 'python' and words[:3] != ['python', '-m', 'pytest']
+]
 MAX_LINES = 500
 
 each_guide = pytest.mark.parametrize('guide', GUIDES, ids=lambda path: path.stem)
