@@ -103,7 +103,7 @@ def test_two_nodes_train_a_trial_together(cluster, tmp_path):
 @pytest.mark.parametrize(
     ('flags', 'message'),
     [
-        (['--engine=rai'], "--engine=rai: there is none. Did you mean 'ray'"),
+        (['--engine=rai'], '--engine=rai: there is none. Did you mean ray'),
         (['--trial_resources={"GPU": 1}'], 'give --engine=ray'),
         (['--engine=ray', '--trial_resources=GPU'], 'expected a JSON object'),
         (['--engine=ray', '--trial_resources={"GPU": 0}'], 'amounts above 0'),
