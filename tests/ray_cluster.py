@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from tests.processes import ROOT, environment
 
@@ -18,7 +19,7 @@ ENVIRONMENT = {
     'RAY_enable_metrics_collection': '0',
     # A busy machine starts a node slowly.
     'RAY_raylet_start_wait_time_s': '300',
-    'RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO': '0',
+    'RAY_agent_register_timeout_ms': '300000',
 }
 _NODE = {'object_store_memory': 80 * 2**20, 'include_dashboard': False}
 _READY = 'ready'
@@ -98,11 +99,20 @@ def _serve(nodes: int, cpus: int) -> None:
     print(_READY, cluster.address, flush=True)
     for command in sys.stdin:
         if command.strip() == 'kill':
-            cluster.remove_node(others.pop(0), allow_graceful=False)
+            lost = next(each for each in others if each.node_id not in _leading(cluster))
+            others.remove(lost)
+            cluster.remove_node(lost, allow_graceful=False)
         else:
             others.append(cluster.add_node(**node))
         print(_READY, flush=True)
     cluster.shutdown()
+
+
+def _leading(cluster: Any) -> set[str]:
+    """The nodes of coordinators and their drivers: of the nodes of one machine, Ray takes any."""
+    actors = cluster.global_state.actor_table(None).values()
+    leading = [each for each in actors if each['ActorClassName'] == 'Coordinator']
+    return {each['Address']['NodeID'] for each in leading if each['State'] != 'DEAD'}
 
 
 if __name__ == '__main__':

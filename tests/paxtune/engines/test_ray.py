@@ -21,6 +21,17 @@ from trainer.symbolic.errors import UserError
 SEARCH = ['-m', 'paxtune.search', '--engine=ray', '--ray_address=auto']
 RATES = '--exp=tests.paxtune.tunables.Rates'
 
+KILL = """
+import sys
+from pathlib import Path
+
+import ray
+
+ray.init(namespace='paxtune', logging_level='WARNING')
+name = Path(sys.argv[1], 'service', 'ray_coordinator').read_text()
+ray.kill(ray.get_actor(name), no_restart=False)
+"""
+
 
 @pytest.fixture(scope='module')
 def cluster() -> Iterator[RayCluster]:
@@ -88,6 +99,16 @@ def test_a_trial_that_a_node_lost_continues_from_its_checkpoint(cluster, tmp_pat
     assert rewards(ended(tmp_path / 'ray')) == rewards(ended(tmp_path / 'calm'))
     events = [each['event'] for trial in ended(tmp_path / 'ray') for each in trial.history]
     assert 'restarted' not in events
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_workers_begin_again_after_their_coordinator_was_killed(cluster, tmp_path):
+    driver = cluster.python('-m', 'tests.paxtune.engines.ray_study', str(tmp_path), '12', '2')
+    until(lambda: len(ended(tmp_path)) >= 3)
+    finished(cluster.python('-c', KILL, str(tmp_path)))
+    assert 'done: it has all of its 12 trials' in finished(driver)
+    assert all(trial.reward is not None for trial in ended(tmp_path))
 
 
 @pytest.mark.slow
