@@ -285,6 +285,8 @@ def test_a_machine_is_divided_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '3')
     shared = {'CUDA_VISIBLE_DEVICES': '3', 'XLA_PYTHON_CLIENT_MEM_FRACTION': '0.450'}
     assert [place.environment for place in places(2)] == [shared, shared]
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')  # As Ray sets it for an actor without GPUs.
+    assert [place.environment for place in places(2)] == [{}, {}]
 
 
 def test_each_part_has_as_much_as_any_other() -> None:
