@@ -119,7 +119,8 @@ def tune(
         study: a study in memory that this call continues, in its space, and with its search where
             this call changes nothing.
         engine: runs the trials: `InProcess()`, `Threads(2)`, `Workers(2)`, `Remote(...)`,
-            `Ray(16)`, or `MultiHost()`. By default this process, or all processes that were started together.
+            `Ray(16)`, or `MultiHost()`. By default this process, or all processes that were started
+            together.
         workers: the number of trials at a time: in processes (`Workers`), or in threads (`Threads`)
             where processes cannot import the function.
         should_interrupt: asked after every training step; on True the trial is saved, and
