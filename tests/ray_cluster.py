@@ -12,16 +12,22 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from tests.jobs import free_port
 from tests.processes import ROOT, environment
 
 ENVIRONMENT = {
     'RAY_USAGE_STATS_ENABLED': '0',
     'RAY_enable_metrics_collection': '0',
     # A busy machine starts a node slowly.
-    'RAY_raylet_start_wait_time_s': '300',
-    'RAY_agent_register_timeout_ms': '300000',
+    'RAY_raylet_start_wait_time_s': '120',
 }
 _NODE = {'object_store_memory': 80 * 2**20, 'include_dashboard': False}
+_PORTS = (
+    'metrics_agent_port',
+    'metrics_export_port',
+    'dashboard_agent_listen_port',
+    'runtime_env_agent_port',
+)
 _READY = 'ready'
 
 
@@ -93,9 +99,12 @@ def started(nodes: int = 3, cpus: int = 2) -> Iterator[RayCluster]:
 def _serve(nodes: int, cpus: int) -> None:
     from ray.cluster_utils import Cluster
 
-    node = {**_NODE, 'num_cpus': cpus}
-    cluster = Cluster(initialize_head=True, head_node_args=node)
-    others = [cluster.add_node(**node) for _ in range(nodes - 1)]
+    def node() -> dict[str, Any]:
+        # Where a port is chosen by an agent, Ray gives up waiting for it after 15 s.
+        return {**_NODE, 'num_cpus': cpus, **{port: free_port() for port in _PORTS}}
+
+    cluster = Cluster(initialize_head=True, head_node_args=node())
+    others = [cluster.add_node(**node()) for _ in range(nodes - 1)]
     print(_READY, cluster.address, flush=True)
     for command in sys.stdin:
         if command.strip() == 'kill':
@@ -103,7 +112,7 @@ def _serve(nodes: int, cpus: int) -> None:
             others.remove(lost)
             cluster.remove_node(lost, allow_graceful=False)
         else:
-            others.append(cluster.add_node(**node))
+            others.append(cluster.add_node(**node()))
         print(_READY, flush=True)
     cluster.shutdown()
 
