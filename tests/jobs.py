@@ -52,7 +52,7 @@ def job(
         'JAX_PLATFORMS': 'cpu',
         'XLA_FLAGS': f'--xla_force_host_platform_device_count={devices}',
     }
-    joining = [f'--coordinator=localhost:{_free_port()}', f'--num_processes={processes}']
+    joining = [f'--coordinator=localhost:{free_port()}', f'--num_processes={processes}']
     module, *others = arguments
     with tempfile.TemporaryDirectory() as directory:
         running, files = [], []
@@ -116,7 +116,7 @@ def _without_gloo(text: str) -> str:
     return '\n'.join(line for line in lines if line.strip(' 0123456789'))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as found:
         found.bind(('localhost', 0))
         return found.getsockname()[1]

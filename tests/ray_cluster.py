@@ -9,8 +9,9 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 from tests.jobs import free_port
 from tests.processes import ROOT, environment
@@ -22,12 +23,7 @@ ENVIRONMENT = {
     'RAY_raylet_start_wait_time_s': '120',
 }
 _NODE = {'object_store_memory': 80 * 2**20, 'include_dashboard': False}
-_PORTS = (
-    'metrics_agent_port',
-    'metrics_export_port',
-    'dashboard_agent_listen_port',
-    'runtime_env_agent_port',
-)
+_UNUSED_PORTS = ('metrics_agent_port', 'metrics_export_port', 'dashboard_agent_listen_port')
 _READY = 'ready'
 
 
@@ -97,24 +93,39 @@ def started(nodes: int = 3, cpus: int = 2) -> Iterator[RayCluster]:
 
 
 def _serve(nodes: int, cpus: int) -> None:
+    from ray._private.node import Node
     from ray.cluster_utils import Cluster
 
     def node() -> dict[str, Any]:
-        # Where a port is chosen by an agent, Ray gives up waiting for it after 15 s.
-        return {**_NODE, 'num_cpus': cpus, **{port: free_port() for port in _PORTS}}
+        return {**_NODE, 'num_cpus': cpus, 'runtime_env_agent_port': free_port()}
 
-    cluster = Cluster(initialize_head=True, head_node_args=node())
-    others = [cluster.add_node(**node()) for _ in range(nodes - 1)]
-    print(_READY, cluster.address, flush=True)
-    for command in sys.stdin:
-        if command.strip() == 'kill':
-            lost = next(each for each in others if each.node_id not in _leading(cluster))
-            others.remove(lost)
-            cluster.remove_node(lost, allow_graceful=False)
-        else:
-            others.append(cluster.add_node(**node()))
-        print(_READY, flush=True)
+    with mock.patch.object(Node, 'start_raylet', _patient(Node.start_raylet)):
+        cluster = Cluster(initialize_head=True, head_node_args=node())
+        others = [cluster.add_node(**node()) for _ in range(nodes - 1)]
+        print(_READY, cluster.address, flush=True)
+        for command in sys.stdin:
+            if command.strip() == 'kill':
+                lost = next(each for each in others if each.node_id not in _leading(cluster))
+                others.remove(lost)
+                cluster.remove_node(lost, allow_graceful=False)
+            else:
+                others.append(cluster.add_node(**node()))
+            print(_READY, flush=True)
     cluster.shutdown()
+
+
+def _patient(start: Callable[..., None]) -> Callable[..., None]:
+    """Says which ports a node has: on a busy machine, Ray would not wait until its agents do."""
+    from ray import _raylet
+
+    def start_raylet(node: Any, *arguments: Any, **options: Any) -> None:
+        ports = dict.fromkeys(_UNUSED_PORTS, -1)
+        ports['runtime_env_agent_port'] = node._ray_params.runtime_env_agent_port
+        for name, port in ports.items():
+            _raylet.persist_port(node.get_session_dir_path(), node.node_id, name, port)
+        start(node, *arguments, **options)
+
+    return start_raylet
 
 
 def _leading(cluster: Any) -> set[str]:
