@@ -25,10 +25,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.common.sleeping import SECONDS, STEPS, sleeping
+from tests import ray_cluster
 
 GOAL = 0.5
 AT_A_TIME = 2
-RAY = {'RAY_USAGE_STATS_ENABLED': '0', 'RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS': '0'}
 
 
 def ours(engine: Any, trials: int) -> None:
@@ -76,23 +76,17 @@ def ray_tune(trials: int) -> None:
 
 @contextlib.contextmanager
 def local_cluster() -> Iterator[None]:
-    """Runs a Ray cluster of this machine, which this process uses."""
-    os.environ.update(RAY)
-    os.environ['PYTHONPATH'] = os.pathsep.join(map(str, sys.path))
+    """Runs a Ray cluster of one node, which this process uses."""
+    with ray_cluster.started(1, AT_A_TIME) as cluster:
+        os.environ.update(cluster.environment, RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS='0')
 
-    import ray
+        import ray
 
-    ray.init(
-        num_cpus=AT_A_TIME,
-        include_dashboard=False,
-        object_store_memory=2**27,
-        logging_level='WARNING',
-        log_to_driver=False,
-    )
-    try:
-        yield
-    finally:
-        ray.shutdown()
+        ray.init(cluster.address, logging_level='WARNING', log_to_driver=False)
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def overhead(run: Callable[[int], None], trials: int, at_a_time: int) -> float:
