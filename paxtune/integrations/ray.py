@@ -16,6 +16,7 @@ tuner.fit()
 import importlib
 import os
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,8 @@ from trainer.symbolic.serialization import from_json_text, to_json_text
 
 if TYPE_CHECKING:
     from trainer.experiment import Experiment
+
+_LOOK_SECONDS, _SAVE_SECONDS = 0.02, 600.0
 
 
 def trainable(experiment: 'Experiment') -> Callable[[Mapping[str, Any]], None]:
@@ -96,11 +99,21 @@ def _train(text: str, modules: Sequence[str], config: Mapping[str, Any]) -> None
             spec = _continued(spec, restored.to_directory(scratch), parts)
         for report in spec.train(space, lambda: False):
             metrics = {**report.metrics, 'step': report.step}
+            _wait_for(report.checkpoint)
             with tempfile.TemporaryDirectory() as kept:
                 found = [take_over([Path(directory) / part], Path(kept) / part) for part in parts]
                 # Ray Tune copies it before it returns.
                 checkpoint = tune.Checkpoint.from_directory(kept) if any(found) else None
                 tune.report(metrics, checkpoint=checkpoint)
+
+
+def _wait_for(checkpoint: str | None) -> None:
+    """Waits until a checkpoint is complete, or for so long that its save must have failed."""
+    last = time.monotonic() + _SAVE_SECONDS
+    while checkpoint is not None and newest_checkpoint(checkpoint) is None:
+        if time.monotonic() > last:
+            return  # The next step raises the error.
+        time.sleep(_LOOK_SECONDS)
 
 
 def _decisions(space: Space, given: Mapping[str, Any]) -> Decisions:
