@@ -6,6 +6,7 @@ that of the tests. It reads commands from its input: `kill` kills a node that is
 """
 
 import contextlib
+import importlib
 import os
 import subprocess
 import sys
@@ -116,13 +117,13 @@ def _serve(nodes: int, cpus: int) -> None:
 
 def _patient(start: Callable[..., None]) -> Callable[..., None]:
     """Says which ports a node has: on a busy machine, Ray would not wait until its agents do."""
-    from ray import _raylet
+    raylet: Any = importlib.import_module('ray._raylet')  # It has no types.
 
     def start_raylet(node: Any, *arguments: Any, **options: Any) -> None:
         ports = dict.fromkeys(_UNUSED_PORTS, -1)
         ports['runtime_env_agent_port'] = node._ray_params.runtime_env_agent_port
         for name, port in ports.items():
-            _raylet.persist_port(node.get_session_dir_path(), node.node_id, name, port)
+            raylet.persist_port(node.get_session_dir_path(), node.node_id, name, port)
         start(node, *arguments, **options)
 
     return start_raylet
