@@ -162,7 +162,8 @@ def test_trials_are_stopped_and_the_study_pauses(worker: Study, told: Callable[.
     ('name', 'argv', 'message'),
     [
         ('show', ['--study=other'], '--study=other: the service at .* has no such study'),
-        ('show', ['--study=../x'], r'--study=\.\./x: study: expected'),
+        ('show', ['--study=a:x'], '--study=a:x: study: expected'),
+        ('show', ['--study=me/x'], '--study=me/x: OWNER/STUDY is a study of a Vizier client'),
         ('show', ['--study='], 'select a study with --study=NAME'),
         ('show', ['--trial=9'], 'the study has no trial 9: it has 1 to 2'),
         ('delete', ['--yes'], '1 trials are running'),

@@ -75,7 +75,7 @@ def test_initial_trials_are_read_from_a_file_or_an_export(tmp_path: Path) -> Non
         '[{"rate]": 0.1}]',
         '[{"rate[=": 0.1}]',
         '9' * 5000,
-        '[{"_type": "tests.paxtune.study.test_initial_trials.Default", "rate": 0.1}]',
+        '[{"_type": "tests.paxtune.study.test_initial_trials.ToyWithDefaults", "rate": 0.1}]',
     ],
 )
 def test_a_file_that_holds_no_seeds_is_refused(tmp_path: Path, text: str) -> None:
@@ -85,7 +85,7 @@ def test_a_file_that_holds_no_seeds_is_refused(tmp_path: Path, text: str) -> Non
         initial_trials.read(str(path))
 
 
-class Default(Toy):
+class ToyWithDefaults(Toy):
     """A toy whose class says what its values are by default."""
 
     search: Search = search()
@@ -93,17 +93,17 @@ class Default(Toy):
 
 
 def test_defaults_are_those_of_the_experiment_before_its_decisions_and_of_its_classes() -> None:
-    made = Default(
+    made = ToyWithDefaults(
         rate=pg.floatv(1e-3, 1.0),
         layer=pg.oneof([Dense(8), Dense(16)]),
         widths=pg.oneof([Block(pg.oneof([1, 2])), None]),
     )
-    assert initial_trials.defaults(Space(made), Default(), '--initial_defaults') == {
+    assert initial_trials.defaults(Space(made), ToyWithDefaults(), '--initial_defaults') == {
         'rate': 0.1,
         'layer': 'Dense(width=16)',
         'widths': None,
     }
-    no_default = Default(rate=pg.floatv(10.0, 20.0))
+    no_default = ToyWithDefaults(rate=pg.floatv(10.0, 20.0))
     with pytest.raises(UserError, match='no decision has a default'):
         initial_trials.defaults(Space(no_default), no_default, '--initial_defaults')
 
