@@ -88,9 +88,10 @@ def started(nodes: int = 3, cpus: int = 2) -> Iterator[RayCluster]:
     try:
         yield RayCluster(process)
     finally:
-        assert process.stdin is not None
+        assert process.stdin is not None and process.stdout is not None
         process.stdin.close()
         process.wait(120)
+        process.stdout.close()
 
 
 def _serve(nodes: int, cpus: int) -> None:

@@ -115,7 +115,7 @@ def test_workers_begin_again_after_their_coordinator_was_killed(cluster, tmp_pat
 @pytest.mark.timeout(1200)
 def test_two_nodes_train_a_trial_together(cluster, tmp_path):
     search = [*SEARCH, RATES, '--num_trials=2', f'--job_log_dir={tmp_path}', '--workers=1']
-    output = finished(cluster.python(*search, '--trial_processes=2'))
+    output = finished(cluster.python(*search, '--trial_processes=2', '--set', 'mesh.data=2'))
     assert 'The study is done' in output
     assert len(ended(tmp_path)) == 2
     assert all(trial.reward is not None for trial in ended(tmp_path))
