@@ -5,7 +5,8 @@
 Trials of a function that sleeps, with four measurements each, run two at a time (one in process).
 Overhead is the wall clock of a call, times the trials at a time, less the time that trials sleep,
 per trial. It has the start of workers in it, but not that of the Ray cluster, which is local and
-warm. Ray Tune has its default settings, and draws random values as we do.
+warm; nor that of the SLURM cluster. Ray Tune has its default settings, and draws random values
+as we do.
 
 Goal: each engine has at most half of Ray Tune's overhead. `--quick` runs fewer trials, which the
 start of workers outweighs. `--check` exits with 1 where the goal is missed.
@@ -13,8 +14,10 @@ start of workers outweighs. `--check` exits with 1 where the goal is missed.
 
 import argparse
 import contextlib
+import functools
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -89,6 +92,21 @@ def local_cluster() -> Iterator[None]:
             ray.shutdown()
 
 
+@contextlib.contextmanager
+def slurm() -> Iterator[Any]:
+    """Runs a SLURM cluster, and yields its engine; None where its daemons are not installed."""
+    from paxtune.engines.slurm_cluster.engine import Slurm
+    from tests import slurm as daemons
+
+    if not all(shutil.which(each, path=daemons.PATH) for each in daemons.DAEMONS):
+        print('without SLURM: apt-get install slurmctld slurmd munge')
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as home, daemons.cluster(Path(home)) as environment:
+        os.environ.update(environment)
+        yield Slurm(AT_A_TIME, options={'time': '00:30:00'})
+
+
 def overhead(run: Callable[[int], None], trials: int, at_a_time: int) -> float:
     """Seconds per trial, beyond what trials sleep."""
     began = time.monotonic()
@@ -105,17 +123,19 @@ def main() -> int:
 
     from paxtune import InProcess, Ray, Workers
 
+    two = functools.partial(overhead, trials=trials, at_a_time=AT_A_TIME)
     found = {}
     with local_cluster():
-        for name, run, at_a_time in (
-            ('ray_tune', ray_tune, AT_A_TIME),
-            ('ray', lambda count: ours(Ray(AT_A_TIME), count), AT_A_TIME),
-            ('workers', lambda count: ours(Workers(AT_A_TIME), count), AT_A_TIME),
-            ('in_process', lambda count: ours(InProcess(), count), 1),
-        ):
-            found[name] = overhead(run, trials, at_a_time)
-            share = found[name] / found['ray_tune']
-            print(f'{name:12} {found[name]:7.3f} s per trial {share:7.2f} of Ray Tune', flush=True)
+        found['ray_tune'] = two(ray_tune)
+        found['ray'] = two(lambda count: ours(Ray(AT_A_TIME), count))
+    with slurm() as engine:
+        if engine is not None:
+            found['slurm'] = two(lambda count: ours(engine, count))
+    found['workers'] = two(lambda count: ours(Workers(AT_A_TIME), count))
+    found['in_process'] = overhead(lambda count: ours(InProcess(), count), trials, 1)
+    for name, value in found.items():
+        share = value / found['ray_tune']
+        print(f'{name:12} {value:7.3f} s per trial {share:7.2f} of Ray Tune')
     print('RESULT ' + json.dumps({name: round(value, 4) for name, value in found.items()}))
     is_met = all(
         value <= GOAL * found['ray_tune'] for name, value in found.items() if name != 'ray_tune'

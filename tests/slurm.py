@@ -47,7 +47,7 @@ PartitionName=main Nodes={host},{host}-other Default=YES MaxTime=INFINITE State=
 @contextlib.contextmanager
 def cluster(home: Path) -> Iterator[dict[str, str]]:
     """Runs the daemons while entered. Yields the variables of its commands and jobs."""
-    missing = [each for each in DAEMONS if shutil.which(each, path=_PATH) is None]
+    missing = [each for each in DAEMONS if shutil.which(each, path=PATH) is None]
     assert not missing, f'{missing}: apt-get install slurmctld slurmd munge'
     host = socket.gethostname()
     for name in ('munge', 'state'):
@@ -70,7 +70,7 @@ def cluster(home: Path) -> Iterator[dict[str, str]]:
     with open(home / 'output', 'wb') as output:
         try:
             for daemon in daemons:
-                env = {**os.environ, **environment, 'PATH': _PATH}
+                env = {**os.environ, **environment, 'PATH': PATH}
                 started.append(subprocess.Popen(daemon, env=env, stdout=output, stderr=output))
                 time.sleep(1.0)
             _wait_until_idle(environment)
@@ -86,7 +86,7 @@ def cluster(home: Path) -> Iterator[dict[str, str]]:
                 each.wait(timeout=60)
 
 
-_PATH = f'{os.environ["PATH"]}:/usr/sbin:/sbin'
+PATH = f'{os.environ["PATH"]}:/usr/sbin:/sbin'
 
 
 def _wait_until_idle(environment: dict[str, str]) -> None:
