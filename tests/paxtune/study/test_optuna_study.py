@@ -1,15 +1,21 @@
 """Studies as studies of Optuna."""
 
 import datetime
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import optuna
 import pyglove as pg
 import pytest
+from matplotlib import pyplot
 from optuna import visualization as plots
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.terminator import BestValueStagnationEvaluator
 from optuna.trial import TrialState
 
@@ -91,58 +97,98 @@ def test_equal_paths_of_different_decisions_are_distinguished() -> None:
     assert {trial.params['flag'] for trial in found} == {'True', '1'}
 
 
-PLOTS: dict[str, Callable[[optuna.Study], Any]] = {
-    'contour': lambda study: plots.plot_contour(study, params=['rate', 'layer', 'layer.width']),
-    'edf': plots.plot_edf,
-    'intermediate_values': plots.plot_intermediate_values,
-    'optimization_history': plots.plot_optimization_history,
-    'parallel_coordinate': plots.plot_parallel_coordinate,
-    'param_importances': plots.plot_param_importances,
-    'rank': plots.plot_rank,
-    'slice': plots.plot_slice,
-    'terminator_improvement': lambda study: plots.plot_terminator_improvement(
-        study, improvement_evaluator=BestValueStagnationEvaluator(5)
-    ),
-    'timeline': plots.plot_timeline,
+PLOTS = {name for name in plots.__all__ if name.startswith('plot_')}
+OF_MANY = {'plot_hypervolume_history', 'plot_pareto_front'}
+# Optuna's trials have intermediate values of one objective alone.
+OF_ONE = {'plot_intermediate_values', 'plot_terminator_improvement'}
+with warnings.catch_warnings():
+    warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
+    STAGNATION = BestValueStagnationEvaluator(5)
+ARGUMENTS: dict[str, Any] = {
+    'plot_contour': {'params': ['rate', 'layer', 'layer.width']},
+    'plot_hypervolume_history': {'reference_point': [1.0, -1.0]},
+    'plot_terminator_improvement': {'improvement_evaluator': STAGNATION},
 }
-OF_TWO: dict[str, Callable[[optuna.Study], Any]] = {
-    'hypervolume_history': lambda study: plots.plot_hypervolume_history(study, [1.0, -1.0]),
-    'pareto_front': plots.plot_pareto_front,
-    'timeline': plots.plot_timeline,
-    'slice': lambda study: plots.plot_slice(study, target=lambda trial: trial.values[0]),
-}
+BACKENDS = pytest.mark.parametrize('backend', [plots, plots.matplotlib])
+
+
+def has_data(figure: Any) -> bool:
+    """Says if a figure of Plotly, or axes of Matplotlib, show something."""
+    if hasattr(figure, 'data'):
+        return bool(figure.data)
+    found = any(axes.has_data() for axes in np.ravel(figure))
+    pyplot.close('all')
+    return found
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings('ignore')
-@pytest.mark.parametrize('name', PLOTS)
-def test_each_plot_of_optuna_shows_a_study(name: str) -> None:
-    assert PLOTS[name](conditional().to_optuna()).data
+@BACKENDS
+def test_each_plot_of_optuna_shows_a_study(backend: ModuleType) -> None:
+    assert {name for name in backend.__all__ if name.startswith('plot_')} == PLOTS
+    made = conditional().to_optuna()
+    for name in PLOTS - OF_MANY:
+        assert has_data(getattr(backend, name)(made, **ARGUMENTS.get(name, {}))), name
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings('ignore')
-@pytest.mark.parametrize('name', OF_TWO)
-def test_each_plot_of_optuna_for_two_objectives_shows_a_study(name: str) -> None:
+@BACKENDS
+def test_each_plot_of_optuna_for_two_objectives_shows_a_study(backend: ModuleType) -> None:
     made = conditional(objective=OBJECTIVES).to_optuna()
     assert [each.name for each in made.directions] == ['MINIMIZE', 'MAXIMIZE']
     assert made.best_trials
-    assert OF_TWO[name](made).data
+    for name in PLOTS - OF_ONE:
+        more = ARGUMENTS.get(name, {})
+        if name not in OF_MANY and name != 'plot_timeline':
+            more = more | {'target': lambda trial: trial.values[1]}
+        assert has_data(getattr(backend, name)(made, **more)), name
 
 
 @pytest.mark.slow
-def test_a_study_survives_a_database_of_optuna(tmp_path: Path) -> None:
+@pytest.mark.parametrize('kind', ['sqlite', 'journal', 'memory'])
+def test_each_storage_of_optuna_reads_a_study_as_it_is(tmp_path: Path, kind: str) -> None:
     study = conditional()
-    url = f'sqlite:///{tmp_path}/optuna.db'
-    made = study.to_optuna(url, 'first')
-    optuna.copy_study(from_study_name='first', from_storage=url, to_storage=url, to_study_name='2')
-    for name in ('first', '2'):
-        loaded = optuna.load_study(study_name=name, storage=url)
-        assert [trial.params for trial in loaded.trials] == [trial.params for trial in made.trials]
-        assert [trial.state for trial in loaded.trials] == [trial.state for trial in made.trials]
-        assert loaded.best_trial.user_attrs == made.best_trial.user_attrs
+    study.add({'rate': 0.01, 'layer': None})
+    expected = study.to_optuna(name='first')
+    storages: dict[str, Callable[[], str | BaseStorage]] = {
+        'sqlite': lambda: f'sqlite:///{tmp_path}/optuna.db',
+        'journal': lambda: JournalStorage(JournalFileBackend(f'{tmp_path}/journal')),
+        'memory': InMemoryStorage,
+    }
+    storage = storages[kind]()
+    made = study.to_optuna(storage, 'first')
     with pytest.raises(optuna.exceptions.DuplicatedStudyError):
-        study.to_optuna(url, 'first')
+        study.to_optuna(storage, 'first')
+    again = storage if kind == 'memory' else storages[kind]()
+    optuna.copy_study(
+        from_study_name='first', from_storage=again, to_storage=again, to_study_name='2'
+    )
+    for name in ('first', '2'):
+        loaded = optuna.load_study(study_name=name, storage=again)
+        read, id_ = loaded._storage, loaded._study_id
+        assert read.get_study_name_from_id(id_) == name
+        assert read.get_study_directions(id_) == expected.directions
+        assert loaded.metric_names == expected.metric_names
+        assert list(map(content, loaded.trials)) == list(map(content, expected.trials))
+        assert content(read.get_best_trial(id_)) == content(expected.best_trial)
+        for trial in loaded.trials:
+            number = trial.number
+            assert read.get_trial_id_from_study_id_trial_number(id_, number) == trial._trial_id
+            assert read.get_trial_number_from_id(trial._trial_id) == number
+            assert read.get_trial_params(trial._trial_id) == trial.params
+            for key, value in trial.distributions.items():
+                internal = read.get_trial_param(trial._trial_id, key)
+                assert value.to_external_repr(internal) == trial.params[key]
+        for state in TrialState:
+            count = sum(trial.state is state for trial in expected.trials)
+            assert read.get_n_trials(id_, state) == count == (13 if count > 1 else 1)
+    assert made._storage.get_n_trials(made._study_id) == len(expected.trials)
+
+
+def content(trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
+    """All that a trial has, but its number in a storage."""
+    return {key: value for key, value in vars(trial).items() if key != '_trial_id'}
 
 
 def test_a_requested_trial_waits_and_runs_with_its_parameters() -> None:
