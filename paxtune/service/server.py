@@ -85,6 +85,7 @@ class Server:
             max_bytes: size limit of a request.
         """
         self._calls = Calls(registry, tokens, metrics, vizier_service)
+        self._vizier = vizier_service
         self._host, self._asked_port = host, port
         self._tls, self._is_ready, self._max_bytes = tls, is_ready, max_bytes
         self._stopping = threading.Event()
@@ -124,6 +125,8 @@ class Server:
             return
         self._stopping.set()
         self._is_serving = False
+        if self._vizier is not None:
+            self._vizier.stop()
         self._run(self._server.stop(seconds))
         self._pool.shutdown()
         self._vizier_pool.shutdown()

@@ -15,7 +15,7 @@ VARIABLE = 'PAXTUNE_TOKEN'
 """Environment variable with the token, used without --token_file."""
 
 _TOKEN = re.compile(
-    r'(?P<secret>[!-~]{16,})(\s+(?P<role>read|work|admin)(\s+(?P<prefix>[A-Za-z0-9._-]+))?)?'
+    r'(?P<secret>[!-~]{16,})(\s+(?P<role>read|work|admin)(\s+(?P<prefix>[A-Za-z0-9._-]+(/[A-Za-z0-9._-]*)?))?)?'
 )
 
 

@@ -133,9 +133,12 @@ def without_own_metadata(metadata: Iterable[Any]) -> list[Any]:
 
 def merge_metadata(container: StudySpec | TrialProto, added: Iterable[Any]) -> None:
     """Adds items of metadata in place; one replaces that of its namespace and key."""
+    known = {(each.ns, each.key): each for each in container.metadata}
     for item in added:
-        same = [each for each in container.metadata if (each.ns, each.key) == (item.ns, item.key)]
-        (same[0] if same else container.metadata.add()).CopyFrom(item)
+        key = item.ns, item.key
+        if key not in known:
+            known[key] = container.metadata.add()
+        known[key].CopyFrom(item)
 
 
 def write_algorithm_state(proto: TrialProto, state: Mapping[str, str]) -> None:
@@ -340,9 +343,9 @@ def _number(proto: TrialProto) -> int:
 
 
 def _value(value: Any) -> str | float:
-    # No category is the empty string.
-    found: str | float = value.number_value or value.string_value or 0.0
-    return found
+    found: str | float = value.number_value or value.string_value
+    # A category of a Vizier client may be the empty string.
+    return found or ('' if value.HasField('string_value') else 0.0)
 
 
 def _time(proto: TrialProto, field: str) -> datetime.datetime | None:

@@ -54,6 +54,7 @@ class VizierService:
         self._database = database
         self._lock = threading.Lock()
         self._operations = Operations()
+        self._is_stopping = False
         # The last used ones; a study in use stays the same object.
         self._kept: OrderedDict[str, VizierStudy] = OrderedDict()
         self._open: weakref.WeakValueDictionary[str, VizierStudy] = weakref.WeakValueDictionary()
@@ -82,6 +83,10 @@ class VizierService:
         _require(may_use, *names.study_of(study))
         opened = self._study(study)
         return _encoded(kind.run(self, request, opened, number))
+
+    def stop(self) -> None:
+        """Ends calls for many suggestions early. Their clients get the trials they have made."""
+        self._is_stopping = True
 
     def _study(self, name: str) -> VizierStudy:
         with self._lock:
@@ -155,7 +160,7 @@ class VizierService:
                 name = f'{request.name}/trials/{each.trial_id}'
                 on_trials.setdefault(names.trial_of(name)[1], []).append(each.metadatum)
         try:
-            with self._database.transaction():
+            with study.changing():
                 study.update(lambda proto: merge_metadata(proto.study_spec, on_study))
                 for number, added in on_trials.items():
                     study.change(number, functools.partial(merge_metadata, added=added))
@@ -181,6 +186,8 @@ class VizierService:
             found = _waiting(study, client, count)
             try:
                 while len(found) < count:
+                    if self._is_stopping:
+                        raise VizierError(grpc.StatusCode.UNAVAILABLE, 'the service is stopping')
                     new = study.suggest(spec)
                     if new is None:
                         break

@@ -5,6 +5,7 @@ The opposite of `paxtune.search_space.parameters`, which describes our spaces to
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -56,7 +57,7 @@ class PlainSpace:
             raise ValueError('the search space has no parameters')
         if _count(parameters) > _MAX_POINTS:
             raise ValueError(f'at most {_MAX_POINTS} decisions, conditional ones included')
-        self.spec: pg.DNASpec = pg.geno.space(self._points(parameters, frozenset()))
+        self.spec: pg.DNASpec = pg.geno.space(self._points(parameters))
         self._parameters = _described(parameters, self.spec)
 
     def decisions(self, parameters: Mapping[str, Value]) -> Decisions:
@@ -73,21 +74,17 @@ class PlainSpace:
             each.write(decisions, parameters)
         return parameters
 
-    def _points(
-        self, parameters: Collection[ParameterSpec], above: frozenset[str]
-    ) -> list[DecisionPoint]:
-        names = [each.parameter_id for each in parameters]
-        if '' in names or len({*names}) < len(names) or above & {*names}:
-            raise ValueError(f'parameters need different names: {", ".join(names)[:200]}')
-        return [self._point(each, above | {each.parameter_id}) for each in parameters]
+    def _points(self, parameters: Sequence[ParameterSpec]) -> list[DecisionPoint]:
+        _require_different([''], *map(_names, parameters))
+        return list(map(self._point, parameters))
 
-    def _point(self, parameter: ParameterSpec, above: frozenset[str]) -> DecisionPoint:
+    def _point(self, parameter: ParameterSpec) -> DecisionPoint:
         location = pg.KeyPath([parameter.parameter_id])
         values = _values(parameter)
         if values is None:
             return _range(parameter, location)
         candidates = [
-            pg.geno.space(self._points(list(_opened(parameter, value)), above)) for value in values
+            pg.geno.space(self._points(list(_opened(parameter, value)))) for value in values
         ]
         return pg.geno.oneof(candidates, literal_values=list(values), location=location)
 
@@ -136,9 +133,24 @@ def _count(parameters: Iterable[ParameterSpec]) -> int:
         values = _values(parameter) or ()
         count += 1
         for child in parameter.conditional_parameter_specs:
-            times = len({*values} & {*_parent_values(child)})
+            times = len({*values} & {*_parent_values(child)}) or 1
             count += times * _count([child.parameter_spec])
     return count
+
+
+def _names(parameter: ParameterSpec) -> set[str]:
+    """The names of a parameter and of all below it; ValueError if one below has its own."""
+    below = [_names(each.parameter_spec) for each in parameter.conditional_parameter_specs]
+    inside = set().union(*below)
+    _require_different([parameter.parameter_id], inside)
+    return {parameter.parameter_id, *inside}
+
+
+def _require_different(*groups: Collection[str]) -> None:
+    """Raises ValueError if a name is in two groups: a trial has one value for each name."""
+    counts = Counter(name for group in groups for name in group)
+    if same := [name for name, count in counts.items() if count > 1]:
+        raise ValueError(f'parameters need different names: {", ".join(same)[:200]}')
 
 
 def _described(parameters: Iterable[ParameterSpec], spec: pg.DNASpec) -> list[_Parameter]:

@@ -9,7 +9,7 @@ from paxtune.storage.codec import StudySpec, TrialProto, is_own, without_own_met
 from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.vizier_service import names
-from paxtune.vizier_service.errors import VizierError, immutable, not_found
+from paxtune.vizier_service.errors import immutable, not_found
 
 if TYPE_CHECKING:
     from paxtune.vizier_service.suggestions import PlainSuggester
@@ -62,17 +62,18 @@ class VizierStudy:
         spec.CopyFrom(study.study_spec)
         del spec.metadata[:]
         spec.metadata.extend(without_own_metadata(study.study_spec.metadata))
-        with self._changing():
+        with self.changing():
             return self._store.create_from_spec(spec)
 
     def update(self, change: Callable[[study_pb2.Study], None]) -> study_pb2.Study:
         """Has the study changed in place."""
-        self.proto()
-        return self._store.update_proto(change)
+        with self.changing():
+            self.proto()
+            return self._store.update_proto(change)
 
     def delete(self) -> None:
         """Deletes the study with its trials."""
-        with self._changing():
+        with self.changing():
             self._store.delete_study()
             self._trials = None
 
@@ -99,14 +100,14 @@ class VizierStudy:
 
     def add(self, trial: TrialProto) -> TrialProto:
         """Adds a trial, which gets a number, and returns it."""
-        with self._changing() as trials:
+        with self.changing() as trials:
             (added,) = self._store.add_protos([trial])
             trials[int(added.id)] = added
         return added
 
     def change(self, number: int, change: Callable[[TrialProto], None]) -> TrialProto:
         """Has a trial changed in place, and returns it."""
-        with self._changing() as trials:
+        with self.changing() as trials:
             changed = TrialProto()
             changed.CopyFrom(self.trial(number))
             change(changed)
@@ -116,21 +117,24 @@ class VizierStudy:
 
     def remove(self, number: int) -> None:
         """Deletes a trial."""
-        with self._changing() as trials:
+        with self.changing() as trials:
             self.trial(number)
             self._store.delete_trial(number)
             trials.pop(number, None)
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[dict[int, TrialProto]]:
+    def changing(self) -> Iterator[dict[int, TrialProto]]:
+        """Begins a transaction: all changes in it are written, or none.
+
+        The study is locked before the database. In the other order, two threads could wait for each
+        other, and all studies of the database with them.
+        """
         with self._lock:
             try:
                 with self._database.transaction():
                     yield {} if self._trials is None else self._trials
-            except VizierError:  # Before anything was written.
-                raise
             except BaseException:
-                self._trials = None  # What was written is unknown.
+                self._trials = None  # It may have changes that were taken back.
                 raise
 
     def suggest(self, spec: StudySpec) -> TrialProto | None:

@@ -40,7 +40,7 @@ def to_unit(point: pg.geno.Float, number: float) -> float:
     """
     low, high, margin = _bounds(point)
     if point.scale == 'rlog':
-        number = low + high - number
+        number = max(low, low + high - number)  # Rounded, it may be 0.
     if point.scale in ('log', 'rlog'):
         low, high, number = math.log(low - margin), math.log(high + margin), math.log(number)
     else:

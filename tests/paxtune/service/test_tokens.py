@@ -20,7 +20,7 @@ def state(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     'text',
     ['', '# none', 'short', 'with spaces in between of it', 'x' * 20 + '\n\ny']
-    + [f'{SECRET} {rest}' for rest in ('owner', 'read ../x', 'work a b', 'alice- work')],
+    + [f'{SECRET} {rest}' for rest in ('owner', 'read x/y/z', 'work a b', 'alice- work')],
 )
 def test_invalid_tokens(text, tmp_path, monkeypatch):
     (tmp_path / 'token').write_text(text)

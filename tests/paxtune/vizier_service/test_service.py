@@ -2,7 +2,10 @@
 
 import contextlib
 import math
+import time
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 from google.longrunning import operations_pb2
 from hypothesis import HealthCheck, given
@@ -11,9 +14,8 @@ from vizier._src.service import study_pb2
 from vizier._src.service import vizier_service_pb2 as pb
 
 from paxtune.service.address import Service
-from paxtune.service.schema import Role
 from paxtune.service.study_location import ServiceLocation
-from paxtune.service.tokens import Token
+from paxtune.service.tokens import parse
 from paxtune.storage.codec import StudySpec, encode_study, encode_trial
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study.record import StudyRecord, TrialRecord
@@ -168,13 +170,47 @@ def test_metadata_is_written_whole_or_not_at_all(stub):
     suggest(stub)
     request = pb.UpdateMetadataRequest(name=STUDY)
     request.delta.add().metadatum.key = 'of_study'
+    request.delta.add(trial_id='1').metadatum.key = 'of_trial'
     request.delta.add(trial_id='7').metadatum.key = 'of_trial'
     assert 'no trial 7' in stub.UpdateMetadata(request).error_details
     assert not stub.GetStudy(pb.GetStudyRequest(name=STUDY)).study_spec.metadata
-    request.delta[1].trial_id = '1'
+    listed = pb.ListTrialsRequest(parent=STUDY)
+    assert not stub.ListTrials(listed).trials[0].metadata
+    del request.delta[2]
     assert stub.UpdateMetadata(request).error_details == ''
     trial = stub.GetTrial(pb.GetTrialRequest(name=f'{STUDY}/trials/1'))
     assert [each.key for each in trial.metadata] == ['of_trial']
+    assert stub.ListTrials(listed).trials[0] == trial
+
+
+def test_clients_that_change_metadata_and_measure_do_not_wait_for_each_other(stub):
+    create(stub)
+    (trial,) = suggest(stub)[1]
+    changes = pb.UpdateMetadataRequest(name=STUDY)
+    for number in range(20):
+        changes.delta.add(trial_id=trial.id).metadatum.key = str(number)
+    added = pb.AddTrialMeasurementRequest(trial_name=trial.name, measurement=measurement(1.0))
+    with ThreadPoolExecutor() as pool:
+        calls = [(stub.UpdateMetadata, changes), (stub.AddTrialMeasurement, added)] * 50
+        replies = [pool.submit(call, request, timeout=60.0) for call, request in calls]
+        assert len([each.result() for each in replies]) == 100
+    trial = stub.GetTrial(pb.GetTrialRequest(name=trial.name))
+    assert (len(trial.metadata), len(trial.measurements)) == (20, 50)
+
+
+def test_a_server_that_stops_ends_calls_for_many_suggestions_early(database):
+    with ThreadPoolExecutor() as pool:
+        with connected(database) as stub:
+            create(stub, 'GAUSSIAN_PROCESS_BANDIT')
+            call = pool.submit(suggest, stub, 1000)
+            store = VizierStore(database, 'mine', 'me')
+            while not store.ids():
+                time.sleep(0.01)
+        assert isinstance(call.exception(), grpc.RpcError)
+    count = len(store.ids())
+    assert 0 < count < 1000
+    with connected(database) as stub:
+        assert len(suggest(stub, count)[1]) == count == len(store.ids())
 
 
 def test_a_study_of_paxtune_can_be_read_and_is_not_changed(database, stub):
@@ -247,11 +283,8 @@ def test_no_request_is_an_internal_error(database, method, name, extra):
 
 
 def test_clients_without_a_token_are_unauthenticated_where_there_are_tokens(database):
-    tokens = [
-        Token('the-token-of-an-admin'),
-        Token('the-token-of-a-worker', Role.WORK, 'me/'),
-        Token('the-token-of-another', Role.ADMIN, 'you/'),
-    ]
+    text = 'the-token-of-an-admin\nthe-token-of-a-worker work me/\nthe-token-of-another admin m/'
+    tokens = parse(text, '--token_file=tokens')
     with connected(database, tokens) as stub, fails('UNAUTHENTICATED', 'no token'):
         create(stub)
     with connected(database, tokens, 'the-token-of-an-admin') as stub:

@@ -2,6 +2,7 @@ import pytest
 
 from paxtune.search_space.decisions import decision_points
 from paxtune.search_space.parameters import ParameterSpec, reader, to_parameters, to_search_space
+from paxtune.storage.codec import TrialProto, read_parameters, write_parameters
 from paxtune.vizier_service.space import PlainSpace
 from tests.paxtune.vizier_service.specs import choice, integer, number, numbers
 
@@ -70,6 +71,36 @@ def test_a_space_that_paxtune_describes_to_vizier_is_read_as_it_was():
 def test_an_invalid_search_space_is_refused(parameters, message):
     with pytest.raises(ValueError, match=message):
         PlainSpace(parameters)
+
+
+def test_parameters_that_are_active_together_need_different_names():
+    kind = choice('kind', 'adam', 'sgd')
+    for value in ('adam', 'sgd'):  # Never both.
+        child = kind.conditional_parameter_specs.add(parameter_spec=number('beta', 0.0, 1.0))
+        child.parent_categorical_values.values.append(value)
+    assert PlainSpace([kind]).decisions({'kind': 'sgd', 'beta': 0.5})
+    with pytest.raises(ValueError, match='different names: beta'):
+        PlainSpace([kind, number('beta', 0.0, 2.0)])
+    kind.conditional_parameter_specs[0].parameter_spec.parameter_id = 'kind'
+    with pytest.raises(ValueError, match='different names: kind'):
+        PlainSpace([kind])
+
+
+def test_an_empty_category_is_a_value_of_a_stored_trial():
+    trial = TrialProto()
+    write_parameters(trial, {'norm': '', 'x': 0.0})
+    stored = read_parameters(TrialProto.FromString(trial.SerializeToString()))
+    assert stored == {'norm': '', 'x': 0.0}
+    assert PlainSpace([choice('norm', 'layer', '')]).decisions(stored) == {'norm': 1}
+
+
+def test_children_that_no_value_has_are_counted():
+    kind = choice('kind', 'a')
+    for index in range(2000):
+        child = kind.conditional_parameter_specs.add(parameter_spec=choice(f'x{index}', 'a'))
+        child.parent_categorical_values.values.append('none')
+    with pytest.raises(ValueError, match='decisions, conditional ones included'):
+        PlainSpace([kind])
 
 
 def test_children_that_multiply_without_end_are_refused():

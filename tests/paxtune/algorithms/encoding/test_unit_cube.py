@@ -75,6 +75,11 @@ def test_unit_values_are_uniform_on_the_scale(scale):
     )
 
 
+def test_the_last_number_of_a_wide_reversed_range_has_a_unit_value():
+    point = pg.dna_spec(pg.Dict(x=pg.floatv(1e-20, 1.0, 'rlog'))).elements[0]
+    assert to_unit(point, 1.0) == 0.0  # 1e-20 + 1.0 - 1.0 is 0, which has no logarithm.
+
+
 def test_integers_have_cells():
     point = pg.dna_spec(pg.Dict(x=intv(1, 4))).elements[0]
     assert [from_unit(point, share) for share in (0.0, 0.24, 0.26, 0.51, 0.76, 1.0)] == [
