@@ -84,7 +84,7 @@ def _container(
     deployment: Deployment, database: str, mounts: dict[str, str], env: Sequence[Manifest] = ()
 ) -> Manifest:
     flags = {
-        'database': database,
+        'database': pods.literal(database),
         'host': '0.0.0.0',
         'port': pods.PORT,
         'tls_cert': f'{pods.ACCESS}/tls.crt',

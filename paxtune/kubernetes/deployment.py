@@ -11,6 +11,7 @@ from trainer.symbolic.errors import UserError
 MAX_NAME = 40
 """Names of pods are longer by up to 18 characters, and have at most 63."""
 
+_EXP = re.compile(r'[A-Za-z_][\w.]*')
 _NAME = re.compile(r'[a-z]([a-z0-9-]*[a-z0-9])?')
 _LABEL = re.compile(r'[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?')
 _QUANTITY = re.compile(r'[0-9]+(\.[0-9]+)?(m|k|[MGTP]|[KMGTP]i)?')
@@ -73,6 +74,8 @@ def check(deployment: Deployment) -> None:
             f'--name={name}: expected at most {MAX_NAME} lower-case letters, digits and hyphens, '
             'of which the first is a letter, and the last no hyphen (RFC 1123)'
         )
+    if not _EXP.fullmatch(deployment.exp):
+        raise UserError(f'--exp={deployment.exp!r}: expected a name such as lm.C4Tunable')
     if not image or re.search(r'\s', image):
         raise UserError(f'--image={image}: expected an image, such as registry.example/paxtune:1')
     if not deployment.job_log_dir.startswith('gs://') and deployment.claim is None:

@@ -94,6 +94,11 @@ def container(
     }
 
 
+def literal(text: str) -> str:
+    """Text of a command as it is: Kubernetes replaces $(NAME), and reads $$ as $."""
+    return text.replace('$', '$$')
+
+
 def _without_empty(fields: Manifest) -> Manifest:
     return {name: value for name, value in fields.items() if value}
 

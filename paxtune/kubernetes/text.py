@@ -35,6 +35,7 @@ def secret_commands(deployment: Deployment) -> list[str]:
     names = f'subjectAltName=DNS:{name},DNS:localhost'
     curve = '-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 365'
     commands = [
+        'umask 077',
         'openssl rand -hex 32 > token',
         f'openssl req -x509 {curve} -subj /CN={name} -addext {names} -keyout tls.key -out tls.crt',
         f'kubectl create secret generic {name}-token --from-file=token',

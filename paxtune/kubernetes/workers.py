@@ -79,7 +79,7 @@ def _job_set(deployment: Deployment, index: int) -> Manifest:
     return {
         'apiVersion': 'jobset.x-k8s.io/v1alpha2',
         'kind': 'JobSet',
-        'metadata': _metadata(deployment, name),
+        'metadata': {**_metadata(deployment, name), **_on_one_slice(deployment)},
         'spec': {
             'network': {'enableDNSHostnames': True, 'publishNotReadyAddresses': True},
             'failurePolicy': {'maxRestarts': _MAX_RESTARTS, 'rules': [bad_input]},
@@ -126,10 +126,9 @@ def _flags(deployment: Deployment, process_flags: list[str]) -> list[str]:
         f'--vizier_endpoint={pods.endpoint(deployment)}',
         f'--tls_ca={pods.ACCESS}/ca.crt',
         f'--token_file={pods.ACCESS}/token',
-        f'--job_log_dir={job_log_dir}',
+        f'--job_log_dir={pods.literal(job_log_dir)}',
         *(process_flags or ['--workers=1']),
-        # Kubernetes replaces $(NAME), and reads $$ as $.
-        *(flag.replace('$', '$$') for flag in deployment.search_flags),
+        *map(pods.literal, deployment.search_flags),
     ]
 
 
@@ -145,6 +144,12 @@ def _limits(deployment: Deployment) -> dict[str, str]:
 def _tpu_nodes(accelerator: str, topology: str) -> dict[str, str]:
     prefix = 'cloud.google.com/gke-tpu'
     return {f'{prefix}-accelerator': accelerator, f'{prefix}-topology': topology}
+
+
+def _on_one_slice(deployment: Deployment) -> Manifest:
+    """Keeps the pods of a worker on the nodes of one TPU slice, and other workers away."""
+    key = 'alpha.jobset.sigs.k8s.io/exclusive-topology'
+    return {'annotations': {key: 'cloud.google.com/gke-nodepool'}} if deployment.tpu else {}
 
 
 def _metadata(deployment: Deployment, name: str) -> Manifest:

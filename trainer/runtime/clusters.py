@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import re
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ class Cluster:
     """The place of this process among those that its scheduler started together.
 
     Attributes:
-        name: of the scheduler, as JAX calls it: 'slurm', 'ompi', 'gketpu', 'gcetpu', 'k8s'.
+        name: of the scheduler, 'slurm', 'ompi', 'gketpu', 'gcetpu', as in JAX; '' on Kubernetes.
         coordinator: host:port.
         count: the number of processes.
         index: of this one, from 0.
@@ -55,13 +54,12 @@ def is_present() -> bool:
 
 
 def _environment() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # Of a package that would be needed on Kubernetes.
-        known = [each for each in ClusterEnv._cluster_types if not each.opt_in_only_method]
-        found = next((each for each in known if each.is_env_present()), None)
-    # Any pod is on Kubernetes. The pods of an indexed Job were started together.
-    is_single = found is not None and found.name == 'k8s' and _INDEX not in os.environ
-    return None if is_single else found
+    for each in ClusterEnv._cluster_types:
+        # Any pod is on Kubernetes. The pods of an indexed Job were started together.
+        is_single = each.__name__ == 'K8sCluster' and _INDEX not in os.environ
+        if not each.opt_in_only_method and not is_single and each.is_env_present():
+            return each
+    return None
 
 
 def _is_alone() -> bool:

@@ -126,6 +126,7 @@ def test_workers_never_see_the_key_of_the_service() -> None:
         (['--name=C4'], r'--name=C4: expected at most 40 lower-case letters'),
         ([f'--name={"a" * 41}'], r'--name=a+: expected at most 40'),
         (['--image='], '--image=: expected an image'),
+        (['--exp=x\nkind: Pod'], r"--exp='x\\nkind: Pod': expected a name such as"),
         (['--job_log_dir=runs'], '--job_log_dir=runs: expected a directory that all nodes see'),
         (['--database=runs/studies.db'], '--database: expected postgresql://USER@HOST/NAME'),
         (['--database=postgresql://me:secret@db/x'], 'URL without its password'),
@@ -156,10 +157,26 @@ def test_unknown_flags_of_the_search_are_refused(capsys: pytest.CaptureFixture[s
     assert '--num_trails=2' in capsys.readouterr().err
 
 
-def test_a_dollar_sign_reaches_the_search() -> None:
-    deployment = dataclasses.replace(CASES['volume'], search_flags=('--set', 'a=$(B)'))
-    _, worker = templates(manifests(deployment))
-    assert worker['containers'][0]['command'][-1] == 'a=$$(B)'
+def test_a_dollar_sign_reaches_the_containers() -> None:
+    deployment = dataclasses.replace(
+        CASES['volume'],
+        job_log_dir='gs://b/$(B)',
+        database='postgresql://me@db/$(B)',
+        search_flags=('--set', 'a=$(B)'),
+    )
+    serving, worker = (each['containers'][0] for each in templates(manifests(deployment)))
+    assert '--database=postgresql://me@db/$$(B)' in serving['command']
+    assert worker['command'][-1] == 'a=$$(B)'
+    assert '--job_log_dir=gs://b/$$(B)' in worker['command']
+
+
+def test_the_hosts_of_a_trial_share_a_tpu_slice_with_no_other_trial() -> None:
+    topology = {'alpha.jobset.sigs.k8s.io/exclusive-topology': 'cloud.google.com/gke-nodepool'}
+    on_tpu = CASES['several_hosts']
+    for tpu, expected in ((on_tpu.tpu, topology), (None, {})):
+        sets = manifests(dataclasses.replace(on_tpu, tpu=tpu))
+        found = [each['metadata'] for each in sets if each['kind'] == 'JobSet']
+        assert [each.get('annotations', {}) for each in found] == [expected] * 2
 
 
 def test_the_image_is_built_from_the_wheel_for_the_user_of_the_manifests() -> None:

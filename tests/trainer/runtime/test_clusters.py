@@ -98,6 +98,17 @@ def test_a_process_on_each_node_has_all_its_gpus(monkeypatch: pytest.MonkeyPatch
     assert found is not None and found.local_devices == [0]
 
 
+def test_only_pods_of_an_indexed_job_join_and_need_the_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv('KUBERNETES_SERVICE_HOST', '10.0.0.1')
+    monkeypatch.setitem(sys.modules, 'kubernetes', None)  # As if it were not installed.
+    assert clusters.detected() is None and not clusters.is_present()
+    monkeypatch.setenv('JOB_COMPLETION_INDEX', '0')
+    with pytest.warns(UserWarning, match='Kubernetes environment detected'):
+        assert clusters.detected() is None
+
+
 @pytest.mark.slow
 def test_an_environment_that_cannot_be_read_is_one_message() -> None:
     done = subprocess.run(
