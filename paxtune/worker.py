@@ -50,8 +50,10 @@ def main(argv: Sequence[str] | None) -> int:
     args = _flags().parse_args(argv)
     device_allocation.pin([int(core) for core in args.cores.split(',') if core])
     if args.supervised:
-        # SLURM sends the signal before a time limit to all processes of a job.
-        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        # SLURM sends the signal before a time limit to all processes of a job; submitit has USR2,
+        # or another one of $SUBMITIT_PREEMPT_SIGNAL.
+        for each in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(each, signal.SIG_IGN)
         threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
     # A cluster that started the process of the supervisor did not start this one.
     if args.coordinator is not None or not args.supervised:

@@ -118,7 +118,7 @@ def local_copy(path: JobPath) -> Path:
     copy = cache / 'paxtune' / 'data' / key / path.name
     if copy.exists():
         return copy
-    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # The bucket may be private.
     partial = copy.with_name(f'.{partial_id()}.partial')
     try:
         with _os_errors(path):

@@ -45,7 +45,7 @@ def job_path(path: str | os.PathLike[str]) -> JobPath:
     if not os.fspath(path).startswith('gs://'):
         raise UserError(
             f'--job_log_dir={os.fspath(path)}: name a directory on a local disk, or '
-            'gs://BUCKET/DIRECTORY'
+            'gs://BUCKET/DIRECTORY. Only data may be in S3'
         )
     return in_bucket(os.fspath(path), f'--job_log_dir={os.fspath(path)}')
 

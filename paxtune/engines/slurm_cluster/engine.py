@@ -18,7 +18,7 @@ from paxtune.engines.slurm_cluster.job_queue import JobQueue
 from paxtune.engines.slurm_cluster.worker_job import Outcome, WorkerJob
 from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, watched
 from paxtune.running.runner import Runner
-from paxtune.running.supervisor import STOPPED, WorkerError, modules_of
+from paxtune.running.supervisor import DETACHED, STOPPED, WorkerError, modules_of
 from paxtune.running.tuner import take_up
 from paxtune.service.leases import LEASE_SECONDS
 from paxtune.storage.database import Database
@@ -115,7 +115,7 @@ class _Keeper:
 
     def run(self, look: Callable[[], None]) -> None:
         """Returns when all jobs have ended; raises as `Supervisor.run`."""
-        self._queue.outcomes()  # Those of an earlier search.
+        self._queue.open()
         is_leaving = False
         try:
             while True:
@@ -126,32 +126,41 @@ class _Keeper:
                     is_leaving = True
                 live = self._queue.jobs()
                 if live is not None:
-                    self._notice(live)
-                    if is_leaving or self._is_over or self._job.study.is_done:
+                    is_ending = is_leaving or self._is_over or self._job.study.is_done
+                    self._notice(live, is_ending)
+                    if is_ending or self._is_over:
                         if not live:
                             return
                         self._queue.drop_waiting()
                     elif len(live) < self._count:
-                        self._queue.submit(self._worker, self._count - len(live))
+                        self._submit(live)
                 time.sleep(_LOOK_SECONDS)
         except Exception:
             self._queue.cancel()
             raise
 
-    def _notice(self, live: set[str]) -> None:
+    def _submit(self, live: set[str]) -> None:
+        try:
+            self._known |= self._queue.submit(self._worker, self._count - len(live))
+        except UserError as error:
+            if not live:
+                raise
+            logging.log_every_n_seconds(logging.WARNING, '%s', 60, error)  # It may yet pass.
+
+    def _notice(self, live: set[str], is_ending: bool) -> None:
         """Reports jobs that have ended; raises an error that ends the study's run."""
         outcomes = self._queue.outcomes()
         measured = sum(len(trial.measurements) for trial in self._job.study.trials)
         if measured > self._measured:
             self._measured, self._lost = measured, 0
         self._told |= outcomes.keys()
+        silent = self._known - live - self._told
+        outcomes |= dict.fromkeys(silent, Outcome(DETACHED, 'it left no message'))
         for each, outcome in sorted(outcomes.items()):
-            self._ended(each, outcome)
-        for each in sorted(self._known - live - self._told):
-            self._ended(each, Outcome(1, 'it left no message'))
+            self._ended(each, outcome, is_ending)
         self._known = live
 
-    def _ended(self, job: str, outcome: Outcome) -> None:
+    def _ended(self, job: str, outcome: Outcome, is_ending: bool) -> None:
         if outcome.code == 0:
             self._is_over = True
             return
@@ -159,10 +168,12 @@ class _Keeper:
             raise UserError(outcome.message)
         if outcome.code == STOPPED:
             raise WorkerError(outcome.message)
+        if is_ending and outcome.code == DETACHED:
+            return  # It was asked to, or was taken back before it began.
         why = outcome.message or 'it was cancelled, or its time was over'
         logging.warning('SLURM job %s ended: %s', job, why)
         self._lost += 1
-        if self._lost >= _MAX_LOST_IN_A_ROW * self._count and not self._job.should_interrupt():
+        if self._lost >= _MAX_LOST_IN_A_ROW * self._count and not is_ending:
             raise WorkerError(
                 f'{self._lost} jobs in a row ended without a measurement. The last one, {job}: '
                 f'{why}. Their logs are in {Path(self._worker.directory) / "slurm"}'

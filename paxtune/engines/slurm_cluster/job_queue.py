@@ -13,7 +13,7 @@ from typing import Any
 from absl import logging
 
 from paxtune.engines.slurm_cluster import options
-from paxtune.engines.slurm_cluster.worker_job import FOLDER, Outcome, WorkerJob
+from paxtune.engines.slurm_cluster.worker_job import FOLDER, LEAVING, Outcome, WorkerJob
 from trainer.symbolic.errors import UserError
 
 _MAX_SAVING_SECONDS = 120
@@ -39,15 +39,15 @@ class JobQueue:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._executor = _executor(self._folder, _parameters(name, self._options))
 
-    def submit(self, job: WorkerJob, count: int) -> None:
-        """Submits jobs, as an array; raises UserError if SLURM refuses them."""
+    def submit(self, job: WorkerJob, count: int) -> set[str]:
+        """Submits jobs, as an array; returns their ids. Raises UserError if SLURM refuses them."""
         self._executor.update_parameters(array_parallelism=count)
         try:
             with self._executor.batch():
-                for _ in range(count):
-                    self._executor.submit(job)
+                jobs = [self._executor.submit(job) for _ in range(count)]
         except Exception as error:  # Those of submitit have no class of their own.
             raise UserError(f'--slurm: SLURM refuses the jobs: {error}') from error
+        return {each.job_id for each in jobs}
 
     def jobs(self) -> set[str] | None:
         """Lists the ids of jobs that wait, run or end; None where SLURM does not answer."""
@@ -58,8 +58,14 @@ class JobQueue:
             return None
         return set(done.stdout.split())
 
+    def open(self) -> None:
+        """Forgets that workers of an earlier search had to leave, and their outcomes."""
+        (self._folder / LEAVING).unlink(missing_ok=True)
+        self.outcomes()
+
     def leave(self) -> None:
-        """Lets running workers save and end; the signal alone sets them no limit of time."""
+        """Lets workers save and end; the signal alone sets them no limit of time."""
+        (self._folder / LEAVING).touch()  # For jobs that begin just now.
         _scancel('--signal=TERM', '--state=RUNNING', *self._own)
 
     def drop_waiting(self) -> None:

@@ -5,7 +5,14 @@ from collections.abc import Mapping, Sequence
 
 from trainer.symbolic.errors import UserError
 
-_OWN = ('array', 'error', 'job-name', 'ntasks', 'open-mode', 'output', 'requeue', 'signal', 'wrap')
+# Those that the engine gives itself, and those that hide jobs, or the number of their processes.
+_REFUSED = (
+    *('array', 'error', 'job-name', 'ntasks', 'open-mode', 'output', 'requeue', 'signal', 'wrap'),
+    *('clusters', 'gid', 'no-requeue', 'parsable', 'quiet', 'test-only', 'uid', 'wait'),
+    *('ntasks-per-core', 'ntasks-per-gpu', 'ntasks-per-socket'),
+)
+
+_NAME = re.compile('[a-z][a-z-]+')
 
 _TIME = re.compile(
     r'(?:(?P<days>\d+)-(?P<hours>\d+)(?::(?P<minutes>\d+)(?::(?P<seconds>\d+))?)?'
@@ -17,7 +24,7 @@ def parse(texts: Sequence[str]) -> dict[str, str]:
     """Parses `name=value` texts, and names alone, of options of `sbatch`.
 
     Raises:
-        UserError: paxtune gives that option itself, or there is no time limit.
+        UserError: an option cannot be given, or there is no time limit.
 
     Example:
         >>> parse(['gres=gpu:1', 'time=04:00:00', 'exclusive'])
@@ -32,8 +39,15 @@ def parse(texts: Sequence[str]) -> dict[str, str]:
 
 def checked(options: Mapping[str, str]) -> dict[str, str]:
     """Returns the options; raises UserError as `parse`."""
-    if own := [name for name in options if name in _OWN]:
-        raise UserError(f'--slurm {own[0]}=…: the engine gives this option of sbatch itself')
+    for name, value in options.items():
+        if name in _REFUSED:
+            raise UserError(f'--slurm {name}=…: the engine gives or excludes this option of sbatch')
+        # Each is a line of a shell script.
+        if not _NAME.fullmatch(name) or not value.isprintable():
+            raise UserError(
+                f'--slurm {name}={value!r}: expected the long name of an option of sbatch, and its '
+                'value on one line'
+            )
     if 'time' not in options:
         raise UserError(
             '--slurm: expected time=HH:MM:SS, the limit of a job. Shortly before it, a worker '

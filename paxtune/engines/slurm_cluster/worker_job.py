@@ -20,6 +20,9 @@ from trainer.symbolic.errors import UserError
 FOLDER = 'slurm'
 """The folder in a study's directory with the files of its jobs."""
 
+LEAVING = 'leaving'
+"""The file there while workers have to end."""
+
 _PATIENCE = 120.0
 
 _leaving, _ended = threading.Event(), threading.Event()
@@ -104,6 +107,8 @@ class WorkerJob:
 
     def _run(self) -> Outcome:
         directory, is_joined = Path(self.directory), self.processes > 1
+        if (directory / FOLDER / LEAVING).exists():
+            return Outcome(supervisor.DETACHED, 'the search was interrupted')
         service = kept_service(directory)
         with contextlib.closing(service.client()) as client:
             try:

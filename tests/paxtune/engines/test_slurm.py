@@ -1,6 +1,7 @@
 """Searches on a SLURM cluster: real daemons, of which this machine has two nodes."""
 
 import contextlib
+import itertools
 import re
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from paxtune.engines.slurm_cluster import options
 from paxtune.storage.open_study import load_study
+from paxtune.study.record import Event, Status, TrialRecord
 from tests.paxtune.engines import slow_trials
 from tests.paxtune.engines.conftest import told
 from tests.processes import ROOT, command, environment, passed
@@ -65,11 +67,26 @@ class Driver:
     def description(self, job: str) -> str:
         return '\n'.join(self.slurm('scontrol', 'show', 'job', job))
 
-    def measured(self) -> int:
+    def minutes(self, job: str) -> int:
+        found = re.search(r'RunTime=(\d+):(\d+):', self.description(job))
+        assert found is not None
+        return int(found[1]) * 60 + int(found[2])
+
+    def limit(self, job: str, minutes: int) -> None:
+        self.slurm('scontrol', 'update', f'JobId={job}', f'TimeLimit={minutes}')
+
+    def trials(self) -> list[TrialRecord]:
         if not (self._directory / 'study.uuid').exists():
-            return 0
+            return []
         with load_study(self._directory) as study:
-            return sum(len(trial.measurements) for trial in study.trials)
+            return [trial.record for trial in study.trials]
+
+    def has_active(self, measurements: int) -> bool:
+        found = [len(each.measurements) for each in self.trials() if each.status is Status.ACTIVE]
+        return measurements in found
+
+    def has(self, event: str) -> bool:
+        return any(event == each.event for trial in self.trials() for each in trial.history)
 
 
 def wait(for_: Callable[[], Any], seconds: float = 400.0) -> Any:
@@ -81,23 +98,25 @@ def wait(for_: Callable[[], Any], seconds: float = 400.0) -> Any:
 
 
 @pytest.mark.slow
-def test_cancelled_and_timed_out_jobs_and_a_killed_driver_lose_nothing(
+def test_cancelled_killed_and_timed_out_jobs_and_a_killed_driver(
     tmp_path: Path, slurm: dict[str, str]
 ) -> None:
     alone, directory = tmp_path / 'alone', tmp_path / 'slurm'
     driver = Driver(directory, slurm, _SLOW, '--workers=2', '--slurm', 'time=10')
     with driver.running() as process:
-        wait(driver.measured)
         cancelled, timed_out = wait(lambda: jobs if len(jobs := driver.running_jobs()) == 2 else [])
+        wait(lambda: driver.has_active(measurements=1))
         driver.slurm('scancel', cancelled)
-        driver.slurm('scontrol', 'update', f'JobId={timed_out}', 'TimeLimit=1')
-        wait(lambda: cancelled not in driver.running_jobs())
+        driver.limit(timed_out, driver.minutes(timed_out) + 2)  # The signal comes 100 s before.
+        wait(lambda: re.search(r'Restarts=[1-9]', driver.description(timed_out)))
+        driver.limit(timed_out, 10)
+        wait(lambda: driver.has('resumed') and driver.has_active(measurements=1))
         process.send_signal(signal.SIGKILL)
         process.wait()
     with driver.running() as process:
-        wait(lambda: re.search(r'Restarts=[1-9]', driver.description(timed_out)))
-        driver.slurm('scontrol', 'update', f'JobId={timed_out}', 'TimeLimit=10')
-        wait(lambda: len(driver.running_jobs()) == 2)
+        wait(lambda: len(driver.running_jobs()) == 2 and driver.has_active(measurements=1))
+        driver.slurm('scancel', '--signal=KILL', *driver.running_jobs())
+        wait(lambda: driver.has('lost'))
         out, _ = process.communicate(timeout=900)
         assert process.returncode == 0, out
         assert 'The study is done' in out
@@ -106,8 +125,22 @@ def test_cancelled_and_timed_out_jobs_and_a_killed_driver_lose_nothing(
     with load_study(directory) as study, load_study(alone) as undisturbed:
         assert len(study.trials) == 16
         assert told(study) == told(undisturbed)
-        events = {event.event for trial in study.trials for event in trial.record.history}
-        assert 'resumed' in events
+        found = [each for trial in study.trials for each in continuations(trial.record)]
+    saved = [(lost.detail, next_.step) for lost, next_ in found if lost.event == 'released']
+    assert saved and all(detail == f'after step {step}' for detail, step in saved), saved
+    killed = [next_.step for lost, next_ in found if lost.event == 'lost']
+    checkpoints = {0, 20, 40, *(step for _, step in saved)}
+    assert any(killed) and checkpoints.issuperset(killed), killed
+
+
+def continuations(trial: TrialRecord) -> list[tuple[Event, Event]]:
+    """Pairs the ends of a trial's workers with the starts of the next ones."""
+    history = [event for event in trial.history if event.event != 'claimed']
+    return [
+        (event, after)
+        for event, after in itertools.pairwise(history)
+        if event.event in ('released', 'lost') and after.event in ('resumed', 'restarted')
+    ]
 
 
 @pytest.mark.slow
@@ -118,7 +151,7 @@ def test_one_worker_has_a_process_on_each_node_and_leaves_on_a_signal(
     env = {'XLA_FLAGS': '--xla_force_host_platform_device_count=2'}
     driver = Driver(tmp_path, slurm | env, *flags)
     with driver.running() as process:
-        wait(driver.measured)
+        wait(lambda: driver.has('claimed'))
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=300)
         assert process.returncode == 130, out
@@ -130,12 +163,40 @@ def test_one_worker_has_a_process_on_each_node_and_leaves_on_a_signal(
         assert told(study) == undisturbed[:2]
 
 
+@pytest.mark.slow
+def test_jobs_that_have_not_begun_are_taken_back_without_a_word(
+    tmp_path: Path, slurm: dict[str, str]
+) -> None:
+    driver = Driver(tmp_path, slurm, _SLOW, '--slurm', 'time=10', 'begin=now+1hour')
+    with driver.running() as process:
+        wait(lambda: driver.slurm('squeue', '--noheader'))
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=300)
+    assert process.returncode == 130, out
+    assert 'SLURM job' not in out
+    assert driver.slurm('squeue', '--noheader') == []
+
+
+@pytest.mark.slow
+def test_jobs_that_end_at_once_end_the_search(tmp_path: Path, slurm: dict[str, str]) -> None:
+    broken = ['time=10', 'export=ALL,PYTHONHOME=/nowhere']
+    with Driver(tmp_path, slurm, _SLOW, '--slurm', *broken).running() as process:
+        out, _ = process.communicate(timeout=300)
+    assert process.returncode == 1, out
+    assert '3 jobs in a row ended without a measurement' in out
+    assert 'it left no message' in out
+
+
 @pytest.mark.parametrize(
     ('given', 'message'),
     [
         ([], 'expected time=HH:MM:SS'),
         (['time=soon'], 'time=soon: expected HH:MM:SS'),
-        (['time=10', 'array=0-3'], 'array=…: the engine gives this option'),
+        (['time=10', 'array=0-3'], 'array=…: the engine gives or excludes this option'),
+        (['time=10', 'clusters=other'], 'clusters=…: the engine gives or excludes this option'),
+        (['time=10', 'comment=a\nrm -r b'], r"comment='a\\nrm -r b': .* and its value on one line"),
+        (['time=10', 'a\nb=c'], r'expected the long name of an option'),
+        (['time=10', 'N=2'], 'N=.2.: expected the long name of an option'),
         (['time=10', 'nodes=none'], 'expected nodes and ntasks-per-node of at least 1'),
     ],
 )

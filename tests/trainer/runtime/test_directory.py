@@ -59,6 +59,7 @@ def test_create_makes_parents_and_finds_again(tmp_path: Path) -> None:
     ('path', 'message'),
     [
         ('s3://bucket', '--job_log_dir=s3://bucket: name a directory on a local disk, or gs://'),
+        ('s3://bucket', 'Only data may be in S3'),
         ('/proc/no/such', '--job_log_dir=/proc/no/such: cannot write there'),
         ('/dev/null', 'it is not a directory'),
         ('/dev/null/job', 'Not a directory'),
