@@ -141,6 +141,7 @@ def _run(
             record = store.study()
             if record is None or fingerprint(record) != definition:
                 raise UserError('--study: the service has another study of that name by now')
+        with _together():  # All have agreed before the first process takes a trial.
             return _work(store, directory, log, function)
     except (DetachedError, OtherProcessError) as error:
         _LOG.warning('detached: %s', error)

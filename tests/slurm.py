@@ -38,6 +38,7 @@ SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1,bf_interval=1
 SlurmdParameters=config_overrides
 ReturnToService=2
+KillWait=300
 NodeName={host} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4
 NodeName={host}-other NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4
 PartitionName=main Nodes={host},{host}-other Default=YES MaxTime=INFINITE State=UP

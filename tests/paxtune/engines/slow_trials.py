@@ -10,10 +10,16 @@ from trainer.inputs.base import Batch
 
 
 class SlowInput(CountingInput):
-    """Data that take a while to read."""
+    """Data that take a while to read.
+
+    Attributes:
+        seconds: of a batch.
+    """
+
+    seconds: float = 0.1
 
     def get_next(self) -> Batch:
-        time.sleep(0.1)
+        time.sleep(self.seconds)
         return super().get_next()
 
 

@@ -99,3 +99,5 @@ def test_a_worker_of_several_processes_refuses_another_study(
     ended = group.run('a', own={1: ['--definition=other']})
     assert [each.code for each in ended] == [2, 2], ended
     assert 'process 1: --study: the service has another study of that name' in ended[0].err
+    with ServiceLocation(service).open() as study:
+        assert not study.trials
