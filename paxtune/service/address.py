@@ -20,7 +20,7 @@ class Service:
 
     endpoint: str
     study: str
-    token: str | None = None
+    token: str | None = dataclasses.field(default=None, repr=False)
     tls: bool = False
     tls_ca: Path | None = None
 

@@ -7,24 +7,24 @@ from pathlib import Path
 import ray
 
 from paxtune.engines.network_service import FOLDER, network_service
-from paxtune.engines.ray_cluster.crew import NAMESPACE, Crew, Outcome
-from paxtune.engines.ray_cluster.group import Group
+from paxtune.engines.ray_cluster.worker import Worker
+from paxtune.engines.ray_cluster.worker_group import NAMESPACE, Outcome, State, WorkerGroup
 from paxtune.service import tokens
 from paxtune.service.address import Service
 from paxtune.storage.study_file import DATABASE
 from trainer.symbolic.errors import UserError
 
-_CREW = 'ray_crew.json'
+_WORKER_GROUP = 'ray_worker_group.json'
 
-_ALONE_SECONDS = 120.0
-"""Time after which the coordinator of a finished study ends itself, if no driver asks for it."""
+_ALONE_LEASES = 4
+"""Leases after which a coordinator without workers ends itself, if no driver asks for it."""
 
 
 class Coordinator:
     """An actor that keeps a study and its workers, whether or not a driver lives.
 
     Ray starts it again after a crash, on the node of its study. Its workers end with it, and
-    begin again.
+    begin again. Without workers it ends itself, if no driver asks for it.
     """
 
     def __init__(self, directory: str, lease_seconds: float, name: str) -> None:
@@ -38,20 +38,22 @@ class Coordinator:
         self._directory, self._lease_seconds, self._name = Path(directory), lease_seconds, name
         self._held = contextlib.ExitStack()
         self._service: Service | None = None
-        self._crew: Crew | None = None
-        self._groups: list[Group] = []
+        self._group: WorkerGroup | None = None
+        self._workers: list[Worker] = []
         self._leaving = threading.Event()
         self._asked = time.monotonic()
+        self._lock = threading.RLock()
         if _is_restarted():
             if not (self._directory / DATABASE).exists():
                 raise UserError(f'{directory}: the study is not on this node')
             self.serve()
             if self._kept.exists():
-                self.start(Crew.from_json(self._kept.read_text()))
+                self.start(WorkerGroup.from_json(self._kept.read_text()))
+        threading.Thread(target=self._end_alone, daemon=True).start()
 
     @property
     def _kept(self) -> Path:
-        return self._directory / FOLDER / _CREW
+        return self._directory / FOLDER / _WORKER_GROUP
 
     def serve(self) -> Service:
         """Returns the service of the study, and starts it first if need be.
@@ -59,32 +61,40 @@ class Coordinator:
         Raises:
             UserError: another process works in the directory.
         """
-        if self._service is None:
-            host = ray.util.get_node_ip_address()
-            serving = network_service(self._directory, self._lease_seconds, host)
-            self._service = self._held.enter_context(serving)
-        return self._service
+        with self._lock:
+            self._asked = time.monotonic()
+            if self._service is None:
+                host = ray.util.get_node_ip_address()
+                serving = network_service(self._directory, self._lease_seconds, host)
+                self._service = self._held.enter_context(serving)
+            return self._service
 
-    def start(self, crew: Crew) -> None:
+    def start(self, group: WorkerGroup) -> None:
         """Starts workers. Those that run already go on, if they are equal; others save and end."""
-        if self._running and crew == self._crew and not self._leaving.is_set():
-            return
-        self._end_workers()
-        tokens.write_private(self._kept, crew.to_json())
-        self._crew, self._leaving, self._asked = crew, threading.Event(), time.monotonic()
-        self._groups = [
-            Group(crew, i, f'{self._name}-{i + 1}', self._connection, self._leaving)
-            for i in range(crew.count)
-        ]
-        for group in self._groups:
-            group.start()
-        threading.Thread(target=self._end_alone, daemon=True).start()
+        with self._lock:
+            service = self.serve()
+            if self._running and group == self._group and not self._leaving.is_set():
+                return
+            self._end_workers()
+            tokens.write_private(self._kept, group.to_json())
+            self._group, self._leaving = group, threading.Event()
+            assert service.tls_ca is not None
+            certificate = service.tls_ca.read_text()
+            self._workers = [
+                Worker(group, i, f'{self._name}-{i + 1}', service, certificate, self._leaving)
+                for i in range(group.count)
+            ]
+            for worker in self._workers:
+                worker.start()
+            self._asked = time.monotonic()
 
-    def state(self) -> tuple[int, Outcome]:
-        """Returns the number of running workers, and the first error, or `Outcome(0)`."""
+    def state(self) -> State:
+        """Returns what the workers do."""
         self._asked = time.monotonic()
-        ended = [group.outcome for group in self._groups if group.outcome is not None]
-        return self._running, next((each for each in ended if each.code), Outcome(0))
+        running = self._running  # First: a worker has its outcome before it ends.
+        waiting = sum(worker.is_waiting for worker in self._workers)
+        ended = [worker.outcome for worker in self._workers if worker.outcome is not None]
+        return State(running, waiting, next((each for each in ended if each.code), Outcome(0)))
 
     def leave(self) -> None:
         """Lets the workers save their trials and end."""
@@ -92,33 +102,29 @@ class Coordinator:
 
     def end(self) -> None:
         """Ends the workers and the service."""
-        self._end_workers()
-        self._kept.unlink(missing_ok=True)
-        self._held.close()
-        self._service = None
+        with self._lock:
+            self._end_workers()
+            self._kept.unlink(missing_ok=True)
+            self._held.close()
+            self._service = None
 
     @property
     def _running(self) -> int:
-        return sum(group.is_alive() for group in self._groups)
+        return sum(worker.is_alive() for worker in self._workers)
 
     def _end_workers(self) -> None:
         self._leaving.set()
-        for group in self._groups:
-            group.join()
-
-    def _connection(self) -> tuple[Service, str]:
-        service = self.serve()
-        assert service.tls_ca is not None
-        return service, service.tls_ca.read_text()
+        for worker in self._workers:
+            worker.join()
 
     def _end_alone(self) -> None:
-        groups = self._groups
-        while self._running or time.monotonic() - self._asked < _ALONE_SECONDS:
+        while True:
             time.sleep(1.0)
-            if self._groups is not groups:
-                return
-        self.end()
-        ray.kill(ray.get_actor(self._name, NAMESPACE))
+            with self._lock:
+                alone = 0.0 if self._running else time.monotonic() - self._asked
+                if alone > _ALONE_LEASES * self._lease_seconds:
+                    self.end()
+                    ray.kill(ray.get_actor(self._name, NAMESPACE))
 
 
 def _is_restarted() -> bool:

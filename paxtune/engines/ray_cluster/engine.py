@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib
 import os
 import secrets
@@ -17,7 +18,7 @@ from absl import logging
 
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.network_service import FOLDER
-from paxtune.engines.ray_cluster.crew import NAMESPACE, Crew, Outcome
+from paxtune.engines.ray_cluster.worker_group import NAMESPACE, Outcome, State, WorkerGroup
 from paxtune.engines.remote import Remote
 from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, watched
 from paxtune.running.runner import Runner
@@ -37,6 +38,7 @@ from trainer.symbolic.errors import UserError, nearest
 STRATEGIES = ('PACK', 'SPREAD', 'STRICT_PACK', 'STRICT_SPREAD')
 
 _LOOK_SECONDS = 0.5
+_RAY_COPIES = 'runtime_resources'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Ray(WorkerConfig, Engine):
         processes: the number of processes that train a trial together.
         strategy: Ray's placement strategy of these processes.
         runtime_env: Ray's runtime environment, such as `{'working_dir': '.'}`: what nodes need of
-            code and packages. That of the job by default.
+            code and packages. That of the job by default. Where it has changed, the next call
+            ends the workers, and begins others.
         lease_seconds: the time that a worker may pass without a heartbeat.
     """
 
@@ -87,7 +90,13 @@ class Ray(WorkerConfig, Engine):
             )
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
-        return super().directory(directory_or_temporary(given))
+        found = super().directory(directory_or_temporary(given))
+        if found is not None and _RAY_COPIES in Path(found).absolute().parts:
+            raise UserError(
+                f'--job_log_dir={found}: it lies in a copy of --working-dir, which Ray deletes '
+                'after the job. Give an absolute path'
+            )
+        return found
 
     def require_function(self, runner: Runner) -> None:
         if self.processes > 1:
@@ -113,19 +122,20 @@ class Ray(WorkerConfig, Engine):
         assert isinstance(study.directory, Path)
         take_up(study)
         coordinator = self._coordinator(study.directory)
-        _get(coordinator.start.remote(self._crew(job)))
+        _get(coordinator.start.remote(self._worker_group(job)))
 
         def run(look: Callable[[], None]) -> None:
-            is_leaving = False
-            running = self.count
-            while running:
-                running, outcome = _get(coordinator.state.remote())
+            is_leaving, waiting = False, 0
+            while (state := _state(coordinator)).running:
                 if not is_leaving and job.should_interrupt():
                     coordinator.leave.remote()
                     is_leaving = True
+                if state.waiting > waiting:
+                    self._say_that_wait(state.waiting)
+                waiting = state.waiting
                 look()
                 time.sleep(_LOOK_SECONDS)
-            _raise(outcome)
+            _raise(state.error)
 
         watched(job, run)
 
@@ -136,13 +146,16 @@ class Ray(WorkerConfig, Engine):
             raise UserError(
                 "--engine=ray: Ray is not installed: pip install 'paxtune[ray]'"
             ) from error
-        if ray.is_initialized():
-            return
-        if (self.address or '').startswith('ray://'):
+        address = self.address or os.environ.get('RAY_ADDRESS', '')
+        if address.startswith('ray://') or ray.util.client.ray.is_connected():
             raise UserError(
-                f'--ray_address={self.address}: run the search on a node of the cluster: '
+                f'--ray_address={address}: run the search on a node of the cluster: '
                 'ray job submit --working-dir=. -- python -m paxtune.search …'
             )
+        if ray.is_initialized():
+            if self.runtime_env is not None:
+                raise UserError('Ray is connected already: give runtime_env to ray.init')
+            return
         environment = None if self.runtime_env is None else dict(self.runtime_env)
         with _own_signals():
             try:
@@ -152,20 +165,26 @@ class Ray(WorkerConfig, Engine):
                     runtime_env=environment,
                     logging_level='WARNING',
                 )
-            except (ConnectionError, ValueError, RuntimeError) as error:
+            except ConnectionError as error:
                 raise UserError(
                     f'--ray_address={self.address}: {error}. `ray start --head` starts a cluster'
                 ) from error
+            except (ValueError, RuntimeError) as error:
+                raise UserError(f'--engine=ray: {error}') from error
 
     def _coordinator(self, directory: Path) -> Any:
-        """Returns the coordinator of a directory, which is started if there is none."""
+        """Returns the coordinator of a directory with the code of this process.
+
+        It is started if there is none. One with other code saves the trials of its workers, and
+        ends.
+        """
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         from paxtune.engines.ray_cluster.coordinator import Coordinator
 
-        name = _name(directory)
-        here = ray.get_runtime_context().get_node_id()
+        context = ray.get_runtime_context()
+        name = _name(directory, context.get_runtime_env_string())
         options: dict[str, Any] = {
             'name': name,
             'namespace': NAMESPACE,
@@ -174,15 +193,25 @@ class Ray(WorkerConfig, Engine):
             'num_cpus': 0,
             'max_restarts': -1,
             'max_task_retries': -1,
-            'scheduling_strategy': NodeAffinitySchedulingStrategy(here, soft=True),
+            'scheduling_strategy': NodeAffinitySchedulingStrategy(context.get_node_id(), soft=True),
         }
         made = ray.remote(Coordinator).options(**options)
         return made.remote(str(directory.absolute()), self.lease_seconds, name)
 
-    def _crew(self, job: Job) -> Crew:
+    def _say_that_wait(self, workers: int) -> None:
+        needs = f'{self.processes} × {dict(self.trial_resources)}'
+        logging.warning(
+            '%d of %d workers wait for room: each needs %s (%s). `ray status` shows what there is.',
+            workers,
+            self.count,
+            needs,
+            self.strategy,
+        )
+
+    def _worker_group(self, job: Job) -> WorkerGroup:
         study = job.study
         assert isinstance(study.directory, Path)
-        return Crew(
+        return WorkerGroup(
             self.count,
             self.processes,
             dict(self.trial_resources),
@@ -195,15 +224,38 @@ class Ray(WorkerConfig, Engine):
         )
 
 
-def _name(directory: Path) -> str:
-    """Returns the name of the coordinator of a directory, which is kept there."""
+def _name(directory: Path, environment: str) -> str:
+    """Returns the name of the coordinator of a directory, which is kept there.
+
+    Another runtime environment has another name, and ends the coordinator of the last one.
+    """
     file = directory / FOLDER / 'ray_coordinator'
-    name = tokens.read_private(file)
-    if name is None:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name = f'coordinator-{secrets.token_hex(8)}'
-        tokens.write_private(file, name)
+    code = hashlib.sha256(environment.encode()).hexdigest()[:16]
+    kept = tokens.read_private(file)
+    if kept is not None and kept.endswith(code):
+        return kept
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if kept is not None:
+        _end_other(kept)
+    name = f'coordinator-{secrets.token_hex(8)}-{code}'
+    tokens.write_private(file, name)
     return name
+
+
+def _end_other(name: str) -> None:
+    import ray
+    from ray.exceptions import RayError
+
+    with contextlib.suppress(ValueError, RayError):  # It has ended.
+        coordinator = ray.get_actor(name, NAMESPACE)
+        logging.warning('The runtime environment has changed: workers save, and others begin.')
+        ray.get(coordinator.end.remote())
+        ray.kill(coordinator)
+
+
+def _state(coordinator: Any) -> State:
+    state: State = _get(coordinator.state.remote())
+    return state
 
 
 def _get(reply: Any) -> Any:
@@ -223,7 +275,11 @@ def _get(reply: Any) -> Any:
             raise UserError(str(error.cause)) from None
         raise
     except RayActorError as error:
-        raise StudyStoppedError(f'the coordinator was lost: {error}') from error
+        _, raised, message = str(error).rpartition(f'{UserError.__name__}: ')
+        if raised:  # When Ray started it again.
+            raise UserError(message.strip()) from None
+        reason = str(error).splitlines()[0]
+        raise StudyStoppedError(f'the coordinator was lost: {reason}') from error
 
 
 def _raise(outcome: Outcome) -> None:
@@ -254,7 +310,7 @@ def _end_idle(coordinator: Any) -> bool:
     from ray.exceptions import RayError
 
     with contextlib.suppress(RayError):
-        if ray.get(coordinator.state.remote())[0]:
+        if ray.get(coordinator.state.remote()).running:
             logging.warning('The workers on the cluster go on. The same command joins them.')
             return False
         ray.get(coordinator.end.remote())

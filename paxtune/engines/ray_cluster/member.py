@@ -9,7 +9,7 @@ from pathlib import Path
 
 import ray
 
-from paxtune.engines.ray_cluster.crew import Crew, Outcome
+from paxtune.engines.ray_cluster.worker_group import Outcome, WorkerGroup
 from paxtune.running import supervisor
 from paxtune.running.supervisor import Supervisor, WorkerError
 from paxtune.service.address import Service
@@ -37,18 +37,23 @@ class Member:
             return f'{host}:{taken.getsockname()[1]}'
 
     def run(
-        self, crew: Crew, number: int, service: Service, certificate: str, joining: Sequence[str]
+        self,
+        group: WorkerGroup,
+        number: int,
+        service: Service,
+        certificate: str,
+        joining: Sequence[str],
     ) -> Outcome:
         """Runs the process until the study is done, or `leave`.
 
         Args:
-            number: of the process, from 1; no other of the crew has it.
+            number: of the process, from 1; no other of the group has it.
             service: keeps the study.
             certificate: of the service, PEM.
             joining: flags that join the processes of one worker. Such a process ends with others,
                 and is not started again.
         """
-        home = Path(crew.directory)
+        home = Path(group.directory)
         with contextlib.ExitStack() as stack:
             scratch = stack.enter_context(tempfile.TemporaryDirectory())
             authority = Path(scratch) / 'certificate.pem'
@@ -57,14 +62,14 @@ class Member:
             client = stack.enter_context(service.client())
             kept = Supervisor(
                 client,
-                job_path(crew.directory),
+                job_path(group.directory),
                 home,
                 1,
-                crew.modules,
+                group.modules,
                 token=service.token,
-                flags=[*crew.flags, *service.worker_flags, *joining],
-                memory_bytes=crew.memory_bytes,
-                max_attempts=crew.max_attempts,
+                flags=[*group.flags, *service.worker_flags, *joining],
+                memory_bytes=group.memory_bytes,
+                max_attempts=group.max_attempts,
                 first=number,
                 restarts=not joining,
             )

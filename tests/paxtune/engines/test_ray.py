@@ -1,19 +1,14 @@
 """Trials on a real Ray cluster of three nodes, whose nodes and drivers are killed."""
 
-import contextlib
-import subprocess
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from paxtune import Ray, tune
-from paxtune.engines.ray_cluster.crew import Crew
+from paxtune.engines.ray_cluster.worker_group import WorkerGroup
 from paxtune.search import main
-from paxtune.storage.open_study import load_study
-from paxtune.study.trial import Trial
 from tests import ray_cluster
+from tests.paxtune.engines.ray_study import ended, finished, nothing_remains, rewards, until
 from tests.paxtune.functions import PARALLEL, slow
 from tests.ray_cluster import RayCluster
 from trainer.symbolic.errors import UserError
@@ -39,30 +34,6 @@ def cluster() -> Iterator[RayCluster]:
         yield running
 
 
-def ended(directory: Path) -> list[Trial]:
-    """The trials that have ended; none before there is a study."""
-    with contextlib.suppress(UserError), load_study(directory) as study:
-        return [trial for trial in study.trials if trial.is_terminal]
-    return []
-
-
-def until(is_so: Callable[[], bool], seconds: float = 400.0) -> None:
-    last = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < last, 'it takes too long'
-        time.sleep(0.5)
-
-
-def finished(driver: 'subprocess.Popen[str]') -> str:
-    output, _ = driver.communicate(timeout=900)
-    assert driver.returncode == 0, output
-    return output
-
-
-def rewards(trials: list[Trial]) -> list[tuple[int, float | None]]:
-    return [(trial.id, trial.reward) for trial in trials]
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_search_survives_two_lost_nodes_and_its_driver(cluster, tmp_path):
@@ -82,6 +53,7 @@ def test_a_search_survives_two_lost_nodes_and_its_driver(cluster, tmp_path):
     assert 'done: it has all of its 64 trials' in output
     with tune(slow, job_log_dir=tmp_path / 'calm', **PARALLEL | {'num_trials': 64}) as calm:
         assert rewards(ended(tmp_path / 'ray')) == rewards(list(calm.trials))
+    nothing_remains(cluster, tmp_path / 'ray')
 
 
 @pytest.mark.slow
@@ -142,6 +114,6 @@ def test_several_processes_run_no_function():
         tune(slow, engine=Ray(processes=2), **PARALLEL)
 
 
-def test_a_crew_is_read_as_it_was_written():
-    crew = Crew(2, 1, {'GPU': 1.0}, 'PACK', '/runs/a', ('a', 'b'), ('--c',), None, 3)
-    assert Crew.from_json(crew.to_json()) == crew
+def test_a_worker_group_is_read_as_it_was_written():
+    group = WorkerGroup(2, 1, {'GPU': 1.0}, 'PACK', '/runs/a', ('a', 'b'), ('--c',), None, 3)
+    assert WorkerGroup.from_json(group.to_json()) == group

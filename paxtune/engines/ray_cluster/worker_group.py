@@ -8,7 +8,7 @@ NAMESPACE = 'paxtune'
 
 
 @dataclasses.dataclass(frozen=True)
-class Crew:
+class WorkerGroup:
     """The workers of a study: plain data.
 
     Attributes:
@@ -43,8 +43,9 @@ class Crew:
         """Ray's options of the actor of one process.
 
         Example:
-            >>> crew = Crew(1, 1, {'GPU': 1, 'fast': 1}, 'PACK', '/runs/a', (), (), None, 1)
-            >>> crew.actor_options
+            >>> resources = {'GPU': 1, 'fast': 1}
+            >>> group = WorkerGroup(1, 1, resources, 'PACK', '/runs/a', (), (), None, 1)
+            >>> group.actor_options
             {'num_cpus': 0, 'num_gpus': 1, 'resources': {'fast': 1}}
         """
         custom = dict(self.resources)
@@ -54,11 +55,11 @@ class Crew:
         return {**options, 'resources': custom}
 
     def to_json(self) -> str:
-        """Renders the crew as JSON."""
+        """Renders the group as JSON."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> 'Crew':
+    def from_json(cls, text: str) -> 'WorkerGroup':
         """Reads what `to_json` has rendered."""
         values = json.loads(text)
         lists = {name: tuple(values[name]) for name in ('modules', 'flags')}
@@ -80,3 +81,17 @@ class Outcome(NamedTuple):
     code: int
     message: str = ''
     false_starts: int = 0
+
+
+class State(NamedTuple):
+    """The state of the workers of a study.
+
+    Attributes:
+        running: the number of workers that have not ended.
+        waiting: those among them that have waited for room on the cluster, for a while.
+        error: the first one, or `Outcome(0)`.
+    """
+
+    running: int
+    waiting: int
+    error: Outcome

@@ -2,11 +2,11 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import (
     PlacementGroup,
     get_placement_group,
@@ -15,8 +15,8 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from paxtune.engines.ray_cluster.crew import Crew, Outcome
 from paxtune.engines.ray_cluster.member import Member
+from paxtune.engines.ray_cluster.worker_group import Outcome, WorkerGroup
 from paxtune.running.supervisor import DETACHED, STOPPED
 from paxtune.service.address import Service
 
@@ -24,11 +24,12 @@ _LOG = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.5
 _PAUSE_SECONDS = 1.0
+_WAITING_SECONDS = 20.0
 _LEAVING_SECONDS = 300.0
 _MAX_FALSE_STARTS = 3
 
 
-class Group(threading.Thread):
+class Worker(threading.Thread):
     """Keeps one worker running: a placement group, and an actor for each process of the worker.
 
     A lost node, or a killed actor, loses all processes of the worker. They start again where Ray
@@ -36,14 +37,16 @@ class Group(threading.Thread):
 
     Attributes:
         outcome: the end of the worker; None while it runs.
+        is_waiting: whether it has waited for room on the cluster, for a while.
     """
 
     def __init__(
         self,
-        crew: Crew,
+        group: WorkerGroup,
         index: int,
         name: str,
-        connect: Callable[[], tuple[Service, str]],
+        service: Service,
+        certificate: str,
         leaving: threading.Event,
     ) -> None:
         """Prepares a worker.
@@ -51,28 +54,30 @@ class Group(threading.Thread):
         Args:
             index: of the worker, from 0.
             name: of its placement group.
-            connect: returns the service and its certificate.
-            leaving: set to end the workers of the crew; an error of one ends all.
+            service: keeps the study.
+            certificate: of the service, PEM.
+            leaving: set to end the workers of the group; an error of one ends all.
         """
         super().__init__(name=name, daemon=True)
-        self._crew, self._index = crew, index
-        self._connect, self._leaving = connect, leaving
+        self._group, self._index = group, index
+        self._service, self._certificate, self._leaving = service, certificate, leaving
         self.outcome: Outcome | None = None
+        self.is_waiting = False
 
     def run(self) -> None:
         try:
-            with _placed(self._crew, self.name) as group:
-                self.outcome = self._keep(group)
+            with _placed(self._group, self.name) as placement:
+                self.outcome = self._keep(placement)
         except Exception as error:
             _LOG.exception('worker %d', self._index + 1)
             self.outcome = Outcome(STOPPED, f'{type(error).__name__}: {error}')
         if self.outcome.code:
             self._leaving.set()
 
-    def _keep(self, group: PlacementGroup) -> Outcome:
+    def _keep(self, placement: PlacementGroup) -> Outcome:
         false_starts = 0
         while not self._leaving.is_set():
-            outcome = self._once(group)
+            outcome = self._once(placement)
             if outcome.code != DETACHED:
                 return outcome
             if outcome.message:
@@ -87,22 +92,24 @@ class Group(threading.Thread):
             self._leaving.wait(_PAUSE_SECONDS)
         return Outcome(0)
 
-    def _once(self, group: PlacementGroup) -> Outcome:
+    def _once(self, placement: PlacementGroup) -> Outcome:
         """Runs the processes of the worker until one of them ends."""
         actor = ray.remote(Member)
         members = [
             actor.options(
-                **self._crew.actor_options,
+                **self._group.actor_options,
                 max_concurrency=2,  # `leave` while it runs.
-                scheduling_strategy=PlacementGroupSchedulingStrategy(group, i),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(placement, i),
             ).remote()
-            for i in range(self._crew.processes)
+            for i in range(self._group.processes)
         ]
         addresses: list[str] = []
         try:
             addresses = self._addresses(members)
             return self._run(members, addresses[0]) if addresses else Outcome(0)
-        except RayActorError as error:
+        except RayTaskError:
+            raise
+        except RayError as error:
             if not addresses:
                 return Outcome(DETACHED, f'it did not start: {error}', 1)
             return Outcome(DETACHED, f'it was lost: {str(error).splitlines()[0]}')
@@ -113,23 +120,26 @@ class Group(threading.Thread):
     def _addresses(self, members: list[Any]) -> list[str]:
         """Waits until all processes have a place; none if the worker is to leave before."""
         waiting = [member.address.remote() for member in members]
-        count = len(waiting)
-        while len(ray.wait(waiting, num_returns=count, timeout=_LOOK_SECONDS)[0]) < count:
-            if self._leaving.is_set():
-                return []
+        count, began = len(waiting), time.monotonic()
+        try:
+            while len(ray.wait(waiting, num_returns=count, timeout=_LOOK_SECONDS)[0]) < count:
+                if self._leaving.is_set():
+                    return []
+                self.is_waiting = time.monotonic() - began > _WAITING_SECONDS
+        finally:
+            self.is_waiting = False
         found: list[str] = ray.get(waiting)
         return found
 
     def _run(self, members: list[Any], coordinator: str) -> Outcome:
-        service, certificate = self._connect()
         count = len(members)
         joining = [f'--coordinator={coordinator}', f'--num_processes={count}'] if count > 1 else []
         running = [
             member.run.remote(
-                self._crew,
+                self._group,
                 self._index * count + i + 1,
-                service,
-                certificate,
+                self._service,
+                self._certificate,
                 [*joining, f'--process_id={i}'] if joining else [],
             )
             for i, member in enumerate(members)
@@ -150,12 +160,12 @@ class Group(threading.Thread):
 
 
 @contextlib.contextmanager
-def _placed(crew: Crew, name: str) -> Iterator[PlacementGroup]:
+def _placed(group: WorkerGroup, name: str) -> Iterator[PlacementGroup]:
     with contextlib.suppress(ValueError):  # That of a coordinator that was lost.
         remove_placement_group(get_placement_group(name))
-    group = placement_group(crew.bundles, crew.strategy, name)
+    placement = placement_group(group.bundles, group.strategy, name)
     try:
-        yield group
+        yield placement
     finally:
         with contextlib.suppress(RayError):
-            remove_placement_group(group)
+            remove_placement_group(placement)
