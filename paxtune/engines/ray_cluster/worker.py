@@ -11,6 +11,7 @@ from ray.util.placement_group import (
     PlacementGroup,
     get_placement_group,
     placement_group,
+    placement_group_table,
     remove_placement_group,
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -105,7 +106,7 @@ class Worker(threading.Thread):
         ]
         addresses: list[str] = []
         try:
-            addresses = self._addresses(members)
+            addresses = self._addresses(members, placement)
             return self._run(members, addresses[0]) if addresses else Outcome(0)
         except RayTaskError:
             raise
@@ -117,7 +118,7 @@ class Worker(threading.Thread):
             for member in members:
                 ray.kill(member)
 
-    def _addresses(self, members: list[Any]) -> list[str]:
+    def _addresses(self, members: list[Any], placement: PlacementGroup) -> list[str]:
         """Waits until all processes have a place; none if the worker is to leave before."""
         waiting = [member.address.remote() for member in members]
         count, began = len(waiting), time.monotonic()
@@ -125,7 +126,8 @@ class Worker(threading.Thread):
             while len(ray.wait(waiting, num_returns=count, timeout=_LOOK_SECONDS)[0]) < count:
                 if self._leaving.is_set():
                     return []
-                self.is_waiting = time.monotonic() - began > _WAITING_SECONDS
+                is_late = time.monotonic() - began > _WAITING_SECONDS
+                self.is_waiting = is_late and _state(placement) != 'CREATED'
         finally:
             self.is_waiting = False
         found: list[str] = ray.get(waiting)
@@ -157,6 +159,11 @@ class Worker(threading.Thread):
         outcomes: list[Outcome] = ray.get(running)
         errors = [each for each in outcomes if each.code not in (0, DETACHED)]
         return next(iter([*errors, outcomes[0]]))
+
+
+def _state(placement: PlacementGroup) -> str:
+    state: str = placement_group_table(placement)['state']
+    return state
 
 
 @contextlib.contextmanager

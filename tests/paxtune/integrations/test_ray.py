@@ -11,57 +11,112 @@ from tests.processes import ROOT, environment
 from tests.ray_cluster import ENVIRONMENT
 from trainer.symbolic.errors import UserError
 
-TUNED = """
+PRELUDE = """
 import os
+import signal
 import sys
 
 import ray
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler
+from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 
 from paxtune.integrations.ray import trainable
 from tests.paxtune.tunables import Rates
 
-rate = 'task.learner.learning_rate'
+RATE = 'task.learner.learning_rate'
+EVERY = {'train.checkpoints.every': 2, 'train.evaluation.every': 2}
+
+train = trainable(Rates())
+
+
+def tuner(name, run, rates, scheduler=None):
+    return tune.Tuner(
+        tune.with_resources(run, {'cpu': 1}),
+        param_space={RATE: tune.grid_search(rates), **EVERY},
+        tune_config=tune.TuneConfig(metric='eval/log_pplx', mode='min', scheduler=scheduler),
+        run_config=tune.RunConfig(name, sys.argv[1]),
+    )
+
+
+def steps(result):
+    return list(result.metrics_dataframe['step'])
+
+
 ray.init(num_cpus=2, include_dashboard=False, object_store_memory=2**27)
-tuner = tune.Tuner(
-    tune.with_resources(trainable(Rates()), {'cpu': 1}),
-    param_space={
-        rate: tune.grid_search([1e-3, 1e-2]),
-        'train.checkpoints.every': 2,
-        'train.evaluation.every': 2,
-    },
-    tune_config=tune.TuneConfig(
-        metric='eval/log_pplx',
-        mode='min',
-        scheduler=ASHAScheduler('step', max_t=6, grace_period=2),
-    ),
-    run_config=tune.RunConfig(storage_path=sys.argv[1]),
-)
-results = tuner.fit()
+"""
+
+ASHA = """
+scheduler = ASHAScheduler('step', max_t=6, grace_period=2)
+results = tuner('asha', train, [1e-3, 1e-2], scheduler).fit()
 assert not results.errors, results.errors
-steps = sorted(result.metrics['step'] for result in results)
-assert steps[-1] == 6, steps
+assert max(result.metrics['step'] for result in results) == 6, results
 best = results.get_best_result()
 with best.checkpoint.as_directory() as directory:
     assert os.path.isdir(os.path.join(directory, 'checkpoints', '6')), os.listdir(directory)
-print('best', best.config[rate], best.metrics['eval/log_pplx'])
+print('best', best.config[RATE])
+"""
+
+RESTORED = """
+def lost(config):
+    report = tune.report
+
+    def report_or_die(metrics, checkpoint):
+        report(metrics, checkpoint=checkpoint)
+        if metrics['step'] == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if tune.get_checkpoint() is None:
+        tune.report = report_or_die
+    train(config)
+
+
+(calm,) = tuner('calm', train, [1e-2]).fit()
+assert len(tuner('lost', lost, [1e-2]).fit().errors) == 1
+path = os.path.join(sys.argv[1], 'lost')
+again = tune.Tuner.restore(path, tune.with_resources(lost, {'cpu': 1}), resume_errored=True)
+(restored,) = again.fit()
+assert steps(calm) == steps(restored) == [2, 4, 6], (steps(calm), steps(restored))
+for name in ('eval/log_pplx', 'eval/loss'):
+    found = [list(each.metrics_dataframe[name]) for each in (calm, restored)]
+    assert found[0] == found[1], (name, found)
+print('restored')
+"""
+
+EXPLOITED = """
+scheduler = PopulationBasedTraining(
+    'step',
+    perturbation_interval=2,
+    hyperparam_mutations={RATE: tune.loguniform(1e-3, 1e-2)},
+    quantile_fraction=0.5,
+    resample_probability=0.0,
+    synch=True,
+)
+results = tuner('pbt', train, [1e-4, 1e-2], scheduler).fit()
+assert not results.errors, results.errors
+assert [steps(result) for result in results] == 2 * [[2, 4, 6]], list(map(steps, results))
+rates = {result.config[RATE] for result in results}
+assert rates != {1e-4, 1e-2}, rates
+print('exploited')
 """
 
 
 @pytest.mark.slow
-def test_asha_of_ray_tune_stops_and_compares_trials(tmp_path):
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ('script', 'said'), [(ASHA, 'best 0.01'), (RESTORED, 'restored'), (EXPLOITED, 'exploited')]
+)
+def test_ray_tune_stops_restores_and_exploits_trials(script, said, tmp_path):
     done = subprocess.run(
-        [sys.executable, '-c', TUNED, str(tmp_path)],
+        [sys.executable, '-c', PRELUDE + script, str(tmp_path)],
         env={**environment(), **ENVIRONMENT},
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
-        timeout=550,
+        timeout=1700,
     )
     assert done.returncode == 0, f'{done.stdout}\n{done.stderr}'
-    assert 'best 0.01 ' in done.stdout
+    assert said in done.stdout.splitlines()
 
 
 def test_values_that_fit_no_decision_are_refused():
