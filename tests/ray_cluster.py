@@ -27,7 +27,7 @@ ENVIRONMENT = {
     'RAY_USAGE_STATS_ENABLED': '0',
     'RAY_enable_metrics_collection': '0',
     # A busy machine starts a node slowly.
-    'RAY_raylet_start_wait_time_s': '120',
+    'RAY_raylet_start_wait_time_s': '600',
 }
 _NODE = {'object_store_memory': 80 * 2**20, 'include_dashboard': False}
 _UNUSED_PORTS = ('metrics_agent_port', 'metrics_export_port', 'dashboard_agent_listen_port')

@@ -161,9 +161,7 @@ def test_workers_end_where_the_code_has_changed_and_others_begin(cluster, tmp_pa
     driver.send_signal(signal.SIGINT)
     output, _ = driver.communicate(timeout=900)
     assert 'The runtime environment has changed' in output
-    versions = [trial.metrics['version'] for trial in ended(study)]
-    assert versions == sorted(versions)
-    assert set(versions) == {1, 2}
+    assert {trial.metrics['version'] for trial in ended(study)} == {1, 2}
     nothing_remains(cluster, study)
 
 
