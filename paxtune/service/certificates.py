@@ -5,7 +5,7 @@ import ipaddress
 
 from trainer.symbolic.errors import UserError
 
-_VALID_DAYS = 365
+_VALID_DAYS = 3650  # A study may be continued years later, with the certificate in its directory.
 
 
 def self_signed(host: str) -> tuple[bytes, bytes]:

@@ -23,7 +23,7 @@ from paxtune.service import auth, monitoring, schema
 from paxtune.service.calls import CallError, Calls, is_of_vizier
 from paxtune.service.tokens import Token
 from paxtune.storage.database import DatabaseUnavailableError
-from paxtune.vizier_service.service import VizierService
+from paxtune.vizier_service.service import WAITING, VizierService
 from trainer.symbolic.errors import UserError
 
 _HEALTH = f'/{health.SERVICE_NAME}/Check'
@@ -98,9 +98,11 @@ class Server:
 
     def start(self) -> None:
         """Starts to serve; raises UserError for a port or certificate of no use."""
-        self._pool = concurrent.futures.ThreadPoolExecutor(_THREADS, 'service')
-        # Suggestions take seconds, and delay no heartbeat.
-        self._vizier_pool = concurrent.futures.ThreadPoolExecutor(_THREADS, 'vizier')
+        # Suggestions take seconds. They delay no heartbeat, and no call about another trial.
+        self._pools = {
+            name: concurrent.futures.ThreadPoolExecutor(_THREADS, name)
+            for name in ('service', 'vizier', 'suggestions')
+        }
         self._loop = asyncio.new_event_loop()
         self._threads = [
             threading.Thread(target=target, daemon=True)
@@ -128,8 +130,8 @@ class Server:
         if self._vizier is not None:
             self._vizier.stop()
         self._run(self._server.stop(seconds))
-        self._pool.shutdown()
-        self._vizier_pool.shutdown()
+        for pool in self._pools.values():
+            pool.shutdown()
         self._end_loop()
         self._threads[1].join(_CHECK_SECONDS)  # It may wait for a database that does not answer.
 
@@ -213,8 +215,7 @@ class Server:
             raise self._calls.failed(path, peer, error, began) from None
         turn = self._turns.setdefault(peer, asyncio.Semaphore(_THREADS_PER_CONNECTION))
         await turn.acquire()
-        pool = self._vizier_pool if is_of_vizier(path) else self._pool
-        running = pool.submit(self._calls.answer, path, metadata, data, peer)
+        running = self._pools[_pool(path)].submit(self._calls.answer, path, metadata, data, peer)
         # A thread goes on though its caller has given up.
         running.add_done_callback(lambda _: self._loop.call_soon_threadsafe(turn.release))
         return await asyncio.wrap_future(running)
@@ -250,6 +251,12 @@ class Server:
         status = health_pb2.HealthCheckResponse.ServingStatus
         state = status.SERVING if self._is_serving else status.NOT_SERVING
         return health_pb2.HealthCheckResponse(status=state).SerializeToString()
+
+
+def _pool(path: str) -> str:
+    if not is_of_vizier(path):
+        return 'service'
+    return 'suggestions' if path.rpartition('/')[2] in WAITING else 'vizier'
 
 
 class _Methods(grpc.GenericRpcHandler):

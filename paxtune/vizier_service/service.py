@@ -354,6 +354,9 @@ METHODS = {
 }
 """The methods of the service."""
 
+WAITING = frozenset({'SuggestTrials', 'CreateTrial', 'DeleteTrial', 'DeleteStudy'})
+"""The methods that wait until all other suggestions for their study are made."""
+
 
 def _encoded(message: Message | None) -> bytes:
     return b'' if message is None else message.SerializeToString()

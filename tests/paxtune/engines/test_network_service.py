@@ -1,8 +1,10 @@
 import contextlib
+import datetime
 import os
 import socket
 
 import pytest
+from cryptography import x509
 
 from paxtune.engines.network_service import FOLDER, network_service
 from paxtune.service import schema
@@ -35,6 +37,9 @@ def test_a_service_that_starts_again_is_the_same_to_its_workers(tmp_path):
     with network_service(tmp_path, host='127.0.0.1') as second:
         assert second == first
         assert not created(first)
+        certificate = x509.load_pem_x509_certificate(second.tls_ca.read_bytes())
+    left = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+    assert left > datetime.timedelta(days=5 * 365)  # The directory may be used again by then.
 
 
 def test_a_port_that_another_process_has_meanwhile_is_replaced(tmp_path):

@@ -12,11 +12,14 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from vizier._src.service import study_pb2
 from vizier._src.service import vizier_service_pb2 as pb
+from vizier._src.service.vizier_service_pb2_grpc import VizierServiceStub
 
 from paxtune.service.address import Service
+from paxtune.service.database_studies import DatabaseStudies
+from paxtune.service.server import Server
 from paxtune.service.study_location import ServiceLocation
 from paxtune.service.tokens import parse
-from paxtune.storage.codec import StudySpec, encode_study, encode_trial
+from paxtune.storage.codec import StudySpec, TrialProto, encode_study, encode_trial
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study.record import StudyRecord, TrialRecord
 from paxtune.vizier_service.errors import VizierError
@@ -198,6 +201,28 @@ def test_clients_that_change_metadata_and_measure_do_not_wait_for_each_other(stu
     assert (len(trial.metadata), len(trial.measurements)) == (20, 50)
 
 
+def test_many_calls_for_suggestions_delay_no_other_call(database):
+    service = VizierService(database)
+    with contextlib.ExitStack() as stack:
+        server = Server(DatabaseStudies(database), vizier_service=service)
+        stack.enter_context(server)
+        stubs = [
+            VizierServiceStub(stack.enter_context(grpc.insecure_channel(address, options)))
+            for address in [f'127.0.0.1:{server.port}'] * 24
+            for options in [[('grpc.use_local_subchannel_pool', 1)]]
+        ]
+        create(stubs[0])
+        (trial,) = suggest(stubs[0])[1]
+        request = pb.SuggestTrialsRequest(parent=STUDY, client_id='another')
+        with service._study(STUDY).suggesting:
+            waiting = [stub.SuggestTrials.future(request) for stub in stubs[1:] for _ in range(2)]
+            final = pb.CompleteTrialRequest(name=trial.name, final_measurement=measurement(1.0))
+            done = stubs[0].CompleteTrial(final, timeout=60.0)
+        assert done.state == TrialProto.State.SUCCEEDED
+        assert all(call.result().done for call in waiting)
+
+
+@pytest.mark.slow
 def test_a_server_that_stops_ends_calls_for_many_suggestions_early(database):
     with ThreadPoolExecutor() as pool:
         with connected(database) as stub:
