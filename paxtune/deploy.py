@@ -105,7 +105,16 @@ def _check_search_flags(args: argparse.Namespace) -> None:
 
 
 _SET_BY_MANIFESTS = (
-    *('vizier_endpoint', 'tls', 'tls_ca', 'token_file', 'job_log_dir', 'workers', 'engine'),
+    *(
+        'vizier_endpoint',
+        'storage',
+        'tls',
+        'tls_ca',
+        'token_file',
+        'job_log_dir',
+        'workers',
+        'engine',
+    ),
     *('coordinator', 'num_processes', 'process_id'),
 )
 

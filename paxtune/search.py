@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None) -> int:
         name = args.exp + ('-smoke' if args.smoke else '')
         engine = engine_flags.from_flags(args, name)
     # Each study of a service has a directory of its own.
-    study = name if args.vizier_endpoint is None else args.study or name
+    study = args.study or name
     job_log_dir = args.job_log_dir or f'runs/{study}'
 
     from paxtune.api import MissingDataError

@@ -41,7 +41,8 @@ _INTERVAL = 2.0
 def main(argv: Sequence[str] | None) -> int:
     """Runs the command; raises UserError for bad input."""
     is_in_service = any(
-        each.partition('=')[0] == study_location.FLAG for each in command.given(argv)
+        each.partition('=')[0] in (study_location.FLAG, study_location.STORAGE_FLAG)
+        for each in command.given(argv)
     )
     flags = _flags(is_in_service)
     args, rest = flags.parse_known_args(argv)
@@ -342,8 +343,8 @@ def _opened(args: Args, can_write: bool = False) -> 'Iterator[Study]':
 
 
 def _require_local(args: Args, name: str, why: str) -> None:
-    if args.vizier_endpoint is not None:
-        raise UserError(f'{name} {study_location.FLAG}={args.vizier_endpoint}: {why}')
+    if study_location.is_apart(args):
+        raise UserError(f'{name} {args.where}: {why}')
 
 
 # --- Changing ---
@@ -403,7 +404,7 @@ def _delete(args: Args) -> None:
     from paxtune.reports.study_edits import delete_from_service, delete_study, delete_trials
     from paxtune.storage.deletion import delete
 
-    if args.vizier_endpoint is not None and not args.trials:
+    if study_location.is_apart(args) and not args.trials:
         command.say(delete_from_service(args.where, args.yes))
         return
     _require_local(args, 'delete', 'the directories of trials are where their workers are')

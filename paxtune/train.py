@@ -112,16 +112,11 @@ def runs_for(args: 'argparse.Namespace') -> list[Run]:
 
 def _of_trial(args: 'argparse.Namespace') -> list[Run]:
     from paxtune.running.runners import experiments
-    from trainer.runtime.directory import job_path
     from trainer.symbolic import overrides
 
     if not args.trial:
         raise UserError('--trial: expected the number of a trial, or best')
-    service = study_location.service_from_flags(args, args.exp)
-    place: study_location.StudyLocation = study_location.DirectoryLocation(args.study_dir)
-    if service is not None:
-        place = study_location.ServiceLocation(service, job_path(args.study_dir))
-    with place.open() as study:
+    with study_location.from_flags(args, args.study_dir).open() as study:
         trial = _named(study, args.trial)
         _require_weights(study, trial, args.job_log_dir)
         runs, parent_checkpoint = _before_fork(study, trial, args)

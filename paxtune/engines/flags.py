@@ -13,6 +13,7 @@ from trainer.symbolic.errors import UserError, nearest
 if TYPE_CHECKING:
     from paxtune.engines.base import Engine
     from paxtune.engines.supervised import WorkerConfig
+    from paxtune.service.address import Service
 
 _RAY_FLAGS = (
     ('ray_address', 'ADDRESS', 'the cluster: auto, or HOST:PORT'),
@@ -64,8 +65,11 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
     from trainer.symbolic import registry
 
     service = study_location.service_from_flags(args, name)
+    storage = study_location.storage_from_flags(args, name)
     engine = args.engine
     _require_engine(args)
+    if storage is not None:
+        return _stored(storage, args)
     if service is None and args.workers is None and engine is None:
         if args.worker_memory is not None:
             raise UserError('--worker_memory is what each of --workers may use: give both')
@@ -79,6 +83,22 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
     if service is None:
         return Workers(config.count, config.memory_gb, modules)
     return Remote(service, config)
+
+
+def _stored(storage: 'Service', args: argparse.Namespace) -> 'Engine':
+    from paxtune.engines.vizier_storage import VizierStorage
+    from trainer.runtime import processes
+
+    apart = [f'--{name}' for name in ('workers', 'engine') if getattr(args, name) is not None]
+    if processes.count() > 1:
+        apart.append('--coordinator')
+    if apart:
+        raise UserError(
+            f'{study_location.STORAGE_FLAG}={args.storage} {apart[0]}: trials run in the process '
+            "of the search, since Vizier's API has no leases. For workers, have paxtune.serve keep "
+            f'the study: {study_location.FLAG}'
+        )
+    return VizierStorage(storage)
 
 
 def _require_engine(args: argparse.Namespace) -> None:

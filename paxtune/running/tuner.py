@@ -144,7 +144,7 @@ class Tuner:
         """Gives a trial back that an error has left, for another call in this process."""
         try:
             yield
-        except (DatabaseUnavailableError, sqlalchemy.exc.SQLAlchemyError):
+        except (DatabaseUnavailableError, DetachedError, sqlalchemy.exc.SQLAlchemyError):
             raise
         except BaseException:
             if not self.study.store.is_shared and trial.status is Status.ACTIVE:

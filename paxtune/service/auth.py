@@ -32,8 +32,8 @@ def address(host: str, port: int) -> str:
     return f'[{host}]:{port}' if ':' in host else f'{host}:{port}'
 
 
-def check_endpoint(endpoint: str) -> str:
-    """Returns the host of an endpoint; raises UserError unless it is host:port.
+def check_endpoint(endpoint: str, flag: str = '--vizier_endpoint=') -> str:
+    """Returns the host of an endpoint that a flag names; raises UserError unless it is host:port.
 
     Example:
         >>> check_endpoint('[::1]:8470')
@@ -41,7 +41,7 @@ def check_endpoint(endpoint: str) -> str:
     """
     parts = re.fullmatch(r'(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})', endpoint)
     if parts is None or not 0 < int(parts[2]) < 2**16:
-        raise UserError(f'--vizier_endpoint={endpoint}: expected host:port, such as tuner:8470')
+        raise UserError(f'{flag}{endpoint}: expected host:port, such as tuner:8470')
     return parts[1].strip('[]')
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from paxtune.study.study import Study
     from trainer.runtime.directory import JobPath
 
-FLAG = '--vizier_endpoint'
+FLAG, STORAGE_FLAG = '--vizier_endpoint', '--storage'
 
 _SERVICE_FLAGS = ('study', 'token_file', 'tls', 'tls_ca')
 
@@ -150,9 +150,42 @@ class ServiceLocation(StudyLocation):
             return any(trial.holder for trial in store.trials())
 
 
+class VizierLocation(ServiceLocation):
+    """A study that a search keeps in a Vizier server; it is only read here."""
+
+    def store(self, can_write: bool = False) -> 'StudyStore':
+        from paxtune.service.vizier_server_store import VizierServerStore
+
+        store = VizierServerStore(self._service)
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(store.close)
+            if can_write:
+                store.refuse()
+            store.connect()
+            if store.study() is None:
+                raise UserError(
+                    f'--study={self._service.study}: the Vizier server at '
+                    f'{self._service.endpoint} has no such study of a search'
+                )
+            on_error.pop_all()
+        return store
+
+    def others(self) -> 'list[StudyLocation]':
+        from paxtune.service.vizier_client import VizierClient
+
+        service = self._service
+        with contextlib.closing(VizierClient(service)) as client:
+            client.connect()
+            names = [study.display_name for study in client.repeat(client.studies)]
+        return [VizierLocation(dataclasses.replace(service, study=name)) for name in names]
+
+
 def add_flags(flags: argparse.ArgumentParser, purpose: str) -> None:
     """Adds the flags that select a study in a service; `purpose` is the help of the first."""
     flags.add_argument(FLAG, metavar='HOST:PORT', help=purpose)
+    flags.add_argument(
+        STORAGE_FLAG, metavar='vizier://HOST:PORT', help='the Vizier server that keeps the study'
+    )
     flags.add_argument('--study', metavar='NAME', help='its name there; that of --exp by default')
     flags.add_argument(
         '--token_file', metavar='FILE', help='its token; or set PAXTUNE_TOKEN in the environment'
@@ -161,10 +194,26 @@ def add_flags(flags: argparse.ArgumentParser, purpose: str) -> None:
     flags.add_argument('--tls_ca', metavar='FILE', help='use TLS and trust this authority, PEM')
 
 
-def from_flags(args: argparse.Namespace) -> StudyLocation:
-    """Returns the location that flags select; raises UserError if they are invalid."""
-    service = service_from_flags(args, args.exp)
-    return DirectoryLocation(args.dir) if service is None else ServiceLocation(service)
+def from_flags(args: argparse.Namespace, directory: str | None = None) -> StudyLocation:
+    """Returns the location that flags select; raises UserError if they are invalid.
+
+    Args:
+        directory: of the trials; `args.dir`, which a study in a service has not, by default.
+    """
+    storage = storage_from_flags(args, args.exp)
+    service = storage or service_from_flags(args, args.exp)
+    if service is None:
+        return DirectoryLocation(directory or args.dir)
+
+    from trainer.runtime.directory import job_path
+
+    trials = None if directory is None else job_path(directory)
+    return (ServiceLocation if storage is None else VizierLocation)(service, trials)
+
+
+def is_apart(args: argparse.Namespace) -> bool:
+    """Returns True if flags select a study in a service or a Vizier server."""
+    return args.vizier_endpoint is not None or args.storage is not None
 
 
 def service_from_flags(args: argparse.Namespace, name: str | None) -> 'Service | None':
@@ -176,20 +225,36 @@ def service_from_flags(args: argparse.Namespace, name: str | None) -> 'Service |
     Raises:
         UserError: the flags are invalid.
     """
-    if args.vizier_endpoint is None:
-        if named := [name for name in _SERVICE_FLAGS if getattr(args, name)]:
-            raise UserError(f'--{named[0]} is for a service: give its address with {FLAG}')
-        return None
+    if args.vizier_endpoint is not None:
+        return _service(args, args.vizier_endpoint, f'{FLAG}={args.vizier_endpoint}', name)
+    if args.storage is None and (named := [each for each in _SERVICE_FLAGS if getattr(args, each)]):
+        raise UserError(f'--{named[0]} is for a service: give its address with {FLAG}')
+    return None
 
+
+def storage_from_flags(args: argparse.Namespace, name: str | None) -> 'Service | None':
+    """Returns the Vizier server that --storage selects, as `service_from_flags`."""
+    if args.storage is None:
+        return None
+    flag = f'{STORAGE_FLAG}={args.storage}'
+    if args.vizier_endpoint is not None:
+        raise UserError(f'{flag} and {FLAG}: one of them keeps the study')
+    scheme, _, endpoint = args.storage.partition('://')
+    if scheme != 'vizier':
+        raise UserError(f'{flag}: expected vizier://HOST:PORT, such as vizier://tuner:28080')
+    return _service(args, endpoint, flag, name)
+
+
+def _service(args: argparse.Namespace, endpoint: str, flag: str, name: str | None) -> 'Service':
     from paxtune.service import tokens
     from paxtune.service.address import Service
 
     study = args.study or name
     if study is None:
         raise UserError(
-            f'{FLAG}={args.vizier_endpoint}: select a study with --study=NAME. '
-            f'`python -m paxtune.studies list {FLAG}=…` shows them'
+            f'{flag}: select a study with --study=NAME. '
+            f'`python -m paxtune.studies list {flag.partition("=")[0]}=…` shows them'
         )
     authority = Path(args.tls_ca) if args.tls_ca else None
     secret = tokens.secret(args.token_file)
-    return Service(args.vizier_endpoint, study, secret, args.tls, authority)
+    return Service(endpoint, study, secret, args.tls, authority)

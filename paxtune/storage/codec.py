@@ -29,7 +29,8 @@ FORMAT = '3'
 
 _MAX_BYTES = 2**28  # Of one trial.
 _NAMESPACE = ':paxtune'
-_FORMAT_KEY, _RECORD_KEY = 'format', 'record'
+_CLIENT_NAMESPACE = ':paxtune-search'  # A service keeps the other one for its own studies.
+_FORMAT_KEY, _RECORD_KEY, _DRIVER_KEY = 'format', 'record', 'driver'
 _REWARD = '$reward'
 
 _STATES = {
@@ -244,6 +245,60 @@ def decode_study(spec: StudySpec, source: object = 'the study') -> StudyRecord:
         raise UserError(f'{source}: the record of the study is damaged: {error}') from error
 
 
+def client_study(record: StudyRecord, parameters: Iterable[Any] = ()) -> StudySpec:
+    """Translates a study as `encode_study`, for a client of a Vizier server to write."""
+    spec = encode_study(record, parameters)
+    for item in spec.metadata:
+        item.ns = _CLIENT_NAMESPACE
+    return spec
+
+
+def decode_client_study(spec: StudySpec, source: object) -> StudyRecord:
+    """Reads what `client_study` wrote; raises UserError as `decode_study`."""
+    own = StudySpec()
+    for key in (_FORMAT_KEY, _RECORD_KEY):
+        _write(own, key, _read(spec, key, namespace=_CLIENT_NAMESPACE))
+    return decode_study(own, source)
+
+
+def client_trial(record: TrialRecord) -> TrialProto:
+    """Translates a trial for a Vizier server: one item of metadata holds the whole record."""
+    proto = encode_trial(record)
+    del proto.metadata[:]
+    proto.metadata.add(ns=_CLIENT_NAMESPACE, key=_RECORD_KEY, value=pack_trial(record))
+    return proto
+
+
+def decode_client_trial(proto: TrialProto) -> TrialRecord:
+    """Reads what `client_trial` wrote, whatever Vizier's own fields hold by now.
+
+    Raises:
+        DamagedRecordError: another client added the trial, or its record is damaged.
+    """
+    text = _read(proto, _RECORD_KEY, namespace=_CLIENT_NAMESPACE)
+    if not text:
+        raise DamagedRecordError(f'another client added trial {proto.id}')
+    try:
+        record = decode_trial(unpack_trial(text))
+    except (ValueError, zlib.error, DamagedRecordError) as error:
+        raise DamagedRecordError(f'the record of trial {proto.id} is damaged: {error}') from error
+    if record.id != _number(proto):
+        raise DamagedRecordError(f'trial {proto.id} has the record of trial {record.id}')
+    return record
+
+
+def client_driver(spec: StudySpec) -> str:
+    """Reads the name of the search that writes to a study of `client_study`; '' for none."""
+    return _read(spec, _DRIVER_KEY, namespace=_CLIENT_NAMESPACE)
+
+
+def driver_metadata(worker: str) -> StudySpec:
+    """Makes the metadata that name the search which writes to a study."""
+    spec = StudySpec()
+    spec.metadata.add(ns=_CLIENT_NAMESPACE, key=_DRIVER_KEY, value=worker)
+    return spec
+
+
 @functools.lru_cache(256)  # A client reads its own trial again and again.
 def parse_trial(content: bytes) -> TrialRecord:
     """Reads the bytes of a trial; raises DamagedRecordError if they are no trial."""
@@ -358,8 +413,10 @@ def _time(proto: TrialProto, field: str) -> datetime.datetime | None:
     return time
 
 
-def _read(container: StudySpec | TrialProto, key: str, default: str = '') -> str:
-    found = (each for each in container.metadata if each.ns == _NAMESPACE and each.key == key)
+def _read(
+    container: StudySpec | TrialProto, key: str, default: str = '', namespace: str = _NAMESPACE
+) -> str:
+    found = (each for each in container.metadata if each.ns == namespace and each.key == key)
     return next((each.value for each in found), default)
 
 

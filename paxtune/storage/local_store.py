@@ -1,13 +1,13 @@
 import contextlib
-import datetime
 import weakref
 from collections.abc import Iterator
 
 from paxtune.storage import worker_locks
+from paxtune.storage.claims import next_claim
 from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
-from paxtune.study.record import Snapshot, Status, TrialRecord
+from paxtune.study.record import TrialRecord
 from paxtune.study.store import AddSuggested
 from trainer.runtime.directory import locked
 from trainer.symbolic.errors import UserError
@@ -57,27 +57,9 @@ class LocalStore(VizierStore):
 
     def claim(self) -> TrialRecord | None:
         self.hold()
-        # A trial that was claimed before, and whose process is gone, comes first.
         with self.database.transaction():
-            waiting = [each for each in self.trials() if not each.status.has_ended]
-            snapshot = transitions.unended(waiting)
-            adrift = [
-                each
-                for each in waiting
-                if each.status is Status.ACTIVE and not self.is_alive(each.holder)
-            ]
-            requested = [each for each in waiting if each.status is Status.REQUESTED]
-            for each in adrift + requested:
-                return self.apply(each.id, lambda record, now: self._claim(record, snapshot, now))
-        return None
-
-    def _claim(
-        self, record: TrialRecord, snapshot: Snapshot, now: datetime.datetime
-    ) -> TrialRecord:
-        if record.holder not in ('', self.worker):
-            # This never counts: a person starts the search again each time.
-            record = transitions.add_event(record, 'lost', now, detail='the search was killed')
-        return transitions.claim(record, self.worker, snapshot, now)
+            found = next_claim(self.trials(), self.worker, self.is_alive)
+            return None if found is None else self.apply(*found)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[AddSuggested]:

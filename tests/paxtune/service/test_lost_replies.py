@@ -12,7 +12,7 @@ import pytest
 
 from paxtune.config.budget import Budget
 from paxtune.config.faults import Faults
-from paxtune.service.client import _TransientError
+from paxtune.service.connection import TransientError
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.schema import RequestRejectedError
 from paxtune.service.updates import digest
@@ -52,7 +52,7 @@ def lose_reply(study: Study, method: str, meanwhile: Callable[[], object]) -> No
         if call is client._methods[method] and not lost:
             lost.append(reply)
             meanwhile()
-            raise _TransientError('the reply was lost')
+            raise TransientError('the reply was lost')
         return reply
 
     client._send = send

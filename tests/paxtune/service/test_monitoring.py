@@ -11,7 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from paxtune.service import monitoring, schema
-from paxtune.service.client import ServiceUnavailableError
+from paxtune.service.connection import ServiceUnavailableError
 from paxtune.service.registry import StudyRegistry
 from paxtune.service.server import Server
 from paxtune.service.tokens import Token

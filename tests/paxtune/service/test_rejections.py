@@ -8,7 +8,8 @@ import grpc
 import pytest
 
 from paxtune.service import schema
-from paxtune.service.client import Client, ServiceFailedError
+from paxtune.service.client import Client
+from paxtune.service.connection import ServiceFailedError
 from tests.paxtune.service.conftest import TOKEN, client_of, serving, until
 from trainer.symbolic.errors import UserError
 

@@ -8,7 +8,8 @@ import grpc
 import pytest
 
 from paxtune.service import schema
-from paxtune.service.client import Client, ServiceUnavailableError
+from paxtune.service.client import Client
+from paxtune.service.connection import ServiceUnavailableError
 from paxtune.service.server import Server
 from paxtune.service.tokens import Token
 from paxtune.storage.database import DatabaseUnavailableError
