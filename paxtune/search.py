@@ -9,7 +9,8 @@ with
 
     --coordinator=HOST:PORT --num_processes=2 --process_id=0     (and 1)
 
-With --vizier_endpoint they are one worker of that service.
+With --vizier_endpoint they are one worker of that service. --storage=vizier://HOST:PORT keeps the
+study in any Vizier server.
 
 Exit codes: 0 done (or out of --max_hours), 1 no trial was completed, 2 bad input. 3: another
 process was lost. 75: the trial or the service was lost. 130 or 143: interrupted.

@@ -9,6 +9,7 @@ Kinds of events, each with its number in the process:
 - `saved:N` after a complete checkpoint;
 - `suggestion:N` inside a suggestion, `suggested:N` before it is written;
 - `moved:N` before a change of a trial (a report, an end, a note) is written;
+- `copied:N` between the two writes of a change in a Vizier server;
 - `eval:N` before an evaluation of an evaluation job.
 """
 
@@ -93,6 +94,10 @@ def arm(where: str) -> None:
 
         method = {'suggested': 'add_protos', 'moved': 'apply_to_proto'}[kind]
         _before(VizierStore, method, count, _die)
+    elif kind == 'copied':
+        from paxtune.service.vizier_server_store import VizierServerStore
+
+        _before(VizierServerStore, '_copied', count, _die)
     else:
         raise ValueError(where)
 

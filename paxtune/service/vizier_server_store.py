@@ -5,7 +5,7 @@ copy for people and for Vizier's clients: parameters, state, measurements, the f
 kill between the two is made up for when the search continues.
 
 The API has neither leases nor compare-and-swap. One search writes: the newest one, which the
-metadata of the study name. Others see that at their next measurement, and stop.
+metadata of the study name. Others see that before their next write, and stop.
 """
 
 import contextlib
@@ -15,6 +15,8 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
+
+from vizier._src.service import study_pb2
 
 from paxtune.service.address import Service
 from paxtune.service.connection import ServiceFailedError
@@ -85,36 +87,39 @@ class VizierServerStore(StudyStore):
         found = self._client.repeat(self._client.study)
         if found is None:
             return None
-        record = self._decoded(found.study_spec)
+        self._require_driver(found.study_spec)
+        record = codec.decode_client_study(found.study_spec, self._where)
         with self._lock:
             stopping = {id_ for id_, kept in (self._trials or {}).items() if _is_stopping(kept)}
         requests = tuple(sorted({*record.stop_requests, *stopping}))
         return dataclasses.replace(record, stop_requests=requests)
 
-    def _decoded(self, spec: StudySpec) -> StudyRecord:
+    def _require_driver(self, spec: StudySpec) -> None:
         driver = codec.client_driver(spec)
         if self._trials is not None and driver != self.worker:
             raise LeaseLostError(f'another search, {driver}, has taken over {self._where}')
-        return codec.decode_client_study(spec, self._where)
 
-    def created(self) -> datetime.datetime:
+    def _require_own(self) -> study_pb2.Study:
+        """Returns the study; raises LeaseLostError where another search writes to it by now."""
         found = self._client.repeat(self._client.study)
         if found is None:
             raise KeyError(self._where)
-        time: datetime.datetime = found.create_time.ToDatetime(datetime.UTC)
+        self._require_driver(found.study_spec)
+        return found
+
+    def created(self) -> datetime.datetime:
+        time: datetime.datetime = self._require_own().create_time.ToDatetime(datetime.UTC)
         return time
 
     def create_study(self, record: StudyRecord, parameters: Iterable[Any]) -> bool:
         spec = codec.client_study(record, parameters)
         there = self._client.repeat(lambda: self._client.create_study(spec)).study_spec
-        return self._decoded(there).uuid == record.uuid
+        return codec.decode_client_study(there, self._where).uuid == record.uuid
 
     def update_study(self, change: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
         with self._lock:
-            found = self._client.repeat(self._client.study)
-            if found is None:
-                raise KeyError(self._where)
-            changed = change(self._decoded(found.study_spec))
+            spec = self._require_own().study_spec
+            changed = change(codec.decode_client_study(spec, self._where))
             self._client.write(codec.client_study(changed).metadata)
             return changed
 
@@ -178,7 +183,7 @@ class VizierServerStore(StudyStore):
                 'since the API of Vizier has no transactions'
             )
         with self._lock:
-            self.study()  # Another search may have taken over.
+            self._require_own()
             if after not in (None, self.max_id()):
                 raise TurnLostError('trials were added in the meantime')
             return [self._add(record) for record in records]
@@ -213,6 +218,7 @@ class VizierServerStore(StudyStore):
     def apply(self, id_: int, transition: Transition) -> TrialRecord:
         with self._lock:
             kept = self._all()[id_]
+            self._require_own()
             trial = codec.client_trial(transition(kept.record, self.now()))
             self._client.write(trial.metadata, id_)
             return self._keep(trial, kept.copy)
