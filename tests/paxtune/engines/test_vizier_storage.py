@@ -1,22 +1,25 @@
 """`--storage=vizier://…` as a command, against Vizier's own server and ours, as processes."""
 
 import contextlib
+import itertools
 import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from paxtune.service.address import Service
 from paxtune.service.study_location import VizierLocation
+from tests.paxtune.engines.vizier_tuned import tuned
 from tests.paxtune.killed import told, trials_of
 from tests.paxtune.test_serve import served
 from tests.processes import ROOT, command, environment, passed
 
 pytestmark = pytest.mark.slow
 
-_SEARCH = ['paxtune.search', '--exp=tests.paxtune.tunables.Kinds', '--num_trials=8']
+_SEARCH = ['paxtune.search', '--exp=tests.paxtune.tunables.Kinds', '--num_trials=3']
 
 
 @contextlib.contextmanager
@@ -50,62 +53,58 @@ def flags(where, directory):
     return [f'--storage=vizier://{where}', '--study=mine', f'--job_log_dir={directory}']
 
 
-@pytest.fixture(scope='module')
-def undisturbed(tmp_path_factory):
-    directory = tmp_path_factory.mktemp('undisturbed')
-    passed(command(*_SEARCH, f'--job_log_dir={directory}'))
-    found = told(trials_of(directory))
-    assert len(found) == 8
-    return found
-
-
 def found(where):
     with VizierLocation(Service(where, 'mine')).open() as study:
         return told(study.trials)
 
 
 @pytest.mark.parametrize('server', [vizier_server, own_server])
-def test_a_killed_search_ends_as_a_local_one(server, tmp_path, undisturbed):
+@pytest.mark.timeout(1500)
+def test_a_killed_search_ends_as_a_local_one(server, tmp_path):
+    with tuned(tmp_path / 'local') as study:
+        undisturbed = told(study.trials)
+    states = [state for _, state, *_ in undisturbed]
+    assert len(states) == 8 and {*states} == {'COMPLETED', 'INFEASIBLE'}
     with server(tmp_path) as where:
-        search = [*_SEARCH, *flags(where, tmp_path / 'job')]
-        for kill in ('copied:1', 'saved:1', 'copied:12', 'suggestion:3', 'step:20'):
+        search = ['tests.paxtune.engines.vizier_tuned', str(tmp_path / 'job'), where]
+        for kill in ('copied:1', 'suggestion:2', 'copied:12', 'copied:16'):
             done = command(*search, kill=kill)
             assert done.returncode == -signal.SIGKILL, done.stderr
-        out = passed(command(*search))
+        passed(command(*search))
         assert found(where) == undisturbed
-        assert '8 trials' in out and f'--storage=vizier://{where} --study=mine' in out
-        best = ['--exp=tests.paxtune.tunables.Kinds', f'--job_log_dir={tmp_path}/best']
-        at = [f'--study_dir={tmp_path}/job', *flags(where, '')[:2], '--trial=1']
-        passed(command('paxtune.train', *best, *at))
 
 
-def test_a_search_waits_for_its_server(tmp_path, undisturbed):
+@pytest.mark.timeout(1500)
+def test_a_search_waits_for_its_server(tmp_path):
+    passed(command(*_SEARCH, f'--job_log_dir={tmp_path}/local'))
     with contextlib.ExitStack() as servers:
         where = servers.enter_context(vizier_server(tmp_path))
-        search = subprocess.Popen(
-            [sys.executable, '-m', *_SEARCH, *flags(where, tmp_path / 'job')],
+        search = [*_SEARCH, *flags(where, tmp_path / 'job')]
+        assert command(*search, kill='saved:1').returncode == -signal.SIGKILL
+        process = subprocess.Popen(
+            [sys.executable, '-m', *search],
             cwd=ROOT,
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        assert search.stdout is not None
+        assert process.stdout is not None
         try:
-            for line in search.stdout:
-                if line.startswith('trial 2'):
-                    break
+            while len(found(where)) < 2:
+                time.sleep(0.1)
+                assert process.poll() is None
             servers.close()
-            for line in search.stdout:
-                if 'does not answer' in line:
-                    break
+            heard = list(itertools.takewhile(lambda line: 'not answer' not in line, process.stdout))
             servers.enter_context(vizier_server(tmp_path, where.rpartition(':')[2]))
-            out, _ = search.communicate(timeout=300)
-            assert search.returncode == 0, out
-            assert found(where) == undisturbed
+            rest, _ = process.communicate(timeout=900)
+            out = ''.join([*heard, rest])
+            assert process.returncode == 0 and 'trial 1: resumed from step 2' in out, out
+            assert f'--storage=vizier://{where} --study=mine' in out
+            assert found(where) == told(trials_of(tmp_path / 'local'))
         finally:
-            search.kill()
-            search.communicate()
+            process.kill()
+            process.communicate()
 
 
 def test_a_server_that_is_away_is_one_message(tmp_path):

@@ -5,12 +5,13 @@ process.)
 """
 
 import sys
+from typing import Any
 
 from vizier.service import servers
 
 if __name__ == '__main__':
     _, file, port = sys.argv
-    more = {'port': int(port)} if int(port) else {}
+    more: dict[str, Any] = {'port': int(port)} if int(port) else {}
     server = servers.DefaultVizierServer('127.0.0.1', database_url=f'sqlite:///{file}', **more)
     print(server.endpoint, flush=True)
     sys.stdin.read()

@@ -1,0 +1,34 @@
+"""Tunes a cheap function: `python -m … DIRECTORY [HOST:PORT]`, there in a Vizier server."""
+
+import sys
+
+import pyglove as pg
+
+import paxtune
+from paxtune.engines.vizier_storage import VizierStorage
+from paxtune.service.address import Service
+
+
+def error(values):
+    for step in (1, 2, 3):
+        if values.kind == 'b' and step > 1:
+            raise ValueError('of the trial')
+        yield {'objective': (values.x - 0.3) ** 2 / step}
+
+
+def tuned(directory, where=None):
+    return paxtune.tune(
+        error,
+        space={'x': pg.floatv(0.0, 1.0), 'kind': pg.oneof(['a', 'b'])},
+        num_trials=8,
+        objective='minimize',
+        algorithm='regularized_evolution',
+        seed=3,
+        job_log_dir=directory,
+        engine=None if where is None else VizierStorage(Service(where, 'mine')),
+        callbacks=[],
+    )
+
+
+if __name__ == '__main__':
+    tuned(*sys.argv[1:]).close()
