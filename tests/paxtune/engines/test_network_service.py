@@ -37,7 +37,9 @@ def test_a_service_that_starts_again_is_the_same_to_its_workers(tmp_path):
     with network_service(tmp_path, host='127.0.0.1') as second:
         assert second == first
         assert not created(first)
-        certificate = x509.load_pem_x509_certificate(second.tls_ca.read_bytes())
+        certificate = x509.load_pem_x509_certificate(
+            (tmp_path / FOLDER / 'certificate.pem').read_bytes()
+        )
     left = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
     assert left > datetime.timedelta(days=5 * 365)  # The directory may be used again by then.
 
