@@ -20,7 +20,7 @@ from paxtune import worker
 from paxtune.engines import leased
 from paxtune.running import supervisor, trial_json
 from paxtune.running.device_allocation import Place
-from paxtune.service import client, remote_store
+from paxtune.service import connection, remote_store
 from paxtune.storage import vizier_store
 from paxtune.study import transitions
 from tests.simulation.children import Children, ProcessTable
@@ -138,7 +138,7 @@ def _put_processes(world: World, put: Any) -> None:
     names = ('RpcError', 'StatusCode', 'ServicerContext')
     channels = {name: getattr(grpc, name) for name in names}
     channels['insecure_channel'] = lambda target, options: Channel(world, world.process)
-    put(client, 'grpc', types.SimpleNamespace(**channels))
+    put(connection, 'grpc', types.SimpleNamespace(**channels))
     put(leased.Heartbeat, 'start', lambda self: world.process.spawn(self.run))
     put(leased, 'os', types.SimpleNamespace(_exit=lambda code: world.process.exit(code)))
     silent = {'enable_compilation_cache': lambda: None, 'say': lambda text, file: None}
