@@ -84,7 +84,11 @@ def cluster(home: Path) -> Iterator[dict[str, str]]:
             )
             for each in reversed(started):
                 each.terminate()
-                each.wait(timeout=60)
+                try:
+                    each.wait(timeout=60)
+                except subprocess.TimeoutExpired:  # It waits for jobs of a test that failed.
+                    each.kill()
+                    each.wait()
 
 
 PATH = f'{os.environ["PATH"]}:/usr/sbin:/sbin'
