@@ -98,6 +98,8 @@ def _train(text: str, modules: Sequence[str], config: Mapping[str, Any]) -> None
         if restored is not None:
             spec = _continued(spec, restored.to_directory(scratch), parts)
         for report in spec.train(space, lambda: False):
+            if report.step == report.resumed_from and not report.is_last:
+                continue  # Ray Tune has that of the step with which a run begins again.
             metrics = {**report.metrics, 'step': report.step}
             _wait_for(report.checkpoint)
             with tempfile.TemporaryDirectory() as kept:

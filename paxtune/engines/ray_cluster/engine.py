@@ -51,8 +51,8 @@ class Ray(WorkerConfig, Engine):
     again.
 
     Attributes:
-        address: of the cluster, as for `ray.init`; None for that of `RAY_ADDRESS`, or else a new
-            one on this machine. Not used where Ray is connected already.
+        address: of the cluster, as for `ray.init`; None for that of `RAY_ADDRESS`, or one that
+            runs on this machine, or else a new one. Not used where Ray is connected already.
         trial_resources: of each process of a trial, by the names of Ray.
         processes: the number of processes that train a trial together.
         strategy: Ray's placement strategy of these processes.

@@ -42,7 +42,7 @@ def steps(result):
     return list(result.metrics_dataframe['step'])
 
 
-ray.init(num_cpus=2, include_dashboard=False, object_store_memory=2**27)
+ray.init('local', num_cpus=2, include_dashboard=False, object_store_memory=2**27)
 """
 
 ASHA = """
