@@ -137,7 +137,13 @@ class Ray(WorkerConfig, Engine):
                 time.sleep(_LOOK_SECONDS)
             _raise(state.error)
 
-        watched(job, run)
+        try:
+            watched(job, run)
+        except KeyboardInterrupt:
+            _get(coordinator.leave.remote())
+            while _state(coordinator).running:
+                time.sleep(_LOOK_SECONDS)
+            raise
 
     def _connect(self) -> None:
         try:

@@ -93,7 +93,8 @@ scheduler = PopulationBasedTraining(
 )
 results = tuner('pbt', train, [1e-4, 1e-2], scheduler).fit()
 assert not results.errors, results.errors
-assert [steps(result) for result in results] == 2 * [[2, 4, 6]], list(map(steps, results))
+# One that exploits the other at the last step has that step again.
+assert [steps(result)[:3] for result in results] == 2 * [[2, 4, 6]], list(map(steps, results))
 rates = {result.config[RATE] for result in results}
 assert rates != {1e-4, 1e-2}, rates
 print('exploited')
