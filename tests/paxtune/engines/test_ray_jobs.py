@@ -124,7 +124,7 @@ def test_a_job_brings_its_code_and_a_second_one_joins_the_search_of_a_killed_one
     flags = ['--exp=my_experiment.Mine', '--num_trials=2', '--set', 'train.num_train_steps=200']
     flags += ['train.checkpoints.every=20', 'train.evaluation.every=50']
     search = [sys.executable, '-m', 'paxtune.search', '--engine=ray', '--workers=2', *flags]
-    search.append(f'--job_log_dir={study}')
+    search += [f'--ray_address={cluster.address}', f'--job_log_dir={study}']
 
     first, second = (f'{name}-{uuid.uuid4().hex}' for name in ('first', 'second'))
     submit(cluster, first, code, *search)
