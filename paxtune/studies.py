@@ -86,7 +86,7 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
         parser.set_defaults(run=run)
         if name == 'list':
             parser.add_argument('dir', nargs='?', default='runs', metavar='ROOT', help='runs')
-            parser.set_defaults(exp='')  # All are listed, whatever their names.
+            parser.set_defaults(exp='-')  # All are listed; a client needs a name of one.
         else:
             # It would be taken for the first of what comes after it.
             if not is_in_service:

@@ -257,5 +257,4 @@ def _service(args: argparse.Namespace, endpoint: str, flag: str, name: str | Non
         )
     authority = Path(args.tls_ca) if args.tls_ca else None
     secret = tokens.secret(args.token_file)
-    # A client needs a name, also to list all.
-    return Service(endpoint, study or '-', secret, args.tls, authority)
+    return Service(endpoint, study, secret, args.tls, authority)
