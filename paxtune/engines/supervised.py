@@ -42,6 +42,15 @@ class WorkerConfig:
         if self.memory_gb is not None and not self.memory_gb > 0:
             raise UserError(f'--worker_memory={self.memory_gb}: expected more than 0 (GiB)')
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """The resident memory beyond which a worker is ended."""
+        return None if self.memory_gb is None else int(self.memory_gb * 2**30)
+
+    def imports(self, study: Study) -> tuple[str, ...]:
+        """Returns the modules that workers of a study import."""
+        return tuple(sorted({*modules_of(study.value), *self.modules}))
+
 
 def directory_or_temporary(given: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
     """Returns a directory for logs and trials, where a study of a function was given none."""
@@ -61,6 +70,11 @@ def _home(study: Study, service: Service) -> Path:
     return home
 
 
+def worker_flags(job: Job) -> tuple[str, ...]:
+    """Returns the flags of `paxtune.worker` that a study's search gives to all its workers."""
+    return f'--definition={fingerprint(job.study.record)}', *job.runner.worker_flags()
+
+
 def supervise(job: Job, config: WorkerConfig, service: Service) -> None:
     """Runs the trials of a study in workers, until it is done: see `Engine.run`.
 
@@ -77,14 +91,10 @@ def supervise(job: Job, config: WorkerConfig, service: Service) -> None:
         study.directory,
         _home(study, service),
         config.count,
-        sorted({*modules_of(study.value), *config.modules}),
+        config.imports(study),
         token=service.token,
-        flags=[
-            f'--definition={fingerprint(study.record)}',
-            *service.worker_flags,
-            *job.runner.worker_flags(),
-        ],
-        memory_bytes=None if config.memory_gb is None else int(config.memory_gb * 2**30),
+        flags=[*worker_flags(job), *service.worker_flags],
+        memory_bytes=config.memory_bytes,
         max_attempts=study.search.faults.max_attempts,
     )
     try:

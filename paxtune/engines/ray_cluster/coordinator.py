@@ -7,8 +7,9 @@ from pathlib import Path
 import ray
 
 from paxtune.engines.network_service import FOLDER, network_service
+from paxtune.engines.outcome import Outcome
 from paxtune.engines.ray_cluster.worker import Worker
-from paxtune.engines.ray_cluster.worker_group import NAMESPACE, Outcome, State, WorkerGroup
+from paxtune.engines.ray_cluster.worker_group import NAMESPACE, State, WorkerGroup
 from paxtune.service import tokens
 from paxtune.service.address import Service
 from paxtune.storage.study_file import DATABASE

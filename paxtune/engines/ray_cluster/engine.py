@@ -18,11 +18,16 @@ from absl import logging
 
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.network_service import FOLDER
-from paxtune.engines.ray_cluster.worker_group import NAMESPACE, Outcome, State, WorkerGroup
+from paxtune.engines.ray_cluster.worker_group import NAMESPACE, State, WorkerGroup
 from paxtune.engines.remote import Remote
-from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, watched
+from paxtune.engines.supervised import (
+    WorkerConfig,
+    directory_or_temporary,
+    watched,
+    worker_flags,
+)
 from paxtune.running.runner import Runner
-from paxtune.running.supervisor import WorkerError, modules_of
+from paxtune.running.supervisor import modules_of
 from paxtune.running.tuner import StudyStoppedError, take_up
 from paxtune.service import tokens
 from paxtune.service.leases import LEASE_SECONDS
@@ -30,7 +35,6 @@ from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.study_file import DATABASE
 from paxtune.study.plan import SearchPlan
-from paxtune.study.redefinition import fingerprint
 from paxtune.study.study import Study
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError, nearest
@@ -135,7 +139,7 @@ class Ray(WorkerConfig, Engine):
                 waiting = state.waiting
                 look()
                 time.sleep(_LOOK_SECONDS)
-            _raise(state.error)
+            state.error.require_success()
 
         try:
             watched(job, run)
@@ -223,9 +227,9 @@ class Ray(WorkerConfig, Engine):
             dict(self.trial_resources),
             self.strategy,
             str(study.directory.absolute()),
-            tuple(sorted({*modules_of(study.value), *self.modules})),
-            (f'--definition={fingerprint(study.record)}', *job.runner.worker_flags()),
-            None if self.memory_gb is None else int(self.memory_gb * 2**30),
+            self.imports(study),
+            worker_flags(job),
+            self.memory_bytes,
             study.search.faults.max_attempts,
         )
 
@@ -286,13 +290,6 @@ def _get(reply: Any) -> Any:
             raise UserError(message.strip()) from None
         reason = str(error).splitlines()[0]
         raise StudyStoppedError(f'the coordinator was lost: {reason}') from error
-
-
-def _raise(outcome: Outcome) -> None:
-    if outcome.code == 2:
-        raise UserError(outcome.message)
-    if outcome.code:
-        raise WorkerError(outcome.message)
 
 
 @contextlib.contextmanager

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import ray
 
-from paxtune.engines.ray_cluster.worker_group import Outcome, WorkerGroup
+from paxtune.engines.outcome import Outcome, outcome_of
+from paxtune.engines.ray_cluster.worker_group import WorkerGroup
 from paxtune.running import supervisor
-from paxtune.running.supervisor import Supervisor, WorkerError
+from paxtune.running.supervisor import Supervisor
 from paxtune.service.address import Service
-from paxtune.study.transitions import DetachedError
 from trainer.runtime.directory import job_path
-from trainer.symbolic.errors import UserError
 
 _MAX_FORWARDED_BYTES = 2**16
 
@@ -74,17 +73,15 @@ class Member:
                 restarts=not joining,
             )
             output = _Output(supervisor.log_file(home, number))
-            try:
+
+            def run() -> Outcome:
                 kept.run(self._leaving.is_set, output.forward)
-            except UserError as error:
-                return Outcome(2, str(error))
-            except WorkerError as error:
-                return Outcome(supervisor.STOPPED, str(error))
-            except DetachedError as error:
-                return Outcome(supervisor.DETACHED, str(error))
+                return Outcome(0 if kept.is_done else supervisor.DETACHED, '', kept.false_starts)
+
+            try:
+                return outcome_of(run)
             finally:
                 output.forward()
-            return Outcome(0 if kept.is_done else supervisor.DETACHED, '', kept.false_starts)
 
     def leave(self) -> None:
         """Lets the process save its trial and end."""

@@ -16,8 +16,9 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from paxtune.engines.outcome import Outcome
 from paxtune.engines.ray_cluster.member import Member
-from paxtune.engines.ray_cluster.worker_group import Outcome, WorkerGroup
+from paxtune.engines.ray_cluster.worker_group import WorkerGroup
 from paxtune.running.supervisor import DETACHED, STOPPED
 from paxtune.service.address import Service
 

@@ -3,6 +3,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from paxtune.engines.outcome import Outcome
+
 NAMESPACE = 'paxtune'
 """Ray's namespace of coordinators."""
 
@@ -67,20 +69,6 @@ class WorkerGroup:
 
 
 _OPTIONS = {'num_cpus': 'CPU', 'num_gpus': 'GPU'}
-
-
-class Outcome(NamedTuple):
-    """The end of a worker.
-
-    Attributes:
-        code: an exit code of `paxtune.worker`; 0 where there are no more trials.
-        message: of an error.
-        false_starts: the number of its processes in a row that ended without a trial.
-    """
-
-    code: int
-    message: str = ''
-    false_starts: int = 0
 
 
 class State(NamedTuple):

@@ -12,11 +12,17 @@ from absl import logging
 
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.network_service import network_service
+from paxtune.engines.outcome import Outcome
 from paxtune.engines.remote import Remote
 from paxtune.engines.slurm_cluster import options
 from paxtune.engines.slurm_cluster.job_queue import JobQueue
-from paxtune.engines.slurm_cluster.worker_job import Outcome, WorkerJob
-from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, watched
+from paxtune.engines.slurm_cluster.worker_job import WorkerJob
+from paxtune.engines.supervised import (
+    WorkerConfig,
+    directory_or_temporary,
+    watched,
+    worker_flags,
+)
 from paxtune.running.runner import Runner
 from paxtune.running.supervisor import DETACHED, STOPPED, WorkerError, modules_of
 from paxtune.running.tuner import take_up
@@ -25,7 +31,6 @@ from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.study_file import DATABASE
 from paxtune.study.plan import SearchPlan
-from paxtune.study.redefinition import fingerprint
 from paxtune.study.study import Study
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
@@ -82,9 +87,9 @@ class Slurm(WorkerConfig, Engine):
         queue = JobQueue(directory, f'paxtune-{study.record.uuid[:12]}', self.options)
         worker = WorkerJob(
             str(directory),
-            tuple(sorted({*modules_of(study.value), *self.modules})),
-            (f'--definition={fingerprint(study.record)}', *job.runner.worker_flags()),
-            None if self.memory_gb is None else int(self.memory_gb * 2**30),
+            self.imports(study),
+            worker_flags(job),
+            self.memory_bytes,
             study.search.faults.max_attempts,
             options.processes(self.options),
         )

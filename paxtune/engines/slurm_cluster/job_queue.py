@@ -12,8 +12,9 @@ from typing import Any
 
 from absl import logging
 
+from paxtune.engines.outcome import Outcome
 from paxtune.engines.slurm_cluster import options
-from paxtune.engines.slurm_cluster.worker_job import FOLDER, LEAVING, Outcome, WorkerJob
+from paxtune.engines.slurm_cluster.worker_job import FOLDER, LEAVING, WorkerJob
 from trainer.symbolic.errors import UserError
 
 _MAX_SAVING_SECONDS = 120

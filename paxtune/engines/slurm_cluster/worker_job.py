@@ -8,13 +8,13 @@ import signal
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from paxtune.engines.network_service import kept_service
+from paxtune.engines.outcome import Outcome, outcome_of
 from paxtune.running import supervisor
-from paxtune.running.supervisor import Supervisor, WorkerError
+from paxtune.running.supervisor import Supervisor
 from paxtune.service import tokens
-from paxtune.study.transitions import DetachedError
 from trainer.symbolic.errors import UserError
 
 FOLDER = 'slurm'
@@ -26,18 +26,6 @@ LEAVING = 'leaving'
 _PATIENCE = 120.0
 
 _leaving, _ended = threading.Event(), threading.Event()
-
-
-class Outcome(NamedTuple):
-    """The end of a job that has not queued again.
-
-    Attributes:
-        code: an exit code of `paxtune.worker`; 0 where there are no more trials.
-        message: of an error.
-    """
-
-    code: int
-    message: str = ''
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,13 +83,7 @@ class WorkerJob:
 
     def _outcome(self) -> Outcome:
         try:
-            return self._run()
-        except UserError as error:
-            return Outcome(2, str(error))
-        except WorkerError as error:
-            return Outcome(supervisor.STOPPED, str(error))
-        except DetachedError as error:
-            return Outcome(supervisor.DETACHED, str(error))
+            return outcome_of(self._run)
         finally:
             _ended.set()
 
