@@ -63,7 +63,8 @@ def test_a_trial_that_a_node_lost_continues_from_its_checkpoint(cluster, tmp_pat
     flags += ['train.checkpoints.every=20', 'train.evaluation.every=100']
     search = [*SEARCH, *flags, f'--job_log_dir={tmp_path / "ray"}', '--workers=2']
     driver = cluster.python(*search, '--trial_resources={"CPU": 2}')
-    until(lambda: len(list(tmp_path.glob('ray/trials/*/checkpoints/*'))) >= 4)
+    saved = 'ray/trials/*/checkpoints/[0-9]*'
+    until(lambda: len({each.parent for each in tmp_path.glob(saved) if each.name.isdigit()}) == 2)
     cluster.kill_node()
     cluster.add_node()
     assert 'The study is done' in finished(driver)
