@@ -321,5 +321,5 @@ def test_clients_without_a_token_are_unauthenticated_where_there_are_tokens(data
     with connected(database, tokens, 'the-token-of-another') as stub:
         with fails('PERMISSION_DENIED', 'me/mine'):
             stub.DeleteStudy(pb.DeleteStudyRequest(name=STUDY))
-        for owner in ('me', 'nobody'):
+        for owner in ('me', 'missing'):
             assert not stub.ListStudies(pb.ListStudiesRequest(parent=f'owners/{owner}')).studies
