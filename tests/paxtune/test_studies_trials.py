@@ -8,12 +8,12 @@ from pathlib import Path
 import pyglove as pg
 import pytest
 
-from paxtune import studies
 from paxtune.objectives.rewards import TunasAbsolute
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study import export
 from paxtune.study.record import Status
 from paxtune.study.transitions import WorkerLoss
+from paxtune.study_commands import looking
 from tests.paxtune.studies import ask, finish, lose, read_csv
 from tests.paxtune.toys import Block, search, toy
 from trainer.symbolic.errors import UserError
@@ -57,7 +57,7 @@ def test_trials_are_rows_with_all_that_is_known(
 def test_trials_are_chosen_and_sorted(
     some_studies: Path, shown: Callable[..., str], flags: list[str], numbers: list[int]
 ) -> None:
-    assert tuple(Status) == studies.STATES
+    assert tuple(Status) == looking.STATES
     rows = json.loads(shown('trials', some_studies / 'mixed', '--format=json', *flags))
     assert [row['trial'] for row in rows] == numbers
 

@@ -1,0 +1,126 @@
+import argparse
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from paxtune.reports.tables import FORMATS
+from paxtune.service import study_location
+from trainer.symbolic.errors import UserError
+
+if TYPE_CHECKING:
+    from paxtune.study.study import Study
+
+Args: TypeAlias = argparse.Namespace
+Run: TypeAlias = Callable[[Args], None]
+
+EXP_OF_LIST = '-'
+"""Value of --exp of a command on all studies: a client of a service needs the name of one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """A flag, or a positional argument, of a command: `argparse` takes the settings."""
+
+    name: str
+    settings: dict[str, Any]
+
+
+def flag(name: str, **settings: Any) -> Flag:
+    """Makes a flag; `settings` as of `add_argument`."""
+    return Flag(name, settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command on studies.
+
+    Attributes:
+        run: raises UserError for bad input.
+        help: begins with a verb, in lower case.
+        is_view: prints a document, which --format renders.
+        is_on_all: works on a directory of studies in place of one study.
+    """
+
+    name: str
+    run: Run
+    help: str
+    flags: tuple[Flag, ...]
+    is_view: bool
+    is_on_all: bool
+
+    def add_to(self, commands: Any, is_in_service: bool) -> None:
+        """Adds the parser of the command to the sub-parsers of `argparse`.
+
+        Args:
+            is_in_service: a service keeps the study, so that no directory is given.
+        """
+        parser = commands.add_parser(
+            self.name,
+            help=self.help,
+            description=f'{self.help[0].upper()}{self.help[1:]}.',
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        parser.set_defaults(run=self.run)
+        if self.is_on_all:
+            parser.add_argument('dir', nargs='?', default='runs', metavar='ROOT', help='runs')
+            parser.set_defaults(exp=EXP_OF_LIST)
+        else:
+            # It would be taken for the first of what comes after it.
+            if not is_in_service:
+                parser.add_argument('dir', metavar='DIR', help='the --job_log_dir of a search')
+            parser.add_argument(
+                '--exp', metavar='NAME', help='the experiment, where it has classes of your own'
+            )
+        study_location.add_flags(parser, 'in place of DIR: the service that keeps the study')
+        if self.is_view:
+            parser.add_argument('--format', choices=FORMATS, default='table')
+        for each in self.flags:
+            parser.add_argument(each.name, **each.settings)
+
+
+def register(
+    commands: list[Command],
+    name: str,
+    help: str,
+    *flags: Flag,
+    is_view: bool = False,
+    is_on_all: bool = False,
+) -> Callable[[Run], Run]:
+    """Adds the decorated function to `commands`; arguments as of `Command`."""
+
+    def decorate(run: Run) -> Run:
+        commands.append(Command(name, run, help, flags, is_view, is_on_all))
+        return run
+
+    return decorate
+
+
+@contextlib.contextmanager
+def opened(args: Args, can_write: bool = False) -> 'Iterator[Study]':
+    """Opens the study; imports the module of --exp before."""
+    if args.exp:
+        from trainer.symbolic import registry
+        from trainer.symbolic.component import Component
+
+        # Only its module makes the classes known that the experiment is built of.
+        registry.find(args.exp, Component)
+    with args.where.open(can_write) as study:
+        yield study
+
+
+@contextlib.contextmanager
+def held(args: Args, is_shared: bool = False) -> 'Iterator[Study]':
+    """Opens the study to write, while no search, or none that does not share it, may work there."""
+    with args.where.locked(is_shared), opened(args, can_write=True) as study:
+        yield study
+
+
+@contextlib.contextmanager
+def writing(out: str) -> Iterator[None]:
+    """Raises UserError where the file of --out cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f'--out={out}: cannot be written: {error.strerror}') from error
