@@ -10,6 +10,7 @@ DIR is the --job_log_dir of a search. While a search works there, it can be look
 works. For a study that a service keeps, --vizier_endpoint=HOST:PORT --study=NAME takes the place of
 DIR. What changes a study, or builds a model, needs classes of your own: --exp names the experiment
 as the search does, so that its module is imported. `… studies show --help` describes one command.
+Each command takes --json.
 Exit codes: 0 done, 2 bad input.
 """
 

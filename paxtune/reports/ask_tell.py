@@ -1,12 +1,12 @@
-"""Ask and tell from a shell: lines of JSON.
+"""Ask and tell from a shell, as JSON.
 
 The process that asks for a trial ends before the trial is computed. Until its `tell`, no other
 process gets the trial.
 """
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from paxtune.study import transitions
 from paxtune.study.running_trial import RunningTrial
@@ -16,8 +16,8 @@ from trainer import command
 from trainer.symbolic.errors import UserError
 
 
-def ask(study: Study, count: int) -> Iterator[str]:
-    """Hands out the next trials, and renders each; says on stderr why there are fewer."""
+def ask(study: Study, count: int) -> Iterator[dict[str, Any]]:
+    """Hands out the next trials, as JSON data each; says on stderr why there are fewer."""
     for _ in range(count):
         study.store.worker = transitions.new_worker(is_outside=True)
         trial = study.ask()
@@ -25,11 +25,11 @@ def ask(study: Study, count: int) -> Iterator[str]:
             reason = study.done_reason or 'the others must end first'
             command.say(f'No more trials: {reason}', sys.stderr)
             return
-        yield json.dumps({'trial': trial.id, 'decisions': trial.decisions})
+        yield {'trial': trial.id, 'decisions': trial.decisions}
 
 
-def tell(study: Study, number: int, given: Sequence[str], infeasible: str | None) -> str:
-    """Ends a trial that `ask` has handed out, and renders its state.
+def tell(study: Study, number: int, given: Sequence[str], infeasible: str | None) -> dict[str, Any]:
+    """Ends a trial that `ask` has handed out, and returns its state as JSON data.
 
     `given` has METRIC=VALUE of each metric, or the number of the reward; or nothing, where
     `infeasible` is the reason why no metrics belong to the trial.
@@ -45,7 +45,7 @@ def tell(study: Study, number: int, given: Sequence[str], infeasible: str | None
     except (IllegalTransition, ValueError) as error:
         raise UserError(f'`tell`: {error}') from error
     rewards = dict(zip((each.label for each in study.rewards), trial.rewards, strict=False))
-    return json.dumps({'trial': number, 'state': trial.status, 'rewards': rewards})
+    return {'trial': number, 'state': trial.status, 'rewards': rewards}
 
 
 def _asked(study: Study, number: int) -> RunningTrial:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from paxtune.reports.overview import databases
+from paxtune.reports.tables import Document
 from paxtune.service.study_location import StudyLocation
 from paxtune.storage.deletion import delete, foreign_files
 from paxtune.study import export, stop_requests, trial_import
@@ -13,26 +14,36 @@ from trainer import command
 from trainer.symbolic.errors import UserError
 
 
-def added(trial: Trial) -> str:
-    """Formats the message for an added trial."""
+def added(trial: Trial) -> Document:
+    """Renders an added trial."""
     decisions = [f'  {path} = {value}' for path, value in trial.decisions.items()]
     heading = f'Trial {trial.id} will run when the search goes on, before new suggestions:'
-    return '\n'.join([heading, *decisions])
+    data = {'trial': trial.id, 'decisions': trial.decisions}
+    return Document(data, remark='\n'.join([heading, *decisions]))
 
 
-def confirmed(trials: Sequence[Trial]) -> str:
-    """Formats the message for added replicates."""
+def confirmed(trials: Sequence[Trial]) -> Document:
+    """Renders added replicates."""
     if not trials:
-        return 'Nothing was added: the best decisions have been tried so often.'
-    lines = [
-        f'  trial {each.id}: replicate {each.lineage.replicate} of '
-        f'trial {each.lineage.replicate_of}'
+        remark = 'Nothing was added: the best decisions have been tried so often.'
+        return Document([], remark=remark)
+    data = [
+        {
+            'trial': each.id,
+            'replicate': each.lineage.replicate,
+            'replicate_of': each.lineage.replicate_of,
+        }
         for each in trials
     ]
-    return '\n'.join(['To run when the search goes on, before new suggestions:', *lines])
+    lines = [
+        f'  trial {each["trial"]}: replicate {each["replicate"]} of trial {each["replicate_of"]}'
+        for each in data
+    ]
+    heading = 'To run when the search goes on, before new suggestions:'
+    return Document(data, remark='\n'.join([heading, *lines]))
 
 
-def import_file(study: Study, path: str) -> str:
+def import_file(study: Study, path: str) -> Document:
     """Adds the trials of an exported study; raises UserError if the file is not one."""
     exported = export.read(path)
     for line in export.differences_of_data(study, exported):
@@ -41,10 +52,11 @@ def import_file(study: Study, path: str) -> str:
     added = trial_import.import_trials(study, exported['trials'], str(Path(path).resolve()))
     message = f'{added} of {count} trials were added to {study.directory or "the study"}.'
     others = 'The others had not ended, do not fit, lack a metric, or are there already.'
-    return message if added == count else f'{message} {others}'
+    remark = message if added == count else f'{message} {others}'
+    return Document({'added': added, 'trials': count}, remark=remark)
 
 
-def stop(where: StudyLocation, trials: Sequence[int]) -> str:
+def stop(where: StudyLocation, trials: Sequence[int]) -> Document:
     """Requests that the running search stops trials, or pauses.
 
     Args:
@@ -59,19 +71,21 @@ def stop(where: StudyLocation, trials: Sequence[int]) -> str:
             stop_requests.request_stop(store, trial)
         if not trials:
             stop_requests.request_pause(store)
-    if not where.has_workers():
+    is_running = where.has_workers()
+    data = {'request': 'stop' if trials else 'pause', 'trials': [*trials], 'running': is_running}
+    if not is_running:
         what = 'the request waits for one' if trials else 'there is nothing to pause'
-        return f'No search is working in {where}: {what}.'
+        return Document(data, remark=f'No search is working in {where}: {what}.')
     if not trials:
-        return f'The search in {where} will pause at its next measurement.'
-    return f'To be stopped at the next measurement: {_named(trials)}.'
+        return Document(data, remark=f'The search in {where} will pause at its next measurement.')
+    return Document(data, remark=f'To be stopped at the next measurement: {_named(trials)}.')
 
 
 def _named(trials: Iterable[int]) -> str:
     return ', '.join(f'trial {number}' for number in trials)
 
 
-def delete_trials(study: Study, numbers: Sequence[int], yes: bool) -> str:
+def delete_trials(study: Study, numbers: Sequence[int], yes: bool) -> Document:
     """Deletes trials with their directories.
 
     Raises:
@@ -98,20 +112,25 @@ def delete_trials(study: Study, numbers: Sequence[int], yes: bool) -> str:
         # Before the trial itself: after a kill, the rest can still be named and deleted.
         delete(Path(directory))
         study.delete_trial(number)
-    return f'Deleted: {_named(directories)}.'
+    return Document({'deleted': [*directories]}, remark=f'Deleted: {_named(directories)}.')
 
 
-def delete_from_service(where: StudyLocation, yes: bool) -> str:
+def delete_from_service(where: StudyLocation, yes: bool) -> Document:
     """Deletes a study from its service; raises UserError if it has workers, or without `yes`."""
     with contextlib.closing(where.store(can_write=True)) as store:
         if not yes:
             count = len(store.ids())
             raise UserError(f'nothing was deleted. With --yes, {where} would be: {count} trials')
         store.delete_study()
-    return f'Deleted: {where}. The files of its trials stay where its searches wrote them.'
+    return study_deleted(where, 'The files of its trials stay where its searches wrote them.')
 
 
-def delete_study(directory: Path, yes: bool) -> str:
+def study_deleted(where: object, note: str = '') -> Document:
+    """Renders a study that was deleted as a whole, with a sentence for people after it."""
+    return Document({'deleted': str(where)}, remark=f'Deleted: {where}. {note}'.rstrip())
+
+
+def delete_study(directory: Path, yes: bool) -> Document:
     """Deletes the directory of a study.
 
     Raises:
@@ -134,4 +153,4 @@ def delete_study(directory: Path, yes: bool) -> str:
             '\n'.join(['nothing was deleted. With --yes, all of this would be:', *lines])
         )
     delete(directory.resolve())
-    return f'Deleted: {directory}.'
+    return study_deleted(directory)

@@ -87,16 +87,16 @@ class Document:
 
     Attributes:
         data: as JSON.
-        rows: as CSV.
+        rows: as CSV; none where the command changes something.
         columns: of the CSV, in order.
         tables: for people.
         remark: for people, at the end.
     """
 
     data: Any
-    rows: Sequence[Row]
-    columns: Sequence[str]
-    tables: Sequence[Table]
+    rows: Sequence[Row] = ()
+    columns: Sequence[str] = ()
+    tables: Sequence[Table] = ()
     remark: str = ''
 
 

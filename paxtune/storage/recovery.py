@@ -1,6 +1,7 @@
 """Rebuilds the database of a study from its definition and the records of its trials."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import zlib
@@ -28,7 +29,22 @@ _BROKEN = f'{DATABASE}.broken'
 _DAMAGES = OSError, ValueError, KeyError, TypeError, RecursionError, zlib.error
 
 
-def recover(directory: Path) -> str:
+@dataclasses.dataclass(frozen=True)
+class Recovery:
+    """Result of a recovery.
+
+    Attributes:
+        trials: the numbers of the rebuilt trials.
+        problems: a line for each trial that is left out, with the reason.
+        message: the whole report, for people.
+    """
+
+    trials: list[int]
+    problems: list[str]
+    message: str
+
+
+def recover(directory: Path) -> Recovery:
     """Rebuilds the database of a study, and keeps the broken one beside it.
 
     The rebuilt trials have their numbers, measurements, times and states of the algorithm. Trials
@@ -36,9 +52,6 @@ def recover(directory: Path) -> str:
 
     Args:
         directory: of the study, where no search works.
-
-    Returns:
-        A report for people.
 
     Raises:
         UserError: the study can be read, or its definition cannot.
@@ -70,7 +83,8 @@ def recover(directory: Path) -> str:
     counted = ', '.join(f'{count} {status}' for status, count in counts.items())
     kept = f' The broken file is {_BROKEN}.' if (directory / _BROKEN).exists() else ''
     recovered = f'Recovered {len(protos)} trials ({counted or "none"}) into {database}.{kept}'
-    return '\n'.join([*problems, f'{recovered} The same search command resumes.'])
+    message = '\n'.join([*problems, f'{recovered} The same search command resumes.'])
+    return Recovery([int(proto.id) for proto in protos], problems, message)
 
 
 def _can_be_read(database: Path) -> bool:

@@ -38,7 +38,7 @@ class Command:
     Attributes:
         run: raises UserError for bad input.
         help: begins with a verb, in lower case.
-        is_view: prints a document, which --format renders.
+        is_view: prints a document, which --format renders; the others have --json alone.
         is_on_all: works on a directory of studies in place of one study.
     """
 
@@ -74,8 +74,17 @@ class Command:
                 '--exp', metavar='NAME', help='the experiment, where it has classes of your own'
             )
         study_location.add_flags(parser, 'in place of DIR: the service that keeps the study')
+        group = parser.add_mutually_exclusive_group()
         if self.is_view:
-            parser.add_argument('--format', choices=FORMATS, default='table')
+            group.add_argument('--format', choices=FORMATS, default='table')
+        group.add_argument(
+            '--json',
+            dest='format',
+            action='store_const',
+            const='json',
+            default='table',
+            help='short for --format=json' if self.is_view else 'print the result as JSON',
+        )
         for each in self.flags:
             parser.add_argument(each.name, **each.settings)
 

@@ -1,5 +1,7 @@
+import json
 from pathlib import Path
 
+from paxtune.reports.tables import Document, write
 from paxtune.service import study_location
 from paxtune.study_commands.base import Args, Command, flag, held, register
 from trainer import command
@@ -21,7 +23,7 @@ def _add(args: Args) -> None:
 
     decisions = command.decisions_given(args.decisions, 'add')
     with held(args) as study:
-        command.say(added(study.add(decisions, warm_start=args.warm_start)))
+        write(added(study.add(decisions, warm_start=args.warm_start)), args.format)
 
 
 @register(
@@ -41,7 +43,7 @@ def _confirm(args: Args) -> None:
     from paxtune.reports.study_edits import confirmed
 
     with held(args) as study:
-        command.say(confirmed(study.confirm(args.top, args.replicates)))
+        write(confirmed(study.confirm(args.top, args.replicates)), args.format)
 
 
 @register(
@@ -54,8 +56,13 @@ def _ask(args: Args) -> None:
     from paxtune.reports.ask_tell import ask
 
     with held(args, is_shared=True) as study:
-        for line in ask(study, args.count):
-            print(line, flush=True)
+        asked = ask(study, args.count)
+        if args.format == 'json':
+            write(Document([*asked]), args.format)
+            return
+        # A caller may begin with the first while the next one is suggested.
+        for trial in asked:
+            print(json.dumps(trial), flush=True)
 
 
 @register(
@@ -70,7 +77,7 @@ def _tell(args: Args) -> None:
     from paxtune.reports.ask_tell import tell
 
     with held(args, is_shared=True) as study:
-        print(tell(study, args.trial, args.metrics, args.infeasible))
+        print(json.dumps(tell(study, args.trial, args.metrics, args.infeasible)))
 
 
 @register(
@@ -82,7 +89,7 @@ def _tell(args: Args) -> None:
 def _stop(args: Args) -> None:
     from paxtune.reports.study_edits import stop
 
-    command.say(stop(args.where, args.trials))
+    write(stop(args.where, args.trials), args.format)
 
 
 @register(
@@ -95,7 +102,7 @@ def _retry(args: Args) -> None:
     from paxtune.reports.study_edits import added
 
     with held(args) as study:
-        command.say(added(study.retry(args.trial)))
+        write(added(study.retry(args.trial)), args.format)
 
 
 @register(
@@ -106,23 +113,28 @@ def _retry(args: Args) -> None:
     flag('--yes', action='store_true', help='delete; else only say what would be'),
 )
 def _delete(args: Args) -> None:
-    from paxtune.reports.study_edits import delete_from_service, delete_study, delete_trials
+    from paxtune.reports.study_edits import (
+        delete_from_service,
+        delete_study,
+        delete_trials,
+        study_deleted,
+    )
     from paxtune.storage.deletion import delete
 
     if study_location.is_apart(args) and not args.trials:
-        command.say(delete_from_service(args.where, args.yes))
+        write(delete_from_service(args.where, args.yes), args.format)
         return
     _require_local(args, 'delete', 'the directories of trials are where their workers are')
     if args.trials:
         with held(args) as study:
-            command.say(delete_trials(study, args.trials, args.yes))
+            write(delete_trials(study, args.trials, args.yes), args.format)
         return
     # A kill may have left a part of it under another name.
     if args.yes and not Path(args.dir).exists() and delete(Path(args.dir)):
-        command.say(f'Deleted: {args.dir}.')
+        write(study_deleted(args.dir), args.format)
         return
     with args.where.locked() as directory:
-        command.say(delete_study(directory, args.yes))
+        write(delete_study(directory, args.yes), args.format)
 
 
 @register(COMMANDS, 'recover', 'rebuilds a broken study.db from the records of the trials')
@@ -134,7 +146,9 @@ def _recover(args: Args) -> None:
     if not Path(args.dir).is_dir():
         raise UserError(f'{args.dir}: there is no such directory')
     with locked(args.dir) as directory:
-        command.say(recover(directory))
+        found = recover(directory)
+    data = {'trials': found.trials, 'problems': found.problems}
+    write(Document(data, remark=found.message), args.format)
 
 
 def _require_local(args: Args, name: str, why: str) -> None:

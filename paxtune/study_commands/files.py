@@ -1,8 +1,7 @@
 import json
 
-from paxtune.reports.tables import say
+from paxtune.reports.tables import Document, say, write
 from paxtune.study_commands.base import Args, Command, flag, held, opened, register, writing
-from trainer import command
 from trainer.symbolic.errors import UserError
 
 COMMANDS: list[Command] = []
@@ -19,7 +18,7 @@ def _export(args: Args) -> None:
 
     with opened(args) as study:
         text = json.dumps(export.export(study), indent=2, allow_nan=False)
-    _put(args.out, text + '\n')
+    _put(args, text + '\n')
 
 
 @register(
@@ -35,17 +34,20 @@ def _curves(args: Args) -> None:
         raise UserError(f'--out={args.out}: curves are written as JSON: name it FILE.json')
     with opened(args) as study:
         text = curves(study)
-    _put(args.out, text)
+    _put(args, text)
 
 
-def _put(out: str | None, text: str) -> None:
+def _put(args: Args, text: str) -> None:
+    """Writes the file of --out, or JSON text to standard output."""
     from trainer.runtime.directory import write_text
 
-    if out is None:
+    if args.out is None:
         say(text)
         return
-    with writing(out):
-        write_text(out, text)
+    with writing(args.out):
+        write_text(args.out, text)
+    if args.format == 'json':
+        write(Document({'file': args.out}), args.format)
 
 
 @register(
@@ -58,4 +60,4 @@ def _import(args: Args) -> None:
     from paxtune.reports.study_edits import import_file
 
     with held(args) as study:
-        command.say(import_file(study, args.file))
+        write(import_file(study, args.file), args.format)

@@ -75,7 +75,9 @@ def _watch(args: Args) -> None:
     from trainer.runtime.interrupt import signal_event
 
     if args.trial is not None or args.format != 'table':
-        raise UserError('--watch shows the whole study, to people: leave --trial and --format out')
+        raise UserError(
+            '--watch shows the whole study, to people: leave --trial, --format and --json out'
+        )
     with signal_event() as ended, contextlib.closing(args.where.store()) as store:
         watch(store, str(args.where), args.interval or _INTERVAL, ended, None, args.where.directory)
 

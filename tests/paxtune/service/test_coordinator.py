@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import datetime
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -429,6 +428,6 @@ def test_a_trial_that_was_asked_for_outside_is_kept_until_it_ends(service: Servi
     service.restart(workers_may_live=False)
     assert ask(service.study('b')).id == 3
     told = ask_tell.tell(service.study(''), 2, ['loss=0.5', 'accuracy=1'], None)
-    assert json.loads(told)['rewards'] == {'loss': 0.5}
+    assert told['rewards'] == {'loss': 0.5}
     with pytest.raises(UserError, match='trial 3 is active by b: report one'):
         ask_tell.tell(service.study(''), 3, ['loss=0.5'], None)
