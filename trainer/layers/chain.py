@@ -7,7 +7,7 @@ from trainer.layers.linear import Activation, activate
 
 
 class Chain(Layer):
-    """layers[-1](… layers[0](x)); each layer may change the shape.
+    """`layers[-1](… layers[0](x))`; each layer may change the shape.
 
     For deep models of equal layers use `Stack`, which compiles one layer for all of them.
 

@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 class Stack(Layer):
-    """Layers applied one after another: x -> layers[-1](… layers[0](x)).
+    """Layers applied one after another: `x -> layers[-1](… layers[0](x))`.
 
     Neighbours that differ only in their numbers are one run. A run is compiled once and scanned;
     its parameters are stacked along a first axis and stored as `layers_<first>x<length>`. The rest

@@ -53,7 +53,8 @@ def run(
     Args:
         experiment: what to train, without open decisions.
         job_log_dir: directory of experiment.json, metrics.jsonl, summaries/ and checkpoints/.
-        should_interrupt, profiler: as for `train`.
+        should_interrupt: as for `train`.
+        profiler: as for `train`.
         allow_changes: as for `prepare_run`.
 
     Raises:
