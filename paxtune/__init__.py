@@ -30,6 +30,7 @@ if _found and _found.origin and _Path(_found.origin).parents[1] != _Path(__file_
 __version__ = '0.2.0'
 
 with epy.lazy_api_imports(globals()):
+    from paxtune import plots as plots
     from paxtune.algorithms import CMAES as CMAES
     from paxtune.algorithms import NSGA2 as NSGA2
     from paxtune.algorithms import AnyMutation as AnyMutation

@@ -16,10 +16,10 @@ import pytest
 
 from examples.tunable_lm import Tiny
 from paxtune.algorithms import RandomSearch
+from paxtune.analysis.trade_off import front_of
 from paxtune.experiment import Tunable
 from paxtune.objectives.aggregation import LastStep
 from paxtune.objectives.rewards import Reward
-from paxtune.reports.pareto_table import front_of
 from paxtune.reports.study_tables import (
     best_of,
     best_trials,

@@ -1,0 +1,39 @@
+"""Figures of studies, as `plotly.graph_objects.Figure`.
+
+Each function takes a study, as `paxtune.load_study` returns it, and changes nothing. Files named
+`…_data.py` turn records into plain columns; the others only draw them. Of a study without trials, a
+figure is one line of text.
+
+Example:
+    >>> import paxtune, pyglove as pg
+    >>> study = paxtune.tune(
+    ...     lambda x: x**2, space={'x': pg.floatv(-1.0, 1.0)}, objective='minimize'
+    ... )
+    >>> figure = paxtune.plots.history(study)
+    >>> figure.layout.title.text
+    'Optimization history'
+"""
+
+from paxtune.plots.decisions import contour as contour
+from paxtune.plots.decisions import importances as importances
+from paxtune.plots.decisions import parallel_coordinates as parallel_coordinates
+from paxtune.plots.decisions import slices as slices
+from paxtune.plots.learning_curves import curves as curves
+from paxtune.plots.learning_curves import rank_correlations as rank_correlations
+from paxtune.plots.pareto import pareto_front as pareto_front
+from paxtune.plots.relations import lineage as lineage
+from paxtune.plots.relations import timeline as timeline
+from paxtune.plots.trial_history import history as history
+
+__all__ = [
+    'contour',
+    'curves',
+    'history',
+    'importances',
+    'lineage',
+    'parallel_coordinates',
+    'pareto_front',
+    'rank_correlations',
+    'slices',
+    'timeline',
+]

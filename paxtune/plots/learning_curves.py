@@ -1,0 +1,210 @@
+"""Learning curves, and how early values rank trials."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paxtune.analysis.trade_off import axis_of
+from paxtune.plots import data, layout
+from paxtune.plots.data import Curve
+from paxtune.plots.run_data import step_correlations
+from paxtune.schedulers.rung_report import Rung, rung_report
+from paxtune.study.record import Status
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from paxtune.study.study import Study
+
+_MOST_POINTS = 60_000  # Of all curves.
+_MOST_STEPS = 200  # Of a curve.
+_GAP = float('nan')
+_ENDS = {Status.STOPPED: 'x', Status.PAUSED: 'square', Status.ACTIVE: 'circle'}
+"""The marks at the ends of curves that were not completed."""
+
+
+def curves(study: 'Study', reward: str | None = None) -> 'go.Figure':
+    """Draws the learning curves of trials, with rungs and the ends of unfinished ones.
+
+    A cross ends the curve of a trial that was stopped early, or is infeasible; a square that of a
+    paused one, a circle that of a running one. The best trial stands out. Rungs are drawn where
+    the scheduler counts steps. Of many curves, running ones, the best ones and evenly spaced others
+    are drawn, and of long ones 200 evenly spaced steps.
+
+    Args:
+        study: the study.
+        reward: a reward by its label, or a metric; the first reward by default.
+
+    Raises:
+        UserError: there is no such reward or metric.
+    """
+    if reward is None and not study.rewards:
+        return layout.empty(layout.NO_REWARD)
+    axis, trials = axis_of(study, reward), study.trials
+    found = data.learning_curves(axis, trials)
+    if not found:
+        return layout.empty(layout.NOT_MEASURED if trials else layout.NO_TRIALS)
+    found.sort(key=lambda curve: _rank(curve, axis.is_maximized))
+    selected = _selected(found)
+    count = sum(min(len(curve.steps), _MOST_STEPS) for curve in selected)
+    few = '' if len(selected) == len(found) else f': {len(selected):,} of {len(found):,} trials'
+    drawn = layout.figure('Learning curves' + few)
+    for status in Status:
+        same = [curve for curve in selected if curve.trial.status is status]
+        if same:
+            drawn.add_trace(_lines(status, same, count))
+    for status in (*_ENDS, Status.INFEASIBLE):
+        same = [curve for curve in selected if curve.trial.status is status]
+        if same:
+            drawn.add_trace(_ends(status, same, count))
+    best = next((curve for curve in selected if curve.trial.status is Status.COMPLETED), None)
+    if best is not None:
+        line = {'color': layout.BEST, 'width': 3}
+        name = f'best: trial {best.trial.id}'
+        drawn.add_trace(layout.scatter(0, **_points([best]), mode='lines', line=line, name=name))
+    if study.search.scheduler is not None and study.search.scheduler.unit == 'steps':
+        for rung in _rungs(study):
+            drawn.add_vline(rung.resource, line={'dash': 'dot', 'width': 1, 'color': layout.MUTED})
+    drawn.update_xaxes(title='step')
+    values = np.concatenate([curve.values for curve in selected])
+    drawn.update_yaxes(title=layout.axis_title(axis), type=layout.scale(values))
+    return drawn
+
+
+def rank_correlations(study: 'Study', reward: str | None = None) -> 'go.Figure':
+    """Draws how well early values rank trials: Spearman's correlation with the final values.
+
+    There is a line over the steps of completed trials. Where the scheduler has rungs and the study
+    one reward, there is a mark for each rung: correlations with rewards at the end and at the next
+    rung. Where the scheduler does not count steps, only rungs are drawn, in its unit.
+
+    Args:
+        study: the study.
+        reward: a reward by its label, or a metric; the first reward by default.
+
+    Raises:
+        UserError: there is no such reward or metric.
+    """
+    if reward is None and not study.rewards:
+        return layout.empty(layout.NO_REWARD)
+    axis, scheduler = axis_of(study, reward), study.search.scheduler
+    rungs = _rungs(study) if axis.reward is not None else []
+    unit = scheduler.unit if scheduler is not None and rungs else 'steps'
+    drawn = layout.figure(f'Rank correlation with the final {layout.text(axis.name)}')
+    if unit == 'steps':
+        steps = step_correlations(axis, study.trials)
+        if steps:
+            drawn.add_trace(
+                layout.scatter(
+                    0,
+                    x=[each.step for each in steps],
+                    y=[each.correlation for each in steps],
+                    customdata=[each.pairs for each in steps],
+                    mode='lines+markers',
+                    name='steps of completed trials',
+                    hovertemplate='step %{x}: %{y:.3f}<br>%{customdata} trials<extra></extra>',
+                )
+            )
+    for name, symbol in (('end', 'diamond'), ('next', 'triangle-right')):
+        drawn.add_traces(_rung_points(rungs, name, symbol, unit))
+    if not drawn.data:
+        return layout.empty('Two completed trials must have measured twice.')
+    drawn.update_xaxes(title=unit)
+    drawn.update_yaxes(title="Spearman's rank correlation", range=[-1.05, 1.05])
+    return drawn
+
+
+def _rung_points(rungs: Sequence[Rung], name: str, symbol: str, unit: str) -> list[Any]:
+    known = [rung for rung in rungs if getattr(rung, name) is not None]
+    if not known:
+        return []
+    texts = [
+        f'rung of {rung.resource:.6g} {unit}: {rung.trials} trials, {rung.stopped} stopped, '
+        f'{rung.paused} paused; {getattr(rung, name + "_pairs")} pairs'
+        for rung in known
+    ]
+    trace = layout.scatter(
+        0,
+        x=[rung.resource for rung in known],
+        y=[getattr(rung, name) for rung in known],
+        mode='markers',
+        marker={'symbol': symbol, 'size': 12},
+        name={'end': 'rungs, with the end', 'next': 'rungs, with the next rung'}[name],
+        hovertext=texts,
+        hovertemplate='%{hovertext}<br>%{y:.3f}<extra></extra>',
+    )
+    return [trace]
+
+
+def _rungs(study: 'Study') -> list[Rung]:
+    if study.search.scheduler is None or len(study.rewards) != 1:
+        return []
+    return rung_report(study.curves(), study.search.scheduler)
+
+
+def _rank(curve: Curve, is_maximized: bool) -> tuple[bool, bool, float]:
+    status = curve.trial.status
+    sign = -1.0 if is_maximized else 1.0
+    return not status.is_open, status is not Status.COMPLETED, sign * curve.values[-1]
+
+
+def _selected(ranked: Sequence[Curve]) -> list[Curve]:
+    """The first half of what there is room for, and evenly spaced others."""
+    lengths = [min(len(curve.steps), _MOST_STEPS) + 1 for curve in ranked]
+    if sum(lengths) <= _MOST_POINTS:
+        return list(ranked)
+    most = _MOST_POINTS * len(ranked) // sum(lengths)
+    first, others = ranked[: most // 2], ranked[most // 2 :]
+    return [*first, *(others[index] for index in layout.thinned(len(others), most - len(first)))]
+
+
+def _points(selected: Sequence[Curve]) -> dict[str, Any]:
+    """Columns of several curves, with a gap after each."""
+    x: list[float] = []
+    y: list[float] = []
+    ids: list[int] = []
+    for curve in selected:
+        steps, values = curve.steps, curve.values
+        if len(steps) > _MOST_STEPS:
+            kept = layout.thinned(len(steps), _MOST_STEPS)
+            steps, values = [steps[each] for each in kept], [values[each] for each in kept]
+        x += [*steps, _GAP]
+        y += [*values, _GAP]
+        ids += [curve.trial.id] * (len(steps) + 1)
+    return {
+        'x': np.array(x),
+        'y': np.array(y),
+        'customdata': np.array(ids),
+        'hovertemplate': 'trial %{customdata}, step %{x}<br>%{y}<extra></extra>',
+    }
+
+
+def _lines(status: Status, same: Sequence[Curve], count: int) -> Any:
+    return layout.scatter(
+        count,
+        **_points(same),
+        mode='lines+markers' if count <= 1000 else 'lines',
+        marker={'size': 3},
+        line={'color': layout.COLORS[status], 'width': 1},
+        opacity=0.7,
+        name=str(status),
+    )
+
+
+def _ends(status: Status, same: Sequence[Curve], count: int) -> Any:
+    texts = [
+        f'trial {curve.trial.id}, {status}: {layout.text(curve.trial.reason or "", 100)}'
+        for curve in same
+    ]
+    return layout.scatter(
+        count,
+        x=[curve.steps[-1] for curve in same],
+        y=[curve.values[-1] for curve in same],
+        mode='markers',
+        marker={'symbol': _ENDS.get(status, 'x'), 'size': 8, 'color': layout.COLORS[status]},
+        customdata=[curve.trial.id for curve in same],
+        hovertext=texts,
+        hovertemplate='%{hovertext}<extra></extra>',
+        showlegend=False,
+    )
