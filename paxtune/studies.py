@@ -5,6 +5,7 @@
     python -m paxtune.studies add|confirm|import|retry|delete|recover DIR …
     python -m paxtune.studies ask|tell DIR …
     python -m paxtune.studies stop DIR [TRIAL …]
+    python -m paxtune.studies page DIR
 
 DIR is the --job_log_dir of a search. While a search works there, it can be looked at, and `stop`
 works. For a study that a service keeps, --vizier_endpoint=HOST:PORT --study=NAME takes the place of
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paxtune.service import study_location
-from paxtune.study_commands import changing, files, looking
+from paxtune.study_commands import changing, files, looking, page
 from trainer import command
 
 
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None) -> int:
 def _flags(is_in_service: bool) -> argparse.ArgumentParser:
     flags = command.parser(__doc__)
     commands = flags.add_subparsers(required=True, metavar='COMMAND')
-    for each in (*looking.COMMANDS, *files.COMMANDS, *changing.COMMANDS):
+    for each in (*looking.COMMANDS, *files.COMMANDS, *changing.COMMANDS, *page.COMMANDS):
         each.add_to(commands, is_in_service)
     return flags
 

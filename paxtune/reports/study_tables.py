@@ -136,6 +136,24 @@ def _rungs_reached(study: Study) -> dict[int, float] | None:
 def history_of(study: Study, number: int) -> Document:
     """The state, history (oldest first) and model of a trial; UserError if there is none."""
     trial = study.trial(number)
+    page = facts_of(study, trial)
+    if not study.space.is_tunable:
+        return page
+    # Imported here, and below: a study of a function has no use for JAX.
+    from paxtune.reports.architecture_tables import architecture
+
+    model = architecture(study, trial)
+    remarks = [each for each in (page.remark, *model.problems) if each]
+    return dataclasses.replace(
+        page,
+        data={**page.data, 'architecture': model.data},
+        tables=[*page.tables, *model.tables],
+        remark='\n'.join(remarks),
+    )
+
+
+def facts_of(study: Study, trial: Trial) -> Document:
+    """The state and history of a trial, which need no classes of its experiment."""
     columns = reward_columns(study.rewards)
     row = trial_row(trial, columns)
     last = trial.measurements[-1].step if trial.measurements else None
@@ -151,17 +169,9 @@ def history_of(study: Study, number: int) -> Document:
     }
     events = [{**event.to_json(), 'time': event.time} for event in trial.record.history]
     names = ['time', 'event', 'attempt', 'worker', 'step', 'detail']
-    remarks = [] if events else [f'Nothing has happened to trial {number} yet.']
-    tables = [_vertical(cells, f'trial {number}', 'value'), Table(events, names, 'History')]
-    data = export.content(trial)
-    if study.space.is_tunable:
-        # Imported here, and below: a study of a function has no use for JAX.
-        from paxtune.reports.architecture_tables import architecture
-
-        model = architecture(study, trial)
-        data, tables = {**data, 'architecture': model.data}, [*tables, *model.tables]
-        remarks += model.problems
-    return Document(data, trial.history, names, tables, '\n'.join(remarks))
+    remark = '' if events else f'Nothing has happened to trial {trial.id} yet.'
+    tables = [_vertical(cells, f'trial {trial.id}', 'value'), Table(events, names, 'History')]
+    return Document(export.content(trial), trial.history, names, tables, remark)
 
 
 def best_of(study: Study, trials: Sequence[Trial], train_command: str) -> Document:

@@ -256,6 +256,7 @@ class StudyRecord:
         exp: the `--exp` that the study came from; '' without a command.
         defaults: those of the users' classes in the value, by class and field.
         uuid: identifies the study in the directories of its trials; '' of an older version.
+        notes: of people, by the number of the trial.
     """
 
     value: str
@@ -273,6 +274,7 @@ class StudyRecord:
     exp: str = ''
     defaults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     uuid: str = ''
+    notes: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     @property
     def experiment(self) -> str:

@@ -9,7 +9,7 @@ from paxtune.objectives.rewards import NonFiniteRewardError
 from paxtune.schedulers import Pause, Stop, TrialCurve
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.parameters import to_parameters
-from paxtune.study import replicates, stop_requests, transfer, transitions
+from paxtune.study import notes, replicates, stop_requests, transfer, transitions
 from paxtune.study.checkpoint_retention import require_weights
 from paxtune.study.max_resource import max_resource
 from paxtune.study.plan import SearchPlan
@@ -291,4 +291,5 @@ class Study(StudyView):
         self.trial(number)
         self.store.delete_trial(number)
         stop_requests.forget(self.store, number)
+        notes.forget(self.store, number)
         self._forget(number)

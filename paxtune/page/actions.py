@@ -1,0 +1,67 @@
+"""Changes of the shown study: those of the commands, and notes."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from paxtune.page.commands import StudyCommands
+from paxtune.page.live import LiveStudy, readable
+from paxtune.reports.study_edits import stop
+from paxtune.study import notes
+from trainer.symbolic.errors import UserError
+
+_DECISION = re.compile(r'[^-\s=][^=]*=.*', re.DOTALL)
+
+
+class Actions:
+    """Changes of a study from its page. All raise UserError where one is not possible.
+
+    A search that works in the directory of a study excludes some of these: the message says so.
+    """
+
+    def __init__(self, live: LiveStudy, commands: StudyCommands) -> None:
+        self._live, self._commands = live, commands
+
+    def stop(self, trial: int) -> str:
+        """Requests that the search stops a trial."""
+        with self._changing():
+            return stop(self._live.where, [trial]).remark
+
+    def pause(self) -> str:
+        """Requests that the search pauses."""
+        with self._changing():
+            return stop(self._live.where, []).remark
+
+    def note(self, trial: int, text: str) -> str:
+        """Keeps a note on a trial; an empty one removes it."""
+        where = self._live.where
+        with self._changing(), contextlib.closing(where.store(can_write=True)) as store:
+            notes.write_note(store, trial, text)
+        return 'The note is kept.' if text.strip() else 'The note is removed.'
+
+    def retry(self, trial: int) -> str:
+        """Adds a trial that repeats another one."""
+        with self._changing():
+            return self._commands.run('retry', str(trial))
+
+    def add(self, decisions: str) -> str:
+        """Adds a trial.
+
+        Args:
+            decisions: lines of PATH=VALUE.
+        """
+        given = [line.strip() for line in decisions.splitlines() if line.strip()]
+        for each in given:
+            # A line is an argument of a command: it must not be a flag.
+            if not _DECISION.fullmatch(each):
+                raise UserError(f'{each}: expected PATH=VALUE, such as learning_rate=1e-3')
+        if not given:
+            raise UserError('expected lines of PATH=VALUE; decisions without one are drawn')
+        with self._changing():
+            return self._commands.run('add', *given)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        with readable(self._live.where):
+            yield
+        self._live.forget()

@@ -1,0 +1,78 @@
+"""The comparison of two trials: the symbolic difference of their experiments, and their layers."""
+
+from typing import Any
+
+from dash import Dash, Input, Output, State, dcc, html, no_update
+
+from paxtune.page import widgets
+from paxtune.page.commands import StudyCommands
+from paxtune.page.live import LiveStudy
+from paxtune.page.trial import layer_row
+from paxtune.reports.study_tables import difference
+from paxtune.reports.tables import Table
+from trainer.symbolic.errors import UserError
+
+PATH = r'/compare(?:/(\d{1,9}))?(?:/(\d{1,9}))?'
+"""Pattern of the address of the view."""
+
+
+def layout(left: int | None, right: int | None) -> list[Any]:
+    """Makes the view of two trials, which may be chosen in it."""
+    return [
+        html.H2('Compare two trials'),
+        html.Div(
+            [
+                dcc.Input(id='left', type='number', min=1, step=1, value=left, debounce=True),
+                dcc.Input(id='right', type='number', min=1, step=1, value=right, debounce=True),
+                html.Button('Compare', id='compare'),
+            ],
+            className='form',
+        ),
+        dcc.Loading(html.Div(id='difference')),
+    ]
+
+
+def register(app: Dash, live: LiveStudy, commands: StudyCommands) -> None:
+    """Adds the callback of the view."""
+
+    @app.callback(
+        Output('difference', 'children'),
+        Input('compare', 'n_clicks'),
+        State('left', 'value'),
+        State('right', 'value'),
+    )
+    @widgets.guarded
+    def compare(clicks: int | None, left: int | None, right: int | None) -> Any:
+        if left is None or right is None:
+            if not clicks:
+                return no_update
+            raise UserError('expected the numbers of two trials')
+        if live.study.space.is_tunable:
+            return _of_experiments(commands.difference(left, right))
+        return widgets.document(difference(live.study, left, right))
+
+
+def _of_experiments(found: dict[str, Any]) -> list[Any]:
+    left, right = (found[side]['trial'] for side in ('left', 'right'))
+    sides = [{**side, **side['rewards']} for side in (found['left'], found['right'])]
+    rewards = list(found['left']['rewards'])
+    tables = [
+        Table(sides, ['trial', 'state', *rewards]),
+        Table(found['differences'], ['path', 'left', 'right'], f'Trial {left} → trial {right}'),
+    ]
+    parts: list[Any] = []
+    for model in found.get('architecture', []):
+        of = f' of {model["sub_experiment"]}' if model['sub_experiment'] else ''
+        if 'problem' in model:
+            parts.append(widgets.problem(f'Architecture{of}: {model["problem"]}'))
+            continue
+        layers = [layer_row(row) for row in model['layers']]
+        columns = list(layers[0]) if layers else ['layer']
+        title = f'Layers{of} that differ: − in trial {left}, + in trial {right}'
+        tables += [
+            Table(layers, columns, title),
+            Table([layer_row(row) for row in model['costs']], ['cost', 'left', 'right'], 'Costs'),
+        ]
+    if not found['differences']:
+        parts.append(widgets.remark('Their experiments are equal.'))
+    return [*map(widgets.table, tables), *parts]

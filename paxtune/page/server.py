@@ -1,0 +1,176 @@
+"""The server of the study page."""
+
+import contextlib
+import logging
+import re
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any
+
+import flask
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from werkzeug.serving import make_server
+
+from paxtune.page import compare, overview, trial, trial_table, widgets
+from paxtune.page.access import COOKIE, Access
+from paxtune.page.actions import Actions
+from paxtune.page.commands import StudyCommands
+from paxtune.page.live import LiveStudy
+from paxtune.service import auth
+from trainer.symbolic.errors import UserError
+
+_TOKEN = 'token'  # In the address that the command prints.
+_NAV = {'Overview': '/', 'Trials': '/trials', 'Compare': '/compare'}
+
+
+def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
+    """Makes the application: its views, its callbacks, and the checks before each request."""
+    app = Dash(
+        'paxtune.page',
+        title=escape(live.study.record.experiment),  # Dash puts it into the page as it is.
+        include_pages_meta=False,
+        update_title='',
+        serve_locally=True,
+        suppress_callback_exceptions=True,  # Each view has components of its own.
+        add_log_handler=False,
+        assets_folder='assets',
+        pages_folder='',
+    )
+    app.layout = [
+        dcc.Location(id='url'),
+        dcc.Interval(id='tick', interval=widgets.INTERVAL_MS),
+        dcc.Store(id='version'),
+        html.Header(
+            [
+                html.H1(live.study.record.experiment),
+                html.Span(str(live.where), className='where'),
+                html.Nav([dcc.Link(name, href=path) for name, path in _NAV.items()]),
+                html.Span(id='connection'),
+            ]
+        ),
+        html.Main(id='view'),
+    ]
+    actions = Actions(live, commands)
+    _register(app, live)
+    overview.register(app, live, actions)
+    trial_table.register(app, live)
+    trial.register(app, live, actions, commands)
+    compare.register(app, live, commands)
+    _protect(app, access)
+    return app
+
+
+def _register(app: Dash, live: LiveStudy) -> None:
+    @app.callback(Output('view', 'children'), Input('url', 'pathname'))
+    @widgets.guarded
+    def view(path: str) -> Any:
+        return _layout(live, path)
+
+    @app.callback(
+        Output('version', 'data'),
+        Output('connection', 'children'),
+        Input('tick', 'n_intervals'),
+        State('version', 'data'),
+    )
+    def tick(count: int | None, known: str | None) -> tuple[Any, Any]:
+        try:
+            version = live.snapshot().version
+        except UserError as error:
+            return no_update, widgets.problem(error)
+        return no_update if version == known else version, ''
+
+
+def _layout(live: LiveStudy, path: str) -> Any:
+    if path == '/':
+        return overview.layout()
+    if path == '/trials':
+        return trial_table.layout(live)
+    if (number := widgets.number_in(path, trial.PATH)) is not None:
+        return trial.layout(live, number)
+    if sides := re.fullmatch(compare.PATH, path):
+        left, right = (int(each) if each else None for each in sides.groups())
+        return compare.layout(left, right)
+    raise UserError(f'the page has no {path}')
+
+
+def _policy(hashes: Sequence[str]) -> str:
+    """The content security policy: scripts of the server alone, nothing from elsewhere."""
+    return '; '.join(
+        [
+            "default-src 'self'",
+            f"script-src 'self' {' '.join(hashes)}",
+            "style-src 'self' 'unsafe-inline'",  # Plotly styles its elements.
+            "img-src 'self' data: blob:",
+            "connect-src 'self'",
+            "object-src 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        ]
+    )
+
+
+def _protect(app: Dash, access: Access) -> None:
+    """Refuses requests that the access rule refuses, and adds headers to answers."""
+    server: flask.Flask = app.server
+
+    @server.before_request
+    def check() -> Any:
+        request = flask.request
+        given = request.args.get(_TOKEN)
+        refusal = access.refusal(
+            request.method, dict(request.headers), given or request.cookies.get(COOKIE)
+        )
+        if refusal is not None:
+            return flask.Response(f'Refused: {refusal}.\n', 403, mimetype='text/plain')
+        if given is None or access.secret is None:
+            return None
+        # The token leaves the address, which a browser keeps in its history.
+        answer = flask.redirect(request.path)
+        answer.set_cookie(
+            COOKIE, given, httponly=True, samesite='Strict', secure=access.scheme == 'https'
+        )
+        return answer
+
+    @server.after_request
+    def add_headers(answer: flask.Response) -> flask.Response:
+        # Dash adds scripts of its own at the first request.
+        answer.headers['Content-Security-Policy'] = _policy(app.csp_hashes())
+        answer.headers['X-Content-Type-Options'] = 'nosniff'
+        answer.headers['Referrer-Policy'] = 'no-referrer'
+        answer.headers['X-Frame-Options'] = 'DENY'
+        return answer
+
+
+def access_rule(host: str, secret: str | None, is_tls: bool) -> Access:
+    """Makes the rule for a page at an address to listen at."""
+    is_loopback = auth.is_loopback(host)
+    others = set() if is_loopback else {host, socket.gethostname(), socket.getfqdn()}
+    return Access(
+        frozenset({'localhost'} | others), is_loopback, secret, 'https' if is_tls else 'http'
+    )
+
+
+@contextlib.contextmanager
+def serving(app: Dash, host: str, port: int, tls: tuple[str, str] | None = None) -> Iterator[int]:
+    """Serves an application while inside; yields its port. Raises UserError if that is taken.
+
+    Args:
+        port: 0 for any free one.
+        tls: the files of a certificate and its key.
+    """
+    logging.getLogger('werkzeug').setLevel(logging.ERROR)
+    try:
+        server = make_server(host, port, app.server, threaded=True, ssl_context=tls)
+    except (OSError, SystemExit) as error:
+        raise UserError(f'--host={host} --port={port}: {error}') from error
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,142 @@
+"""The view of one trial: state, history, curve, architecture, log, note, and its changes."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from dash import Dash, Input, Output, State, dcc, html
+
+from paxtune.page import widgets
+from paxtune.page.actions import Actions
+from paxtune.page.commands import StudyCommands
+from paxtune.page.live import LiveStudy
+from paxtune.page.trial_log import log_of
+from paxtune.reports.study_tables import facts_of
+from paxtune.reports.tables import Table
+from paxtune.study.notes import MAX_LENGTH
+from trainer.symbolic.errors import UserError
+
+Callback: TypeAlias = Callable[..., Any]
+
+PATH = r'/trial/(\d{1,9})'
+"""Pattern of the address of the view."""
+
+
+def layout(live: LiveStudy, number: int) -> list[Any]:
+    """Makes the view; what changes is filled in by callbacks. Raises UserError without a trial."""
+    live.study.trial(number)
+    note = live.snapshot().record.notes.get(number, '')
+    parts: list[Any] = [
+        html.H2(f'Trial {number}'),
+        dcc.Link('Compare with another one', href=f'/compare/{number}'),
+        html.Div(id='trial-live'),
+        html.H3('Note'),
+        html.Div(
+            [
+                dcc.Textarea(id='note', value=note, maxLength=MAX_LENGTH),
+                html.Button('Keep the note', id='keep-note'),
+            ],
+            className='form',
+        ),
+        html.H3('Change'),
+        html.Div(
+            [
+                html.Button('Stop this trial', id='stop'),
+                html.Button('Repeat this trial', id='retry'),
+            ],
+            className='form',
+        ),
+        dcc.Loading(html.Div(id='trial-done', className='done')),
+    ]
+    if live.study.space.is_tunable:
+        parts += [html.H3('Architecture'), dcc.Loading(html.Div(id='architecture'))]
+    return [*parts, html.H3('Log'), html.Div(id='trial-log')]
+
+
+def register(app: Dash, live: LiveStudy, actions: Actions, commands: StudyCommands) -> None:
+    """Adds the callbacks of the view."""
+
+    def action(button: str, *states: State) -> Callable[[Callback], Callback]:
+        decorator: Callable[[Callback], Callback] = app.callback(
+            Output('trial-done', 'children', allow_duplicate=True),
+            Input(button, 'n_clicks'),
+            State('url', 'pathname'),
+            *states,
+            prevent_initial_call=True,
+        )
+        return decorator
+
+    @action('stop')
+    @widgets.guarded
+    def stop(clicks: int, path: str) -> Any:
+        return html.Pre(actions.stop(_number(path)))
+
+    @action('retry')
+    @widgets.guarded
+    def retry(clicks: int, path: str) -> Any:
+        return html.Pre(actions.retry(_number(path)))
+
+    @action('keep-note', State('note', 'value'))
+    @widgets.guarded
+    def keep_note(clicks: int, path: str, note: str | None) -> Any:
+        return html.Pre(actions.note(_number(path), note or ''))
+
+    @app.callback(
+        Output('trial-live', 'children'), Input('version', 'data'), State('url', 'pathname')
+    )
+    @widgets.guarded
+    def refresh(version: str, path: str) -> list[Any]:
+        return _parts(live, _number(path))
+
+    @app.callback(
+        Output('trial-log', 'children'), Input('version', 'data'), State('url', 'pathname')
+    )
+    @widgets.guarded
+    def log(version: str, path: str) -> Any:
+        lines = log_of(live.study.directory, _number(path))
+        if not lines:
+            return widgets.remark('No worker has written about this trial in logs/ of the study.')
+        return html.Pre('\n'.join(lines), className='log')
+
+    @app.callback(Output('architecture', 'children'), Input('url', 'pathname'))
+    @widgets.guarded
+    def architecture(path: str) -> list[Any]:
+        return [part for model in commands.architecture(_number(path)) for part in _model(model)]
+
+
+def _number(path: str) -> int:
+    number = widgets.number_in(path, PATH)
+    if number is None:
+        raise UserError(f'{path}: expected /trial/NUMBER')
+    return number
+
+
+def _parts(live: LiveStudy, number: int) -> list[Any]:
+    study = live.study
+    trial = study.trial(number)
+    names = sorted({name for each in trial.measurements for name in each.metrics})
+    rewards = [f'reward {i + 1}' for i in range(len(study.rewards))]
+    rows = [
+        {'step': each.step, **dict(zip(rewards, each.rewards, strict=False)), **each.metrics}
+        for each in trial.measurements
+    ]
+    measured = Table(rows, ['step', *rewards, *names], 'Measurements')
+    return [*widgets.document(facts_of(study, trial)), widgets.table(measured)]
+
+
+def _model(model: dict[str, Any]) -> list[Any]:
+    name = model['sub_experiment']
+    if 'problem' in model:
+        return [widgets.problem(f'{name}: {model["problem"]}' if name else model['problem'])]
+    layers = model['layers']
+    costs = {cost: each for cost, each in model.items() if isinstance(each, int | float)}
+    rows = [*layers, {'layer': 'all', **costs, 'share': 1.0}]
+    columns = list(layers[0]) if layers else list(rows[0])
+    return [widgets.table(Table([layer_row(row) for row in rows], columns, name))]
+
+
+def layer_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Formats a row of an architecture for people."""
+    share = {'share': f'{row["share"]:.1%}'} if 'share' in row else {}
+    times = {'times': f'×{row["times"]}' if row.get('times', 1) > 1 else None}
+    numbers = {k: f'{v:,.0f}' for k, v in row.items() if isinstance(v, int | float)}
+    return {**row, **numbers, **times, **share}

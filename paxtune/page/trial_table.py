@@ -1,0 +1,122 @@
+"""The table of trials, filtered, sorted and divided into pages by the server."""
+
+from typing import Any
+
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from paxtune.page import rows, widgets
+from paxtune.page.live import LiveStudy
+from trainer.symbolic.errors import UserError
+
+_HELP = 'state=completed seconds>10 "some text" …'
+
+
+def layout(live: LiveStudy) -> list[Any]:
+    """Makes the view; what changes is filled in by callbacks."""
+    metrics = [
+        {'label': name, 'value': key}
+        for key, name in _columns(live).items()
+        if key.startswith('metrics.')
+    ]
+    return [
+        dcc.Store(id='sort', data={'column': 'trial', 'descending': True}),
+        dcc.Store(id='page-number', data=0),
+        html.Div(
+            [
+                dcc.Input(
+                    id='filter', type='text', debounce=0.4, placeholder=_HELP, spellCheck=False
+                ),
+                dcc.Dropdown(metrics, [], multi=True, id='metrics', placeholder='metrics to show'),
+            ],
+            className='form',
+        ),
+        html.Div(id='trials-live'),
+        html.Div(
+            [
+                html.Button('‹ previous', id='previous'),
+                html.Span(id='page-label'),
+                html.Button('next ›', id='next'),
+            ],
+            className='pager',
+        ),
+    ]
+
+
+def register(app: Dash, live: LiveStudy) -> None:
+    """Adds the callbacks of the view."""
+
+    @app.callback(
+        Output('sort', 'data'),
+        Input({'type': 'sort', 'column': ALL}, 'n_clicks'),
+        State('sort', 'data'),
+        prevent_initial_call=True,
+    )
+    def sort(clicks: list[int | None], sort: dict[str, Any]) -> Any:
+        if not any(clicks) or not isinstance(ctx.triggered_id, dict):
+            return no_update  # The headings were drawn anew.
+        column = ctx.triggered_id['column']
+        is_same = sort['column'] == column
+        return {'column': column, 'descending': is_same and not sort['descending']}
+
+    @app.callback(
+        Output('page-number', 'data'),
+        Input('previous', 'n_clicks'),
+        Input('next', 'n_clicks'),
+        Input('filter', 'value'),
+        Input('sort', 'data'),
+        State('page-number', 'data'),
+        prevent_initial_call=True,
+    )
+    def turn(before: Any, after: Any, text: Any, sort: Any, number: int) -> int:
+        step = {'previous': -1, 'next': 1}.get(str(ctx.triggered_id))
+        return 0 if step is None else max(0, number + step)
+
+    @app.callback(
+        Output('trials-live', 'children'),
+        Output('page-label', 'children'),
+        Input('version', 'data'),
+        Input('filter', 'value'),
+        Input('sort', 'data'),
+        Input('page-number', 'data'),
+        Input('metrics', 'value'),
+    )
+    def refresh(
+        version: str, text: str | None, sort: dict[str, Any], number: int, metrics: list[str]
+    ) -> tuple[Any, str]:
+        try:
+            return _page(live, text or '', sort, number, metrics or [])
+        except UserError as error:
+            return widgets.problem(error), ''
+
+
+def _columns(live: LiveStudy) -> dict[str, str]:
+    found: dict[str, str] = live.computed(
+        'columns', lambda: rows.columns_of(live.study, live.snapshot().trials)
+    )
+    return found
+
+
+def _page(
+    live: LiveStudy, text: str, sort: dict[str, Any], number: int, metrics: list[str]
+) -> tuple[Any, str]:
+    columns, snapshot = _columns(live), live.snapshot()
+    terms = rows.parse_filter(text, columns)
+    if sort['column'] not in columns:
+        raise UserError(f'there is no column {sort["column"]}')
+    made = rows.rows_of(live.study, snapshot.trials, snapshot.record.notes)
+    found = rows.filtered(made, terms)
+    if sort['column'] == 'trial':  # They are in this order.
+        found = found[::-1] if sort['descending'] else found
+    else:
+        found = rows.ordered(found, sort['column'], sort['descending'])
+    visible, number, count = rows.page_of(found, number)
+    names = {k: v for k, v in columns.items() if not k.startswith('metrics.') or k in metrics}
+
+    def heading(key: str) -> html.Button:
+        sign = ''
+        if key == sort['column']:
+            sign = ' ▼' if sort['descending'] else ' ▲'
+        return html.Button(names[key] + sign, id={'type': 'sort', 'column': key}, className='sort')
+
+    label = f'page {number + 1} of {count}: {len(found):,} of {len(made):,} trials'
+    return widgets.grid(visible, names, heading, id='trials'), label

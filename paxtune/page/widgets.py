@@ -1,0 +1,108 @@
+"""Components that several views have in common."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from dash import dcc, html
+
+from paxtune.reports.tables import Document, Row, Table, cell
+from trainer.symbolic.errors import UserError
+
+INTERVAL_MS = 2000
+"""Between two questions of a browser for a new version of the study."""
+
+
+def text(value: Any) -> str:
+    """Formats a cell; a note keeps its lines."""
+    return value if isinstance(value, str) else cell(value)
+
+
+def table(content: Table, **attributes: Any) -> html.Div:
+    """Renders a table; columns that are empty in all rows are left out."""
+    columns = [key for key in content.columns if any(cell(row.get(key)) for row in content.rows)]
+    if not columns:
+        return html.Div()
+    parts: list[Any] = [html.H3(content.title)] if content.title else []
+    parts.append(grid(content.rows, {key: key for key in columns}, **attributes))
+    if content.note:
+        parts.append(html.P(content.note, className='remark'))
+    return html.Div(parts, className='part')
+
+
+def grid(
+    rows: Sequence[Row],
+    columns: Mapping[str, str],
+    heading: Callable[[str], Any] | None = None,
+    **attributes: Any,
+) -> html.Div:
+    """Renders rows; the column `trial` links to the trial.
+
+    Args:
+        columns: names for people by key.
+        heading: makes the content of a heading of a key; its name by default.
+    """
+    head = html.Tr([html.Th(heading(key) if heading else columns[key]) for key in columns])
+    body = [html.Tr([_cell(key, row.get(key)) for key in columns]) for row in rows]
+    return html.Div(
+        html.Table([html.Thead(head), html.Tbody(body)], **attributes), className='scroll'
+    )
+
+
+def _cell(key: str, value: Any) -> html.Td:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and key == 'trial':
+        return html.Td(trial_link(int(value)))
+    classes = ['number'] if is_number else []
+    if key == 'state':
+        classes.append(f'state {value}')
+    return html.Td(text(value), className=' '.join(classes))
+
+
+def trial_link(number: int) -> dcc.Link:
+    """Links to the view of a trial."""
+    return dcc.Link(str(number), href=f'/trial/{number}')
+
+
+def document(report: Document) -> list[Any]:
+    """Renders the tables of a document, and its remark."""
+    parts: list[Any] = [table(each) for each in report.tables]
+    return [*parts, remark(report.remark)] if report.remark else parts
+
+
+def remark(message: str) -> html.P:
+    """Renders a line of text below something."""
+    return html.P(message, className='remark')
+
+
+def problem(error: UserError | str) -> html.Pre:
+    """Renders an error."""
+    return html.Pre(str(error), className='problem', role='alert')
+
+
+def guarded(render: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a callback of one output show errors for people in place of its output."""
+
+    def render_or_explain(*arguments: Any) -> Any:
+        try:
+            return render(*arguments)
+        except UserError as error:
+            return problem(error)
+
+    return render_or_explain
+
+
+def number_in(path: str, pattern: str) -> int | None:
+    """Returns the number in an address of the page; None for another address."""
+    found = re.fullmatch(pattern, path)
+    return int(found[1]) if found else None
+
+
+def facts(pairs: Iterable[tuple[str, Any]]) -> html.Div:
+    """Renders the numbers that matter most, side by side."""
+    boxes = [
+        html.Div([html.Div(text(value), className='value'), html.Div(name, className='name')])
+        for name, value in pairs
+        if value is not None
+    ]
+    return html.Div(boxes, className='facts')

@@ -1,0 +1,25 @@
+"""Fixtures of tests of the study page."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from paxtune.page.live import LiveStudy
+from tests.paxtune.page.pages import make_study, opened
+
+
+@pytest.fixture(scope='session')
+def study_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study that tests only read."""
+    directory = tmp_path_factory.mktemp('page') / 'study'
+    make_study(directory)
+    return directory
+
+
+@pytest.fixture
+def live(study_directory: Path) -> Iterator[LiveStudy]:
+    """The same, opened."""
+    with closing(opened(study_directory)) as live:
+        yield live

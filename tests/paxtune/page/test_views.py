@@ -1,0 +1,127 @@
+"""Views of the study page, without a browser."""
+
+import contextlib
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from paxtune.page.actions import Actions
+from paxtune.page.commands import StudyCommands
+from paxtune.page.live import LiveStudy
+from paxtune.page.trial_log import log_of
+from paxtune.storage.open_study import load_study
+from tests.paxtune.page.pages import HOST, SCRIPT, call, client, make_study, opened
+from trainer.symbolic.errors import UserError
+
+VERSION = {'version.data': ''}
+TABLE = {
+    'version.data': '',
+    'filter.value': 'state=completed',
+    'sort.data': {'column': 'loss', 'descending': False},
+    'page-number.data': 0,
+    'metrics.value': [],
+}
+
+
+def test_overview_shows_states_and_the_best_trial(live: LiveStudy) -> None:
+    text = call(client(live), 'overview-live.children', VERSION).text
+    for expected in ('best trial', 'ended trials', 'Running trials', 'rate'):
+        assert expected in text
+    best = live.study.best
+    assert best is not None and best.id == 3
+
+
+def test_views_show_markup_of_a_study_as_text(live: LiveStudy) -> None:
+    page = client(live)
+    reply = call(page, 'overview-live.children', VERSION)
+    assert reply.mimetype == 'application/json'
+    found = _texts(reply.json)
+    assert any(f'{SCRIPT} failed' in text for text in found)
+    for path in ('/trials', '/trial/4', '/nothing<script>'):
+        answer = page.get(path, base_url=HOST)
+        assert SCRIPT not in answer.text and 'nothing<' not in answer.text
+
+
+def test_page_title_of_a_study_is_escaped(tmp_path: Path) -> None:
+    make_study(tmp_path)
+    with load_study(tmp_path, read_only=False) as study:
+        study.store.update_study(lambda record: dataclasses.replace(record, exp=SCRIPT))
+    with contextlib.closing(opened(tmp_path)) as live:
+        answer = client(live).get('/', base_url=HOST)
+    assert SCRIPT not in answer.text and '&lt;script&gt;alert(1)' in answer.text
+
+
+def test_trial_shows_its_state_and_measurements(live: LiveStudy) -> None:
+    reply = call(client(live), 'trial-live.children', VERSION, {'url.pathname': '/trial/4'})
+    assert {'infeasible', f'{SCRIPT} failed', 'History'} <= set(_texts(reply.json))
+    missing = call(client(live), 'trial-live.children', VERSION, {'url.pathname': '/trial/99'})
+    assert 'has no trial 99' in missing.text
+
+
+def test_comparison_shows_decisions_that_differ(live: LiveStudy) -> None:
+    states = {'left.value': 1, 'right.value': 2}
+    reply = call(client(live), 'difference.children', {'compare.n_clicks': 1}, states)
+    assert {'Trial 1 → trial 2', 'rate'} <= set(_texts(reply.json))
+
+
+def test_actions_stop_a_trial_and_keep_a_note(tmp_path: Path) -> None:
+    make_study(tmp_path)
+    with contextlib.closing(opened(tmp_path)) as live:
+        actions = Actions(live, StudyCommands([str(tmp_path)]))
+        before = live.snapshot().version
+        assert 'the request waits' in actions.stop(5)
+        assert actions.note(2, SCRIPT) == 'The note is kept.'
+        after = live.snapshot()
+        assert after.record.stop_requests == (5,)
+        assert after.record.notes == {2: SCRIPT} and after.version != before
+        with pytest.raises(UserError, match='trial 1 is completed: it is not running'):
+            actions.stop(1)
+
+
+@pytest.mark.parametrize('line', ['--exp=os.path', '-x=1', 'rate', ' =1', ''])
+def test_actions_pass_no_flag_to_a_command(live: LiveStudy, line: str) -> None:
+    with pytest.raises(UserError, match='PATH=VALUE'):
+        Actions(live, StudyCommands(['nowhere'])).add(line)
+
+
+@pytest.mark.slow
+def test_actions_add_and_repeat_trials_unless_a_search_works_there(tmp_path: Path) -> None:
+    make_study(tmp_path)
+    with contextlib.closing(opened(tmp_path)) as live:
+        actions = Actions(live, StudyCommands([str(tmp_path)]))
+        assert 'Trial 6 will run' in actions.retry(1)
+        assert 'rate = 0.01' in actions.add('rate=0.01\nkind=plain\n')
+        assert [each.lineage.origin for each in live.snapshot().trials[5:]] == ['retry', 'added']
+        with (
+            load_study(tmp_path, read_only=False),
+            pytest.raises(UserError, match='is working there'),
+        ):
+            actions.retry(1)
+
+
+def test_log_of_a_trial_has_the_lines_of_all_its_workers(tmp_path: Path) -> None:
+    logs = tmp_path / 'logs'
+    logs.mkdir()
+    lines = [
+        {'time': '2', 'trial': 1, 'message': SCRIPT, 'step': 3},
+        {'time': '1', 'trial': 2, 'message': 'of another'},
+    ]
+    text = '\n'.join(map(json.dumps, lines))
+    (logs / 'a-1.jsonl').write_text(f'{text}\n{{"cut off')
+    (logs / 'a-2.jsonl').write_text(json.dumps({'time': '1', 'trial': 1, 'error': 'E\nF'}))
+    first, *rest = log_of(tmp_path, 1)
+    assert first.startswith('1 ') and rest[:2] == ['E', 'F']
+    assert SCRIPT in rest[2] and rest[2].endswith('step=3')
+    assert log_of(None, 1) == []
+
+
+def _texts(data: object) -> list[str]:
+    """All texts in JSON."""
+    if isinstance(data, str):
+        return [data]
+    if isinstance(data, dict | list):
+        children = data.values() if isinstance(data, dict) else data
+        return [text for child in children for text in _texts(child)]
+    return []

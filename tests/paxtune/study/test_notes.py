@@ -1,0 +1,40 @@
+"""Notes on trials."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from paxtune.service.study_location import DirectoryLocation
+from paxtune.storage.open_study import open_study
+from paxtune.study import notes
+from tests.paxtune.functions import SPACE, search
+from trainer.symbolic.errors import UserError
+
+
+def test_notes_are_written_while_another_process_works_alone(tmp_path: Path) -> None:
+    where = DirectoryLocation(str(tmp_path))
+    with open_study(tmp_path, SPACE, search=search(), is_alone=True) as study:
+        trial = study.suggest()
+        assert trial is not None
+        with contextlib.closing(where.store(can_write=True)) as other:
+            notes.write_note(other, 1, ' see <b> ')
+            with pytest.raises(UserError, match='no trial 7'):
+                notes.write_note(other, 7, 'text')
+            with pytest.raises(UserError, match='10,000 characters'):
+                notes.write_note(other, 1, 'x' * 10_001)
+        trial.report(1, {'objective': 1.0})
+        trial.complete()
+        assert study.record.notes == {1: 'see <b>'}
+    with contextlib.closing(where.store(can_write=True)) as other:
+        notes.write_note(other, 1, '')
+        record = other.study()
+        assert record is not None and record.notes == {}
+
+
+def test_notes_go_with_their_trial() -> None:
+    study = open_study(None, SPACE, search=search())
+    assert study.suggest() is not None
+    notes.write_note(study.store, 1, 'text')
+    study.delete_trial(1)
+    assert study.record.notes == {}
