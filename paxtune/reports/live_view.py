@@ -1,129 +1,142 @@
-"""A study as it goes on, without the classes of its experiment."""
+"""A study as it goes on: a screen in a terminal and in a notebook, lines elsewhere."""
 
 import contextlib
+import contextvars
 import dataclasses
 import datetime
+import itertools
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
+from rich.console import Console
 
-from paxtune.reports.overview import Overview, bare_trials
-from paxtune.reports.tables import Drawn, Table, say, to_text
-from paxtune.study.record import Status, TrialRecord
+from paxtune.reports.displays import Display, display_for, standard_console
+from paxtune.reports.live_screen import screen, state_remarks, summary_line
+from paxtune.reports.study_snapshot import SnapshotReader, StudySnapshot, source_of
+from paxtune.reports.tables import Table, say, to_text
+from paxtune.study.record import Status
 from paxtune.study.store import StudyStore
-from paxtune.study.trial import TRIALS, Trial
 from trainer.command import printable
-from trainer.runtime.metric_writer import METRICS, last_training_record
-from trainer.symbolic.errors import UserError
 
-_SPEED = {'train/loss': 'train/loss', 'steps/s': 'train/steps_per_second'}
-_COLUMNS = (
-    'trial', 'worker', 'attempt', 'step', 'reward', *_SPEED, 'last event', 'seconds ago',
-)  # fmt: skip
-
-_OTHER_LINES = 8  # Of a live table, those that are no trials.
+_COLUMNS = ('trial', 'worker', 'attempt', 'step', 'reward', 'last event', 'seconds ago')
 
 # A read takes longer with more trials, on a machine that is busy with training.
-_MOST_OF_THE_TIME = 0.1
-
-
-@dataclasses.dataclass(frozen=True)
-class Running:
-    """A trial that has begun and not ended.
-
-    Attributes:
-        worker: its owner; '' while it waits for one.
-        attempt: the number of the attempt.
-        step: the last reported step.
-        rewards: of its last measurement.
-        training: the last record of training in its `metrics.jsonl`.
-        since: the time of `event`, or of the last observed step; None if unknown.
-    """
-
-    number: int
-    worker: str
-    attempt: int
-    step: int
-    rewards: tuple[float, ...]
-    event: str
-    training: Mapping[str, float]
-    since: datetime.datetime | None
-
-
-@dataclasses.dataclass(frozen=True)
-class StudySnapshot:
-    """The state of a study at one moment; `is_to_pause` if a pause was requested."""
-
-    overview: Overview
-    running: list[Running]
-    is_to_pause: bool
+_MOST_OF_THE_TIME = 0.03
+_POLL_SECONDS = 0.1
+_STOP_SECONDS = 5.0
 
 
 class LiveView:
-    """Reads a study repeatedly. Ended trials are read once."""
+    """Shows a study in a thread. An error of the view ends the view, and nothing else."""
 
-    def __init__(self, store: StudyStore, where: str, directory: Path | None = None) -> None:
-        """Prepares a view of a store.
+    def __init__(
+        self,
+        read: Callable[[], StudySnapshot],
+        display: Display,
+        interval: float = 0.5,
+        notice: Callable[[], str] = lambda: '',
+    ) -> None:
+        """Prepares a view.
 
         Args:
-            where: its name for people.
-            directory: of the study, where it is known: trials report steps there.
+            read: returns the state of the study.
+            interval: the least number of seconds between two reads.
+            notice: returns a line for people, which is shown within a moment.
         """
-        self._store, self._where, self._directory = store, where, directory
-        self._ended: dict[int, TrialRecord] = {}
-        self._seen: dict[int, tuple[int, datetime.datetime | None]] = {}
+        self._read, self._display = read, display
+        self._interval, self._notice = interval, notice
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.RLock()
+        self._last: StudySnapshot | None = None
+        self.is_shown = False
 
-    def refresh(self) -> StudySnapshot:
-        """Reads the current state; raises UserError if there is no study of this version."""
-        study = self._store.study()
-        if study is None:
-            raise UserError(f'There is no study in {self._where}: nothing was written yet.')
-        numbers, read = self._store.read(self._ended)
-        known = self._ended | {record.id: record for record in read}
-        records = [known[number] for number in numbers]
-        self._ended = {each.id: each for each in records if each.status.has_ended}
-        overview = Overview.of(study, records, self._store.created())
-        active = [record for record in read if record.status.is_open]
-        running = [self._running(trial) for trial in bare_trials(study, active)]
-        return StudySnapshot(overview, running, study.pause_requested)
+    def start(self) -> None:
+        """Draws the study, and begins to follow it."""
+        with self._guarded():
+            self._display.open()
+            self.is_shown = True
+            # A notebook knows by its context which cell an output belongs to.
+            follow = contextvars.copy_context().run
+            self._thread = threading.Thread(target=follow, args=[self._follow], daemon=True)
+            self._thread.start()
 
-    def _running(self, trial: Trial) -> Running:
-        last = trial.measurements[-1] if trial.measurements else None
-        history = trial.record.history
-        # Steps of attempts that resumed from a checkpoint.
-        resumed = [event.step for event in history if event.step is not None]
-        training = self._training(trial)
-        begun = [training['step']] if training else []
-        step = max([0 if last is None else last.step, *resumed[-1:], *begun])
-        seen, since = self._seen.get(trial.id, (step, None))
-        if step != seen:
-            since = datetime.datetime.now(datetime.UTC)
-        self._seen[trial.id] = step, since
-        moments = [event.time for event in history[-1:]] + ([] if since is None else [since])
-        return Running(
-            number=trial.id,
-            worker=trial.record.holder,
-            attempt=trial.attempt,
-            step=step,
-            rewards=() if last is None else last.rewards,
-            event=history[-1].event if history else '',
-            training=training,
-            since=max(moments, default=None),
-        )
+    def say(self, text: str) -> bool:
+        """Shows a line that stays; returns False where the view has ended."""
+        with self._guarded():
+            if self.is_shown:
+                self._display.say(text)
+        return self.is_shown
 
-    def _training(self, trial: Trial) -> dict[str, Any]:
-        if self._directory is None:
-            return {}
-        attempt = f'attempt_{trial.attempt}/' if trial.attempt > 1 else ''
-        # Its directory is named by its decisions, which only the classes can read.
-        names = self._directory.glob(f'{TRIALS}/{trial.id:04d}-*/{attempt}{METRICS}')
-        return next(filter(None, map(last_training_record, names)), {})
+    def stop(self) -> None:
+        """Ends the view with a summary of the study; does nothing where it has ended."""
+        self._ended.set()
+        try:
+            if self._thread is not None:  # A store that cannot be reached must not hold the search.
+                self._thread.join(_STOP_SECONDS)
+        finally:
+            with self._lock, self._guarded():
+                if self.is_shown:
+                    self._close()
+                    if self._last is not None:
+                        self._display.say(summary_line(self._last))
+
+    def _follow(self) -> None:
+        with self._guarded():
+            for snapshot in looks(self._read, self._interval, self._rest):
+                with self._lock:
+                    if not self.is_shown:
+                        return
+                    self._last = snapshot
+                    _show(snapshot, self._display, self._notice())
+
+    def _rest(self, seconds: float) -> bool:
+        """Waits until the next read is due, or the notice changes; returns True at the end."""
+        due, notice = time.monotonic() + seconds, self._notice()
+        while time.monotonic() < due and self._notice() == notice:
+            if self._ended.wait(_POLL_SECONDS):
+                break
+        return self._ended.is_set()
+
+    def _close(self) -> None:
+        self.is_shown = False
+        self._display.close()
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            with self._lock:
+                if self._ended.is_set() and not self.is_shown:
+                    return  # The view was closed meanwhile, or an error was said.
+                self._ended.set()
+                with contextlib.suppress(Exception):
+                    self._close()
+                reason = f'{type(error).__name__}: {error}'
+                say(printable(f'The live view has ended by an error; the search goes on. {reason}'))
+
+
+def looks(
+    read: Callable[[], StudySnapshot], interval: float, rest: Callable[[float], bool]
+) -> Iterator[StudySnapshot]:
+    """Reads a study repeatedly, in a small part of the time, and once more at the end.
+
+    That part includes the time between two reads in which the caller draws.
+
+    Args:
+        interval: the least number of seconds between two reads.
+        rest: waits that many seconds; returns True at the end.
+    """
+    is_ended = False
+    while not is_ended:
+        began = time.monotonic()
+        yield read()
+        took = time.monotonic() - began
+        is_ended = rest(max(interval, took / _MOST_OF_THE_TIME))
+    yield read()
 
 
 def watch(
@@ -136,62 +149,77 @@ def watch(
 ) -> None:
     """Shows a study until it is done, the output is closed, or `ended` is set.
 
-    In a terminal this is a live table; elsewhere, lines after each change.
+    In a terminal this is the screen of a search; elsewhere, lines after each change.
 
     Args:
         store: holds the study; it is only read.
         where: its name for people.
         interval: the least number of seconds between two reads.
-        directory: as of `LiveView`.
+        directory: as of `SnapshotReader`.
 
     Raises:
         UserError: there is no study of this version.
     """
-    console = console or Console(highlight=False)
-    live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+    display = display_for(console or standard_console())
     # Elsewhere each step would be a line.
-    view, printed = LiveView(store, where, directory if live else None), None
-    with live or contextlib.nullcontext():
-        while not ended.is_set():
-            began = time.monotonic()
-            snapshot = view.refresh()
-            if live is not None:
-                table = Drawn(_table(snapshot), max_lines=console.height - _OTHER_LINES)
-                live.update(Group(Text(_headline(snapshot, where)), table), refresh=True)
-            elif snapshot != printed and not say(_lines(snapshot, where)):
-                return
+    directory = None if display is None else directory
+    reader = SnapshotReader(source_of(store, where), store.created, where, directory)
+    snapshots = looks(reader.read, interval, ended.wait)
+    if display is None:
+        _show_lines(snapshots)
+    else:
+        _show_screens(snapshots, display)
+
+
+def _show_screens(snapshots: Iterator[StudySnapshot], display: Display) -> None:
+    last = next(snapshots)  # Before anything is drawn: there may be no study.
+    display.open()
+    with contextlib.closing(display):
+        for snapshot in itertools.chain([last], snapshots):
+            last = snapshot
+            _show(snapshot, display)
             if snapshot.overview.is_done:
-                return
-            printed = snapshot
-            took = time.monotonic() - began
-            ended.wait(max(interval, took / _MOST_OF_THE_TIME))
+                break
+    display.say(summary_line(last))
 
 
-def _lines(snapshot: StudySnapshot, where: str) -> str:
+def _show_lines(snapshots: Iterator[StudySnapshot]) -> None:
+    printed = None
+    for snapshot in snapshots:
+        # Not the estimates, which each look changes.
+        running = [dataclasses.replace(each, speed=None) for each in snapshot.running]
+        content = _headline(snapshot), running
+        if content != printed and not say(_lines(snapshot)):
+            return
+        if snapshot.overview.is_done:
+            return
+        printed = content
+
+
+def _show(snapshot: StudySnapshot, display: Display, notice: str = '') -> None:
+    for line in snapshot.ended_lines:
+        display.say(line)
+    display.draw(screen(snapshot, display.size, notice))
+
+
+def _lines(snapshot: StudySnapshot) -> str:
     now = f'{datetime.datetime.now():%H:%M:%S}'
-    lines = [f'{now} {_headline(snapshot, where)}']
+    lines = [f'{now} {_headline(snapshot)}']
     if snapshot.running:
         lines += [f'  {line}' for line in to_text(_table(snapshot)).splitlines()]
     return '\n'.join(lines)
 
 
-def _headline(snapshot: StudySnapshot, where: str) -> str:
+def _headline(snapshot: StudySnapshot) -> str:
     seen = snapshot.overview
-    counts = seen.counts
-    ended = sum(count for how, count in counts.items() if Status(how).has_ended)
-    parts = [f'{ended} of {seen.num_trials or "?"} trials']
-    parts += [f'{counts[how]} {how}' for how in Status if counts.get(how)]
+    parts = [f'{snapshot.num_ended} of {seen.num_trials or "?"} trials']
+    parts += [f'{seen.counts[how]} {how}' for how in Status if seen.counts.get(how)]
     if seen.best is not None:
         parts.append(f'best: trial {seen.best_trial} with {seen.best:.6g}')
     if seen.front:
         parts.append(f'{seen.front} that no other is better than')
-    if seen.is_done:
-        parts.append('the study is done')
-    elif snapshot.is_to_pause:
-        parts.append('a pause was asked for')
-    elif not any(each.worker for each in snapshot.running):
-        parts.append('no worker has a trial')
-    return printable(f'{where}: {", ".join(parts)}')
+    parts += state_remarks(snapshot)
+    return printable(f'{snapshot.where}: {", ".join(parts)}')
 
 
 def _table(snapshot: StudySnapshot) -> Table:
@@ -203,7 +231,6 @@ def _table(snapshot: StudySnapshot) -> Table:
             'attempt': each.attempt,
             'step': each.step,
             'reward': ', '.join(f'{reward:.6g}' for reward in each.rewards),
-            **{name: each.training.get(key) for name, key in _SPEED.items()},
             'last event': each.event,
             # Clocks of two machines may differ.
             'seconds ago': each.since and max(0, round((now - each.since).total_seconds())),

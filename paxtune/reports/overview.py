@@ -35,17 +35,21 @@ class Overview:
         counts: the trials by outcome.
         best: the best reward, or mean of repeats; None where there is none, or more than one
             objective.
+        standard_error: of that mean; None without one.
+        num_replicates: the number of trials in that mean.
         front: how many trials no other is better than; None with one objective.
     """
 
     experiment: str
     num_trials: int | None
-    counts: Mapping[str, int]
+    counts: Mapping[Status, int]
     best: float | None
     best_trial: int | None
     front: int | None
     created: datetime.datetime
     is_done: bool
+    standard_error: float | None = None
+    num_replicates: int = 1
 
     @classmethod
     def read(cls, location: StudyLocation) -> 'Overview':
@@ -54,16 +58,15 @@ class Overview:
             study = store.study()
             if study is None:
                 raise UserError('nothing was written yet')
-            return cls.of(study, store.trials(), store.created())
+            return cls.of(study, bare_trials(study, store.trials()), store.created())
 
     @classmethod
     def of(
-        cls, study: StudyRecord, records: Sequence[TrialRecord], created: datetime.datetime
+        cls, study: StudyRecord, trials: Sequence[Trial], created: datetime.datetime
     ) -> 'Overview':
         """Summarizes a study and all of its trials."""
         value = json.loads(study.value)
         search = json.loads(study.search) if study.search else value['search']
-        trials = bare_trials(study, records)
         signs = _signs(study)
         times = search['replicates']
         entries = [each for each in replicates.leaderboard(trials, times) if each.scores]
@@ -84,9 +87,11 @@ class Overview:
                 all(trial.is_terminal for trial in trials)
                 and (
                     len(trials) >= num_trials
-                    or (replicates.due(trials, times) is None and _is_exhausted(study, records))
+                    or (replicates.due(trials, times) is None and _is_exhausted(study, trials))
                 )
             ),
+            standard_error=best.standard_errors[0] if best is not None else None,
+            num_replicates=len(best.trials) if best is not None else 1,
         )
 
 
@@ -177,10 +182,10 @@ def _budget_used(
     return stopping_criteria.used_up(budget, trials, sign, search['replicates']) is not None
 
 
-def _is_exhausted(study: StudyRecord, records: Sequence[TrialRecord]) -> bool:
-    if study.exhausted is not None and study.exhausted <= len(records):
+def _is_exhausted(study: StudyRecord, trials: Sequence[Trial]) -> bool:
+    if study.exhausted is not None and study.exhausted <= len(trials):
         return True
     space_size = size(spec_from_json(study.spec))
-    if space_size is None or len(records) < space_size:
+    if space_size is None or len(trials) < space_size:
         return False
-    return len({tuple(record.parameters.items()) for record in records}) >= space_size
+    return len({tuple(trial.record.parameters.items()) for trial in trials}) >= space_size

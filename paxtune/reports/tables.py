@@ -191,14 +191,8 @@ class Drawn:
     last ones first, and are named below.
     """
 
-    def __init__(self, table: Table, marked: int | None = None, max_lines: int | None = None):
-        """Draws a table.
-
-        Args:
-            marked: the index of the row that stands out.
-            max_lines: of the rows; the first ones are left out.
-        """
-        self._table, self._marked, self._max_lines = table, marked, max_lines
+    def __init__(self, table: Table) -> None:
+        self._table = table
 
     def __rich_console__(self, console: 'Console', options: 'ConsoleOptions') -> Iterator[Any]:
         from rich import box
@@ -213,22 +207,11 @@ class Drawn:
         for column, width in widths.items():
             grid.add_column(Text(headings[column]), width=width, overflow='fold')
         # As text, so that brackets in it are no markup.
-        rows = [[Text(line[column]) for column in widths] for line in lines]
-        first = 0
-        if self._max_lines is not None:
-            heights = [
-                max(len(text.wrap(console, widths[i])) for i, text in zip(widths, row, strict=True))
-                for row in rows
-            ]
-            while first < len(rows) - 1 and sum(heights[first:]) > self._max_lines:
-                first += 1
-        for index in range(first, len(rows)):
-            grid.add_row(*rows[index], style='bold green' if index == self._marked else None)
+        for line in lines:
+            grid.add_row(*(Text(line[column]) for column in widths))
         if self._table.title:
             yield Text(cell(self._table.title))
         yield grid
-        if first:
-            yield Text(f'and {first} earlier ones')
         left_out = [name for column, name in enumerate(headings) if column not in widths]
         if left_out:
             yield Text(f'{options.max_width} columns are too few for: {", ".join(left_out)}')

@@ -18,7 +18,8 @@ from rich.console import Console
 from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.reports import live_view
-from paxtune.reports.live_view import LiveView, watch
+from paxtune.reports.live_view import watch
+from paxtune.reports.study_snapshot import SnapshotReader, source_of
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
@@ -28,16 +29,18 @@ from paxtune.study.trial_paths import trial_directory
 from tests.paxtune.studies import ask, finish, lose, rewrite, run
 from tests.paxtune.toys import LOSS, search, toy
 from tests.processes import ROOT, environment
+from tests.terminal import final_lines
 from trainer.symbolic.errors import UserError
 
 Acts = list[Callable[[], Any]]
 
 
 @contextlib.contextmanager
-def looking(directory: Path) -> Iterator[LiveView]:
+def looking(directory: Path) -> Iterator[SnapshotReader]:
     """A look at a study from outside, which cannot write."""
     with contextlib.closing(LocalStore(Database(directory / 'study.db', read_only=True))) as store:
-        yield LiveView(store, str(directory), directory)
+        where = str(directory)
+        yield SnapshotReader(source_of(store, where), store.created, where, directory)
 
 
 @pytest.fixture
@@ -50,7 +53,12 @@ def watched(
         left = iter(acts)
         monkeypatch.setattr(live_view, 'time', types.SimpleNamespace(monotonic=lambda: 0.0))
         ended = threading.Event()
-        monkeypatch.setattr(ended, 'wait', lambda _: next(left)())
+
+        def act(_: float) -> bool:
+            next(left)()
+            return False
+
+        monkeypatch.setattr(ended, 'wait', act)
         database = Database(tmp_path / 'study.db', read_only=True)
         with contextlib.closing(LocalStore(database)) as store:
             watch(store, 'here', 1.0, ended, console)
@@ -67,26 +75,26 @@ def test_running_trials_are_shown_with_worker_and_attempt(tmp_path: Path) -> Non
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         finish(ask(study))
         trial = ask(study)
-        (row,) = looker.refresh().running
+        (row,) = looker.read().running
         worker = study.store.worker
         assert (row.number, row.worker, row.attempt) == (2, worker, 1)
         assert (row.step, row.rewards, row.event) == (0, (), 'claimed')
         claimed = row.since
         trial.report(10, {'loss': 0.5})
-        (row,) = looker.refresh().running
+        (row,) = looker.read().running
         assert (row.step, row.rewards, row.event) == (10, (0.5,), 'claimed')
         assert claimed is not None and row.since is not None and row.since > claimed
-        assert looker.refresh().running == [row]
+        assert looker.read().running[0].since == row.since
         lose(trial, WorkerLoss('it crashed', counts=True, is_dead=True), 3)
-        (row,) = looker.refresh().running
+        (row,) = looker.read().running
         assert (row.worker, row.attempt, row.event) == ('', 2, 'failed')
         again = ask(study)
         again.add_event('resumed', 20)
-        (row,) = looker.refresh().running
+        (row,) = looker.read().running
         assert (row.number, row.worker, row.attempt, row.step) == (2, worker, 2, 20)
         again.report(30, {'loss': 0.25})
         again.complete()
-        assert looker.refresh().running == []
+        assert looker.read().running == []
 
 
 def test_steps_between_evaluations_are_read_from_the_metrics_of_a_trial(tmp_path: Path) -> None:
@@ -95,26 +103,27 @@ def test_steps_between_evaluations_are_read_from_the_metrics_of_a_trial(tmp_path
         directory = trial_directory(tmp_path, trial)
         directory.mkdir(parents=True)
         (directory / 'metrics.jsonl').write_text('{"step": 7, "train/loss": 2.5}\n{"step": 8')
-        (row,) = looker.refresh().running
-        assert (row.step, row.training['train/loss']) == (7, 2.5)
+        (row,) = looker.read().running
+        assert (row.step, row.training['train/loss'], row.curve) == (7, 2.5, (2.5,))
+        assert row.state == 'running'
         trial.report(10, {'loss': 0.5})
-        (row,) = looker.refresh().running
+        (row,) = looker.read().running
         assert row.step == 10
 
 
 def test_the_overview_follows_the_study(tmp_path: Path) -> None:
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
-        assert not looker.refresh().overview.counts
+        assert not looker.read().overview.counts
         for number in range(1, 6):
-            assert not looker.refresh().overview.is_done
+            assert not looker.read().overview.is_done
             finish(ask(study))
-            seen = looker.refresh().overview
+            seen = looker.read().overview
             assert seen.counts == {'completed': number}
             assert study.best is not None
             assert (seen.best_trial, seen.best) == (study.best.id, study.best.reward)
-        assert looker.refresh().overview.is_done
+        assert looker.read().overview.is_done
         study.delete_trial(5)
-        seen = looker.refresh().overview
+        seen = looker.read().overview
         assert (seen.counts, seen.is_done) == ({'completed': 4}, False)
 
 
@@ -122,7 +131,7 @@ def test_ended_trials_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         finish(ask(study))
         ask(study)
-        looker.refresh()
+        looker.read()
         asked: list[list[int]] = []
         read = LocalStore.trials
 
@@ -131,14 +140,14 @@ def test_ended_trials_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             return read(self, ids)
 
         monkeypatch.setattr(LocalStore, 'trials', trials)
-        looker.refresh()
+        looker.read()
         assert asked == [[2]]
 
 
 def test_a_trial_without_a_history_has_no_last_event(tmp_path: Path) -> None:
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         rewrite(study, ask(study).id, history=())
-        (row,) = looker.refresh().running
+        (row,) = looker.read().running
         assert row.since is None and row.event == ''
 
 
@@ -166,18 +175,32 @@ def test_lines_where_something_has_changed(tmp_path: Path, watched: Callable[...
     assert '\x1b' not in out
 
 
-def test_a_table_in_a_terminal(tmp_path: Path, watched: Callable[..., str]) -> None:
+def test_a_terminal_shows_a_screen_and_keeps_a_line_for_each_trial(
+    tmp_path: Path, watched: Callable[..., str]
+) -> None:
     out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=120, highlight=False)
-    with open_study(tmp_path, toy(search=search(budget=Budget(1)))) as study:
-        acts: Acts = [lambda: ask(study).report(10, {'loss': 0.5}), lambda: None,
-                      lambda: study.open_trial(1).complete()]  # fmt: skip
+    console = Console(
+        file=out, force_terminal=True, force_interactive=True, width=80, height=24, highlight=False
+    )
+    with open_study(tmp_path, toy(search=search(budget=Budget(2)))) as study:
+        acts: Acts = [
+            lambda: finish(ask(study)),
+            lambda: ask(study).report(10, {'loss': 0.5}),
+            lambda: None,
+            lambda: study.open_trial(2).complete(),
+        ]
         assert watched(acts, console) == ''
+        loss = study.trials[0].reward
     shown = out.getvalue()
-    assert shown.count('───\n') == 2
-    assert '0 of 1 trials, 1 active' in shown
-    assert 'claimed' in shown
-    assert '1 of 1 trials, 1 completed' in shown.rpartition('here: ')[2]
+    assert '0 of 2 trials' in shown and '1 completed, 1 active' in shown
+    row = next(line.split() for line in shown.splitlines() if ' 0.5 ' in line)
+    assert row[:3] == ['2', '10', '0.5']
+    kept = final_lines(shown)
+    assert kept == [
+        f'trial 1: completed, reward={loss:.5g}',
+        'trial 2: completed, reward=0.5',
+        f'2 of 2 trials: 2 completed; best: trial 1, reward={loss:.6g}',
+    ]
 
 
 def test_a_pause_and_a_front_are_shown(tmp_path: Path, watched: Callable[..., str]) -> None:
@@ -196,7 +219,7 @@ def test_a_pause_and_a_front_are_shown(tmp_path: Path, watched: Callable[..., st
 def test_a_study_that_was_not_written_yet(tmp_path: Path) -> None:
     Database(tmp_path / 'study.db').close()
     with looking(tmp_path) as looker, pytest.raises(UserError, match='nothing was written yet'):
-        looker.refresh()
+        looker.read()
 
 
 # --- As a person runs it ---

@@ -3,7 +3,6 @@
 `PAXTUNE_WRITE_SCREENS=1 python -m pytest tests/paxtune/reports/test_screens.py` writes them anew.
 """
 
-import io
 import os
 import re
 import time
@@ -12,11 +11,8 @@ from pathlib import Path
 
 import pyglove as pg
 import pytest
-from rich.console import Console
 
 from paxtune.config.budget import Budget
-from paxtune.running.callbacks import Callback
-from paxtune.running.progress import Progress
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from tests.paxtune.studies import ask
@@ -32,31 +28,28 @@ def architecture() -> pg.Object:
     return toy(layer=kinds, widths=None, search=search(budget=Budget(16)))
 
 
-def train(study: Study, listener: Callback) -> None:
-    """Ends five trials of a study, and begins one; the listener hears of all."""
+def train(study: Study) -> None:
+    """Ends five trials of a study, and begins one."""
     for loss in (2.53125, 2.25, 2.4375, 1e-05, None, None):
         trial = ask(study)
-        listener.on_trial_start(study, trial)
         if trial.id == 6:
             return
-        listener.on_step(study, trial, 400, {'train/loss': 2.5, 'train/steps_per_second': 12.3})
         if loss is None:
             trial.fail('XlaRuntimeError: RESOURCE_EXHAUSTED: out of memory', is_error=True)
         else:
             metrics = {'loss': loss, 'eval/log_pplx_per_token': 1e5 / 7}
-            listener.on_measurement(study, trial, trial.report(1000, metrics))
+            trial.report(1000, metrics)
             if loss > 1:
                 trial.complete()
             else:
                 trial.stop('the reward is worse than the median of 3 trials at step 1000')
-        listener.on_trial_end(study, trial)
 
 
 @pytest.fixture(scope='module')
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp('root')
     with open_study(root / LONG, architecture()) as study:
-        train(study, Callback())
+        train(study)
     for name, num_trials in (('lm.StdlibTunable', 2), ('nas.StdlibNas', 1)):
         with open_study(
             root / 'runs' / name, toy(search=search(budget=Budget(num_trials)))
@@ -85,19 +78,6 @@ def width(
     time.tzset()
 
 
-def live(width: int) -> str:
-    """The table of a search that ended before its trials."""
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=width, height=24, highlight=False)
-    progress = Progress(console)
-    with open_study(None, architecture()) as study:
-        progress.on_study_start(study)
-        train(study, progress)
-        progress.on_study_end(study)
-    shown = out.getvalue()
-    return shown[shown.rindex('5 of 16 trials') :]
-
-
 def test_screens_are_those_of_the_files(width: int, shown: Callable[..., str]) -> None:
     screens = {
         'studies list': shown('list'),
@@ -106,7 +86,6 @@ def test_screens_are_those_of_the_files(width: int, shown: Callable[..., str]) -
             'trials', LONG, '--columns=trial,reward,layer.0,metrics,reason', '--sort=reward'
         ),
         'studies trials --state=completed': shown('trials', LONG, '--state=completed'),
-        'search': live(width),
     }
     plain = re.compile(r'\x1b\[[0-9;?]*[A-Za-z]')
     lines = [

@@ -1,18 +1,27 @@
 import io
+import logging
+import re
 import signal
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyglove as pg
 import pytest
 from rich.console import Console
 
+from paxtune.api import tune
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
-from paxtune.running.progress import Progress, Row
+from paxtune.running.progress import Progress
+from paxtune.storage.open_study import open_study
 from paxtune.study.record import Lineage
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from tests.paxtune.functions import SPACE, search
+from tests.paxtune.studies import ask
+from tests.terminal import final_lines
 from trainer.runtime.interrupt import Interrupt
 
 DECISIONS = {'task.learner.learning_rate': 0.00123456, 'task.model.stack.repeats': 2}
@@ -46,10 +55,9 @@ def study_of(done: int, num_trials: int, best: tuple[int, tuple[float, ...]] | N
     return cast(Study, made)
 
 
-def show(terminal: bool, **fields: Any) -> str:
+def show() -> str:
     out = io.StringIO()
-    console = Console(file=out, force_terminal=terminal, width=120, highlight=False, **fields)
-    progress = Progress(console)
+    progress = Progress(Console(file=out, width=120, highlight=False))
     study = study_of(1, 4, (1, (2.5,)))
     progress.on_study_start(study)
     progress.on_trial_start(study, trial(2, DECISIONS))
@@ -65,7 +73,7 @@ def show(terminal: bool, **fields: Any) -> str:
 
 
 def test_plain_lines_where_there_is_no_terminal() -> None:
-    lines = show(terminal=False).splitlines()
+    lines = show().splitlines()
     assert lines[:4] == [
         '1 of 4 trials are done',
         'trial 2/4: learning_rate=0.00123456 repeats=2',
@@ -77,16 +85,6 @@ def test_plain_lines_where_there_is_no_terminal() -> None:
     assert '\x1b' not in ''.join(lines)
 
 
-def test_a_table_in_a_terminal() -> None:
-    out = show(terminal=True)
-    last = out[out.rindex('of 4 trials') :]
-    for text in ('trial', 'state', 'step', 'eval/loss', 'decisions', 'stopped', '2.25', '9.5'):
-        assert text in last
-    assert 'best: trial 2, eval/loss=2.25' in last
-    assert 'resumed from step 40' in out
-    assert 'trial 2: step 80' not in out
-
-
 def test_a_study_that_shrank_is_done() -> None:
     out = io.StringIO()
     progress = Progress(Console(file=out, width=100))
@@ -95,40 +93,6 @@ def test_a_study_that_shrank_is_done() -> None:
     progress.on_trial_start(study, trial(4, {}))
     progress.on_trial_end(study, trial(4, {}, 'completed'))
     assert out.getvalue().splitlines()[-1].endswith('; all trials are done')
-
-
-def test_a_live_table_shows_compilation_then_steps_loss_and_speed() -> None:
-    out = io.StringIO()
-    progress = Progress(Console(file=out, force_terminal=True, width=120, highlight=False))
-    study = study_of(0, 4, None)
-    progress.on_study_start(study)
-    assert '0 of 0 trials' not in out.getvalue()
-    progress.on_trial_start(study, trial(1, DECISIONS))
-    progress.say('one')
-    progress.on_step(study, trial(1, DECISIONS), 7, {})
-    progress.on_step(study, trial(1, DECISIONS), 8, {'train/loss': 2.75})
-    progress.on_step(study, trial(1, DECISIONS), 9, {'train/steps_per_second': 12.25})
-    progress.on_study_end(study)
-    shown = out.getvalue()
-    last = shown[shown.rindex('0 of 4 trials, 4 trials left') :]
-    (row,) = [line.split() for line in last.splitlines() if 'paused' in line]
-    assert row == ['1', 'paused', '9', '2.75', '12.25', 'learning_rate=0.00123456', 'repeats=2']
-    assert 'trials are done' not in shown
-
-
-def test_an_interrupt_stays_on_the_screen(capfd: pytest.CaptureFixture[str]) -> None:
-    out = io.StringIO()
-    with Interrupt() as interrupt:
-        console = Console(file=out, force_terminal=True, width=120, highlight=False)
-        progress = Progress(console, interrupt)
-        study = study_of(0, 4, None)
-        progress.on_study_start(study)
-        signal.raise_signal(signal.SIGINT)
-        progress.on_trial_start(study, trial(1, DECISIONS))
-        progress.on_study_end(study)
-        assert out.getvalue().splitlines()[-2] == interrupt.MESSAGE
-    # A line of its own would be overwritten by the table.
-    assert capfd.readouterr().err == ''
 
 
 def test_plain_lines_tell_of_steps_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,22 +106,6 @@ def test_plain_lines_tell_of_steps_now_and_then(monkeypatch: pytest.MonkeyPatch)
     assert out.getvalue().splitlines()[1:] == ['trial 1: step 2 train/loss=2.5']
 
 
-def test_trials_may_begin_while_the_table_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    progress = Progress(Console(file=io.StringIO(), width=100))
-    study = study_of(0, 9, None)
-    progress.on_study_start(study)
-    progress.on_trial_start(study, trial(1, {}))
-    progress.on_trial_start(study, trial(2, {}))
-    numbers = iter(range(3, 9))
-
-    def state(row: Row) -> str:
-        progress.on_trial_start(study, trial(next(numbers), {}))
-        return 'running'
-
-    monkeypatch.setattr(Row, 'state', property(state, lambda row, value: None))
-    assert progress._ended() == 0
-
-
 def test_the_end_is_printed() -> None:
     out = io.StringIO()
     progress = Progress(Console(file=out, width=100))
@@ -166,3 +114,149 @@ def test_the_end_is_printed() -> None:
     progress.on_trial_start(study, trial(1, {}))
     progress.on_trial_end(study, trial(1, {}, 'infeasible', 'no memory'))
     assert out.getvalue().splitlines()[-1] == 'trial 1: infeasible (no memory); all trials are done'
+
+
+# --- The screen ---
+
+
+@pytest.fixture
+def out() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def console(out: io.StringIO) -> Console:
+    """A terminal of 80 columns."""
+    return Console(
+        file=out, force_terminal=True, force_interactive=True, width=80, height=24, highlight=False
+    )
+
+
+def shown(out: io.StringIO, text: str) -> None:
+    """Waits until a screen has a text."""
+    deadline = time.monotonic() + 20
+    while text not in out.getvalue():
+        assert time.monotonic() < deadline, out.getvalue()
+        time.sleep(0.02)
+
+
+SQUARES: dict[str, Any] = {
+    'space': {'x': pg.oneof([0.5, 2.0, 3.0])},
+    'objective': 'minimize',
+    'algorithm': 'grid',
+}
+
+
+def test_a_terminal_keeps_a_line_for_each_trial_and_a_summary(
+    out: io.StringIO, console: Console
+) -> None:
+    def failing(x: float) -> float:
+        if x == 3.0:
+            raise ValueError('x is too large')
+        return x**2
+
+    tune(failing, **SQUARES, callbacks=[Progress(console)])
+    first, second, third, *rest = final_lines(out.getvalue())
+    assert (first, second) == (
+        'trial 1: completed, objective=0.25 (x=0.5)',
+        'trial 2: completed, objective=4 (x=2)',
+    )
+    assert third.startswith('trial 3: infeasible (x=3): ValueError: x is too large')
+    assert ' '.join(rest).endswith(
+        '3 of 3 trials: 2 completed, 1 infeasible (1 failed); best: trial 1, objective=0.25'
+    )
+
+
+def test_a_screen_shows_steps_and_a_curve_of_running_trials(
+    out: io.StringIO, console: Console
+) -> None:
+    def falling(x: float) -> Iterator[dict[str, float]]:
+        for step in range(1, 5):
+            yield {'loss': x / step}
+        shown(out, '█')
+        assert re.search(r'\n1 +4 +0\.125 +█[▁-█]{2}▁ ', out.getvalue())
+
+    objective = MetricReward('minimize', 'loss')
+    tune(falling, space={'x': pg.oneof([0.5])}, objective=objective, callbacks=[Progress(console)])
+    assert final_lines(out.getvalue())[1] == 'trial 1: completed, loss=0.125 (x=0.5)'
+
+
+def test_a_screen_shows_the_loss_and_speed_of_steps_before_a_measurement(
+    out: io.StringIO, console: Console
+) -> None:
+    progress = Progress(console)
+    with open_study(None, SPACE, search=search()) as study:
+        progress.on_study_start(study)
+        running = ask(study)
+        progress.on_trial_start(study, running)
+        progress.on_step(study, running, 7, {'train/loss': 2.75})
+        progress.on_step(study, running, 8, {'train/steps_per_second': 12.25})
+        shown(out, '2.75')
+        progress.on_study_end(study)
+    row = next(line.split() for line in out.getvalue().splitlines() if '2.75' in line)
+    assert row[:2] == ['1', '8'] and '12.2' in row
+
+
+def test_an_interrupt_is_shown_on_the_screen(
+    out: io.StringIO, console: Console, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Interrupt() as interrupt, open_study(None, SPACE, search=search()) as study:
+        progress = Progress(console, interrupt)
+        progress.on_study_start(study)
+        signal.raise_signal(signal.SIGINT)
+        shown(out, interrupt.MESSAGE)
+        progress.on_study_end(study)
+    # A line of its own would be overwritten by the screen.
+    assert capfd.readouterr().err == ''
+
+
+def test_an_error_of_the_screen_ends_only_the_screen(
+    out: io.StringIO,
+    console: Console,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def broken(*args: object) -> Any:
+        raise KeyError('a defect')
+
+    monkeypatch.setattr('paxtune.reports.live_view.screen', broken)
+
+    def slow(x: float) -> float:
+        deadline = time.monotonic() + 20
+        while 'x1b[?25h' not in repr(out.getvalue()):  # The cursor is shown again.
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return x
+
+    study = tune(slow, **SQUARES, callbacks=[Progress(console)])
+    assert len(study.trials) == 3
+    message = "The live view has ended by an error; the search goes on. KeyError: 'a defect'\n"
+    assert capsys.readouterr().out == message
+    lines = final_lines(out.getvalue())
+    assert lines[-1].startswith('trial 3: completed; best is trial 1 with objective=0.5')
+
+
+def test_text_of_trials_and_logs_is_above_the_screen(
+    out: io.StringIO, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = io.StringIO()
+    monkeypatch.setattr(errors, 'isatty', lambda: True)
+    monkeypatch.setattr('sys.stderr', errors)
+    handler = logging.StreamHandler()  # Keeps the stream, as absl's does.
+    logger = logging.getLogger('tests.a_library')
+    logger.addHandler(handler)
+
+    def talking(x: float) -> float:
+        print('a print of a trial')
+        logger.warning('a log of a library')
+        return x
+
+    try:
+        tune(talking, **SQUARES, callbacks=[Progress(console)])
+        assert handler.stream is errors
+    finally:
+        logger.removeHandler(handler)
+    lines = final_lines(out.getvalue())
+    assert lines.count('a print of a trial') == lines.count('a log of a library') == 3
+    assert sum(line.startswith('trial ') for line in lines) == 3
+    assert errors.getvalue() == ''

@@ -206,7 +206,7 @@ class TrialLife(RuleBasedStateMachine):
         assert found['stopped'] == (self.record.status is Status.STOPPED)
         row = trial_row(trial, ['loss'])
         assert (row['state'], row['decisions.x']) == (found['state'], 0.5)
-        overview = Overview.of(STUDY, [self.record], START)
+        overview = Overview.of(STUDY, bare_trials(STUDY, [self.record]), START)
         assert overview.counts == {self.record.status: 1}
         (bare,) = bare_trials(STUDY, [self.record])
         assert (bare.reward, bare.history) == (trial.reward, trial.history)

@@ -1,0 +1,220 @@
+"""The screen of a running study: a pure function of its state."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from paxtune.reports.study_snapshot import LOSS, Running, StudySnapshot, TrialEvent
+from paxtune.study.record import Status
+from trainer.command import printable
+from trainer.runtime.run_display import rendered_time
+
+_BLOCKS, _ASCII_BLOCKS = '▁▂▃▄▅▆▇█', '_.:-=+*#'
+_CURVE_WIDTH = 12
+_BAR_WIDTH, _BESIDE_BAR = 30, 34
+_GAP = 2
+_LEAST_DECISIONS = 16
+_FEW_LINES = 8  # A terminal with fewer has room for nothing but trials.
+_MOST_EVENTS = 5
+_STYLES = {'stopped': 'yellow', 'infeasible': 'red', 'failed': 'red', 'lost': 'red'}
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """The room of a screen, in characters.
+
+    Attributes:
+        is_ascii: the terminal shows no other characters.
+    """
+
+    width: int
+    height: int
+    is_ascii: bool = False
+
+
+def screen(snapshot: StudySnapshot, size: Size, notice: str = '') -> Text:
+    """Renders the state of a study, in no more lines and columns than there are.
+
+    A small terminal first loses the last events, then the trials that began first.
+
+    Args:
+        notice: a line for people at the end, such as the answer to a signal.
+    """
+    head = [_progress(snapshot, size), _counts(snapshot), *_best(snapshot)]
+    if snapshot.where and size.height >= _FEW_LINES:
+        head.insert(0, Text(printable(snapshot.where), 'bold'))
+    foot = [Text(printable(notice), 'bold yellow')] if notice else []
+    room = max(0, size.height - len(head) - len(foot))
+    trials = _trials(snapshot.running, snapshot.reward_names[0], size, room)
+    count = min(_MOST_EVENTS, room - len(trials) - 1)
+    events = [_event(each) for each in snapshot.events[-count:]] if count > 0 else []
+    lines = [*head, *trials, *([Text()] if events else []), *events, *foot]
+    return Text('\n').join(_cropped(line, size) for line in lines[: size.height])
+
+
+def sparkline(values: Sequence[float], width: int, is_ascii: bool = False) -> str:
+    """Draws values as blocks, from the least to the greatest; some of them if they are many.
+
+    Example:
+        >>> sparkline([3.0, 2.0, 1.5, 1.0], 8)
+        '█▄▂▁'
+    """
+    blocks = _ASCII_BLOCKS if is_ascii else _BLOCKS
+    if len(values) > width:
+        values = [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    top, span = len(blocks) - 1, high - low
+    return ''.join(blocks[round((each - low) / span * top) if span else 0] for each in values)
+
+
+def counts_line(snapshot: StudySnapshot) -> str:
+    """Renders the numbers of trials by their state, and of the failed ones."""
+    counts = snapshot.overview.counts
+    failed = {Status.INFEASIBLE: f' ({snapshot.failed} failed)' if snapshot.failed else ''}
+    parts = [f'{counts[how]} {how}{failed.get(how, "")}' for how in Status if counts.get(how)]
+    return ', '.join(parts) or 'no trial yet'
+
+
+def best_line(snapshot: StudySnapshot) -> str:
+    """Renders the best trial so far, or the size of the Pareto front; '' before the first."""
+    seen = snapshot.overview
+    if seen.best is not None:
+        text = f'best: trial {seen.best_trial}, {snapshot.reward_names[0]}={seen.best:.6g}'
+        if seen.standard_error is not None:
+            text += f' ± {seen.standard_error:.2g}, the mean of {seen.num_replicates} trials'
+        return printable(text)
+    if seen.front:
+        return f'{seen.front} that no other is better than'
+    return ''
+
+
+def state_remarks(snapshot: StudySnapshot) -> list[str]:
+    """Says for people why no trial runs, or soon none will; empty where trials run."""
+    if snapshot.overview.is_done:
+        return ['the study is done']
+    if snapshot.is_to_pause:
+        return ['a pause was asked for']
+    return [] if any(each.worker for each in snapshot.running) else ['no worker has a trial']
+
+
+def summary_line(snapshot: StudySnapshot) -> str:
+    """Renders the counts of a study and its best trial, on one line."""
+    ended = f'{snapshot.num_ended} of {snapshot.overview.num_trials or "?"} trials'
+    return '; '.join(filter(None, [f'{ended}: {counts_line(snapshot)}', best_line(snapshot)]))
+
+
+def _progress(snapshot: StudySnapshot, size: Size) -> Text:
+    done, total = snapshot.num_ended, snapshot.overview.num_trials
+    text = Text().append(f'{done} of {total or "?"} trials', 'bold')
+    if total:
+        width = max(0, min(_BAR_WIDTH, size.width - _BESIDE_BAR))
+        filled = round(min(1.0, done / total) * width)
+        full, empty = '#-' if size.is_ascii else '━─'
+        text.append(' ').append(full * filled, 'green').append(empty * (width - filled), 'dim')
+    if snapshot.seconds_left is not None:
+        text.append(f' {_rendered_time(snapshot.seconds_left)}')
+    elif total and not snapshot.overview.is_done:
+        text.append(f' {max(0, total - done)} trials left')
+    return text
+
+
+def _rendered_time(seconds: float) -> str:
+    hours = seconds / 3600
+    return f'about {hours:.1f} h left' if hours > 1.5 else rendered_time(seconds)
+
+
+def _counts(snapshot: StudySnapshot) -> Text:
+    text = Text(counts_line(snapshot))
+    text.highlight_words([Status.STOPPED], 'yellow')
+    text.highlight_words([Status.INFEASIBLE, 'failed'], 'red')
+    return Text(', ').join([text, *map(Text, state_remarks(snapshot))])
+
+
+def _best(snapshot: StudySnapshot) -> list[Text]:
+    if not (text := best_line(snapshot)):
+        return []
+    decisions = f' ({printable(snapshot.best_decisions)})' if snapshot.best_decisions else ''
+    return [Text().append(text, 'bold green').append(decisions, 'green')]
+
+
+def _event(event: TrialEvent) -> Text:
+    text = Text(f'{event.time.astimezone():%H:%M:%S}  trial {event.trial}  ')
+    text.append(printable(event.event), _STYLES.get(event.event, ''))
+    return text.append(f'  {printable(_one_line(event.detail))}' if event.detail else '')
+
+
+def _one_line(text: str) -> str:
+    return ' '.join(text.split())
+
+
+def _trials(running: Sequence[Running], reward: str, size: Size, room: int) -> list[Text]:
+    """Renders a heading and a line for each trial, in at most `room` lines."""
+    if not running or room < 2:
+        return []
+    most = room - 1  # Beside the heading.
+    drawn = running if len(running) <= most else running[-max(1, most - 1) :]
+    cells = [_cells(each, reward, size) for each in drawn]
+    columns = _fitting(cells, size.width)
+    lines = [_line({name: name for name in columns}, columns, size, 'dim')]
+    for each, line in zip(drawn, cells, strict=True):
+        lines.append(_line(line, columns, size, '' if each.state == 'running' else 'dim'))
+    if (hidden := len(running) - len(drawn)) and len(lines) < room:
+        lines.append(Text(f'and {hidden} earlier ones', 'dim'))
+    return lines
+
+
+def _cells(each: Running, reward: str, size: Size) -> dict[str, str]:
+    """Renders a trial by column, the most important ones first."""
+    loss = each.training.get(LOSS)
+    cells = {
+        'trial': str(each.number),
+        'step': str(each.step),
+        reward: f'{each.rewards[0]:.5g}' if each.rewards else '',
+        'curve': sparkline(each.curve, _CURVE_WIDTH, size.is_ascii),
+        'steps/s': '' if each.speed is None else f'{each.speed:.3g}',
+        'state': each.state,
+        'decisions': each.decisions,
+        'train/loss': '' if loss is None else f'{loss:.5g}',
+        'worker': each.worker,
+        'attempt': str(each.attempt) if each.attempt > 1 else '',
+    }
+    return {name: printable(text) for name, text in cells.items()}
+
+
+def _fitting(cells: Sequence[dict[str, str]], available: int) -> dict[str, int]:
+    """Returns widths by column, for those columns that are not empty and that fit."""
+    widths: dict[str, int] = {}
+    used = 0
+    for name in cells[0]:
+        content = max(cell_len(line[name]) for line in cells)
+        width = max(content, cell_len(name))
+        least = min(width, _LEAST_DECISIONS) if name == 'decisions' else width
+        if content and used + least <= available:
+            widths[name] = least
+            used += least + _GAP
+    if 'decisions' in widths:  # At the end, in all the room that is left.
+        del widths['decisions']
+        widths['decisions'] = available - sum(widths.values()) - _GAP * len(widths)
+    return widths
+
+
+def _line(cells: dict[str, str], columns: dict[str, int], size: Size, style: str) -> Text:
+    texts = [Text(cells[name]) for name in columns]
+    for text, width in zip(texts, columns.values(), strict=True):
+        text.truncate(width, overflow=_overflow(size), pad=True)
+    line = Text(' ' * _GAP).join(texts)
+    line.rstrip()
+    line.stylize(style)
+    return line
+
+
+def _cropped(line: Text, size: Size) -> Text:
+    line.truncate(size.width, overflow=_overflow(size))
+    return line
+
+
+def _overflow(size: Size) -> Literal['crop', 'ellipsis']:
+    return 'crop' if size.is_ascii else 'ellipsis'
