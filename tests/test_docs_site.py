@@ -26,11 +26,13 @@ class Page(NamedTuple):
         anchors: the ids of its elements.
         links: the targets of its links, to pages of the site and others.
         loaded: the addresses of what a browser loads with it.
+        tags: the kinds of its elements.
     """
 
     anchors: set[str]
     links: list[str]
     loaded: list[str]
+    tags: set[str]
 
 
 class Reader(HTMLParser):
@@ -38,11 +40,12 @@ class Reader(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.page = Page(set(), [], [])
+        self.page = Page(set(), [], [], set())
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value for name, value in attrs if value is not None}
+        self.page.tags.add(tag)
         if 'id' in given:
             self.page.anchors.add(given['id'])
         if tag == 'a' and 'href' in given:
@@ -132,3 +135,5 @@ def test_reference_has_every_public_name(package: ModuleType, site: Path) -> Non
     names = [name for name in public if not isinstance(getattr(package, name), ModuleType)]
     assert len(names) >= 6
     assert {f'{package.__name__}.{name}' for name in names} <= page.anchors
+    # Prompts outside of code look like quotations.
+    assert 'blockquote' not in page.tags

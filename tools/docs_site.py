@@ -208,6 +208,9 @@ def _sections(parts: dict[str, str]) -> str:
 class Examples(griffe.Extension):
     """Makes code of the examples in docstrings; griffe knows only the plural of their heading."""
 
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        self.on_object(obj=pkg)
+
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
             obj.docstring.value = re.sub(
