@@ -6,6 +6,7 @@ from trainer.inputs.base import Input
 from trainer.mesh import Mesh
 from trainer.symbolic.component import Component, require_not_negative, require_positive
 from trainer.symbolic.durations import seconds
+from trainer.symbolic.html import html_table
 from trainer.task import Task
 from trainer.warm_start_rules import WarmStart
 
@@ -168,6 +169,16 @@ class Experiment(Component):
     train: TrainLoop = TrainLoop()
     smoke: dict[str, Any] = {}
     shared: dict[str, Any] = {}
+
+    def _repr_html_(self) -> str:
+        parts = {'task.model': self.task.model, 'task.learner': self.task.learner}
+        parts |= {name: self.sym_getattr(name) for name in self.sym_init_args if name != 'task'}
+        rows = [
+            [path, value.format(compact=True, hide_default_values=True)]
+            for path, value in parts.items()
+            if value
+        ]
+        return html_table(type(self).__name__, ['', 'without default values'], rows)
 
     def check(self) -> None:
         if not self.train_input.is_training:

@@ -1,68 +1,16 @@
 import dataclasses
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from paxtune.reports.tables import Table, print_line, print_table
+from paxtune.search_space.decision_rows import rows
 
 if TYPE_CHECKING:
-    import pyglove as pg
     from rich.console import Console
 
-    from paxtune.search_space.decisions import DecisionPoint, Decisions
+    from paxtune.search_space.decisions import Decisions
     from paxtune.search_space.space import Space
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A decision, in words.
-
-    Attributes:
-        path: the place in the concrete experiment.
-        condition: the decisions that it depends on; empty where it is always made.
-    """
-
-    path: str
-    legal: str
-    scale: str
-    condition: str
-
-
-def rows(space: 'Space') -> list[Row]:
-    """Lists all decisions, an owner before those that depend on it."""
-    return list(_rows(space, space.spec, ''))
-
-
-def _rows(space: 'Space', spec: 'pg.DNASpec', condition: str) -> Iterator[Row]:
-    import pyglove as pg
-
-    from paxtune.search_space.decisions import slots
-    from paxtune.search_space.labels import parameter_path
-
-    for point in spec.elements:
-        scale = (point.scale or 'linear') if isinstance(point, pg.geno.Float) else ''
-        yield Row(parameter_path(point.id.path), _legal(space, point), scale, condition)
-        if isinstance(point, pg.geno.Float):
-            continue
-        for place in slots(point):
-            labels = space.candidate_names(place)
-            for label, candidate in zip(labels, place.candidates, strict=True):
-                chosen = f'{parameter_path(place.id.path)} = {label}'
-                both = f'{condition} and {chosen}' if condition else chosen
-                yield from _rows(space, candidate, both)
-
-
-def _legal(space: 'Space', point: 'DecisionPoint') -> str:
-    import pyglove as pg
-
-    if isinstance(point, pg.geno.Float):
-        return space.legal_values(point)
-    names = ', '.join(map(str, space.candidate_names(point.subchoice(0))))
-    if point.num_choices == 1:
-        return f'one of {names}'
-    differ = ', all different' if point.distinct else ''
-    order = ', in this order' if point.sorted else ''
-    return f'{point.num_choices} of {names}{differ}{order}'
 
 
 def followers(space: 'Space') -> dict[str, str]:

@@ -3,9 +3,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paxtune.reports.space_tables import rows as decision_rows
 from paxtune.reports.tables import Document, Row, Table, to_text
 from paxtune.schedulers import rung_report
+from paxtune.search_space.decision_rows import rows as decision_rows
 from paxtune.search_space.differences import differences, rendered
 from paxtune.search_space.labels import display_value
 from paxtune.study import export, replicates, stopping_criteria

@@ -1,3 +1,4 @@
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -5,6 +6,7 @@ from typing import Any
 
 import pyglove as pg
 
+from paxtune.search_space.decision_rows import rows
 from paxtune.search_space.decisions import (
     MAX_DECISIONS,
     DecisionPoint,
@@ -24,6 +26,7 @@ from trainer.runtime.directory import is_folder_name, short_names
 from trainer.symbolic.component import Component
 from trainer.symbolic.derived import SHARED, check_names, resolve_in_place
 from trainer.symbolic.errors import UserError, nearest
+from trainer.symbolic.html import html_table
 from trainer.symbolic.ranges import IntRange
 
 
@@ -92,6 +95,15 @@ class Space:
                 opened = zip(hyper.candidate_templates, slot.candidates, strict=True)
                 for candidate_template, candidate_spec in opened:
                     self._label(candidate_template, candidate_spec)
+
+    def _repr_html_(self) -> str:
+        size = 'countless' if self.size is None else f'{self.size:,}'
+        cells = [dataclasses.astuple(row) for row in rows(self)]
+        return html_table(
+            f'Search space of {size} different experiments',
+            ['decision', 'legal', 'scale', 'only if'],
+            cells,
+        )
 
     @property
     def is_tunable(self) -> bool:

@@ -11,6 +11,7 @@ from paxtune.study import replicates
 from paxtune.study.plan import SearchPlan
 from paxtune.study.record import Status, StudyRecord
 from paxtune.study.store import StudyStore
+from paxtune.study.study_html import study_html
 from paxtune.study.trial import Trial, TrialContext
 from trainer.runtime.directory import JobPath
 from trainer.runtime.garbage_collection import gc_paused
@@ -61,6 +62,12 @@ class StudyView:
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}({self.directory or "in memory"})'
+
+    def _repr_html_(self) -> str:
+        best = [each.trial for each in self.leaderboard] if self.rewards else []
+        best = self.pareto_front if len(self.rewards) > 1 else best
+        where = str(self.directory or 'in memory')
+        return study_html(where, self.trials, best, self.rewards, self.space.short_names)
 
     def close(self) -> None:
         """Closes the store."""

@@ -19,6 +19,7 @@ from paxtune.search_space.space import Space
 from paxtune.study.record import Lineage, Status, TrialRecord
 from trainer.runtime.directory import JobPath, trial_directory_name
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.html import html_table
 
 TRIALS = 'trials'
 """The folder of trial directories inside that of the study."""
@@ -84,6 +85,15 @@ class Trial:
 
     def __repr__(self) -> str:
         return f'Trial({self.id}, {self.state}, {self.decisions})'
+
+    def _repr_html_(self) -> str:
+        rewards = ', '.join(f'{each:.6g}' for each in self.rewards)
+        facts: dict[str, object] = {'state': self.status, 'reward': rewards}
+        facts |= {'reason': self.reason, 'attempt': self.attempt, 'directory': self.directory}
+        metrics = {f'metrics.{name}': value for name, value in self.metrics.items()}
+        known = {name: value for name, value in facts.items() if value not in (None, '')}
+        rows = (known | dict(self.decisions) | metrics).items()
+        return html_table(f'Trial {self.id}', ['', ''], rows)
 
     @property
     def state(self) -> State:

@@ -5,7 +5,8 @@ import random
 import pyglove as pg
 
 from paxtune.algorithms.encoding.sampling import draw
-from paxtune.reports.space_tables import Row, followers, rows, samples
+from paxtune.reports.space_tables import followers, samples
+from paxtune.search_space.decision_rows import DecisionRow, rows
 from paxtune.search_space.space import Space
 from tests.paxtune.toys import toy
 from trainer.symbolic.derived import derived
@@ -16,12 +17,12 @@ def test_rows_say_what_is_legal_and_when_it_is_open():
     value = toy(widths=pg.manyof(2, [1, pg.oneof([2, 3])], distinct=False, sorted=True))
     found = rows(Space(value))
     assert found == [
-        Row('rate', 'a number from 0.0001 to 0.1', 'log', ''),
-        Row('layer', 'one of Block, Dense, Dense(width=16)', '', ''),
-        Row('layer.heads', 'one of 1, 2, 4', '', 'layer = Block'),
-        Row('widths', f'2 of 1, {_inner_label(value)}, in this order', '', ''),
-        Row('widths[0][=1/2]', 'one of 2, 3', '', f'widths[0] = {_inner_label(value)}'),
-        Row('widths[1][=1/2]', 'one of 2, 3', '', f'widths[1] = {_inner_label(value)}'),
+        DecisionRow('rate', 'a number from 0.0001 to 0.1', 'log', ''),
+        DecisionRow('layer', 'one of Block, Dense, Dense(width=16)', '', ''),
+        DecisionRow('layer.heads', 'one of 1, 2, 4', '', 'layer = Block'),
+        DecisionRow('widths', f'2 of 1, {_inner_label(value)}, in this order', '', ''),
+        DecisionRow('widths[0][=1/2]', 'one of 2, 3', '', f'widths[0] = {_inner_label(value)}'),
+        DecisionRow('widths[1][=1/2]', 'one of 2, 3', '', f'widths[1] = {_inner_label(value)}'),
     ]
 
 
