@@ -92,7 +92,7 @@ with epy.lazy_api_imports(globals()):
     from paxtune.storage.open_study import load_study as load_study
     from paxtune.storage.open_study import open_study as open_study
     from paxtune.study.study import Study as Study
-    from paxtune.sweeps import parameter_sweep as parameter_sweep
+    from paxtune.study.sweeps import parameter_sweep as parameter_sweep
     from trainer.runtime.signals import SkipTrial as SkipTrial
     from trainer.runtime.signals import StopTrial as StopTrial
     from trainer.symbolic.derived import derived as derived

@@ -20,12 +20,13 @@ from trainer.symbolic.errors import UserError
 
 def main(argv: Sequence[str] | None) -> int:
     """Runs the command; raises UserError for bad input."""
-    args = _flags().parse_args(argv)
+    args = parser().parse_args(argv)
     args.run(args)
     return 0
 
 
-def _flags() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Makes the parser of the command's flags."""
     flags = command.parser(__doc__)
     commands = flags.add_subparsers(required=True, metavar='COMMAND')
     _add_kubernetes_flags(

@@ -32,7 +32,7 @@ _PORT = 8470
 
 def main(argv: Sequence[str] | None) -> int:
     """Runs the command; raises UserError for bad input, or if a port or file is unavailable."""
-    args = _flags().parse_args(argv)
+    args = parser().parse_args(argv)
     _check(args)
     logging.basicConfig(
         level=logging.INFO, format='%(asctime)s %(levelname)s %(name)s: %(message)s'
@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def _flags() -> 'argparse.ArgumentParser':
+def parser() -> 'argparse.ArgumentParser':
+    """Makes the parser of the command's flags."""
     flags = command.parser(__doc__)
     flags.add_argument(
         '--database',

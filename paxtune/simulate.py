@@ -38,7 +38,7 @@ _SEEDS = 20
 
 def main(argv: Sequence[str] | None) -> int:
     """Runs the command; raises UserError for bad input."""
-    args = _flags().parse_args(argv)
+    args = parser().parse_args(argv)
     _require_one_way(args)
 
     from paxtune.simulation.comparison import compare, document
@@ -113,7 +113,8 @@ def _summary(study: 'Study') -> str:
     return '\n'.join([*lines, 'To look at it:', f'  {show}'])
 
 
-def _flags() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Makes the parser of the command's flags."""
     flags = command.parser(__doc__)
     flags.add_argument(
         '--table', required=True, metavar='FILE', help='what studies curves wrote, or .npz'

@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None) -> int:
         each.partition('=')[0] in (study_location.FLAG, study_location.STORAGE_FLAG)
         for each in command.given(argv)
     )
-    flags = _flags(is_in_service)
+    flags = parser(is_in_service)
     args, rest = flags.parse_known_args(argv)
     # Python 3.11 ends a list of trials, which may be empty, where the first flag comes.
     if rest and hasattr(args, 'trials') and all(text.isdecimal() for text in rest):
@@ -55,7 +55,8 @@ def main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def _flags(is_in_service: bool) -> argparse.ArgumentParser:
+def parser(is_in_service: bool = False) -> argparse.ArgumentParser:
+    """Makes the parser of the command's flags; without DIR where a service keeps the study."""
     flags = command.parser(__doc__)
     commands = flags.add_subparsers(required=True, metavar='COMMAND')
     for each in (*looking.COMMANDS, *files.COMMANDS, *changing.COMMANDS, *page.COMMANDS):

@@ -30,18 +30,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None) -> int:
     """Runs the command; raises UserError for bad input."""
-    flags = command.parser(__doc__)
-    command.add_experiment_flags(flags, required=False)
-    flags.add_argument('--study_dir', help='the --job_log_dir of a search')
-    study_location.add_flags(flags, 'the service that keeps the study of --study_dir')
-    flags.add_argument('--trial', help='number of a trial of that study, or best')
-    command.add_list_flag(
-        flags, '--decisions', 'PATH=VALUE', 'such as task.learner.learning_rate=1e-3'
-    )
-    flags.add_argument('--job_log_dir', required=True, help='where everything is written')
-    command.add_allow_changes_flag(flags)
-    command.add_process_flags(flags)
-    args = flags.parse_args(argv)
+    args = parser().parse_args(argv)
 
     from trainer.main import train
     from trainer.runtime import processes
@@ -64,6 +53,22 @@ def main(argv: Sequence[str] | None) -> int:
             if code:
                 return code
     return 0
+
+
+def parser() -> 'argparse.ArgumentParser':
+    """Makes the parser of the command's flags."""
+    flags = command.parser(__doc__)
+    command.add_experiment_flags(flags, required=False)
+    flags.add_argument('--study_dir', help='the --job_log_dir of a search')
+    study_location.add_flags(flags, 'the service that keeps the study of --study_dir')
+    flags.add_argument('--trial', help='number of a trial of that study, or best')
+    command.add_list_flag(
+        flags, '--decisions', 'PATH=VALUE', 'such as task.learner.learning_rate=1e-3'
+    )
+    flags.add_argument('--job_log_dir', required=True, help='where everything is written')
+    command.add_allow_changes_flag(flags)
+    command.add_process_flags(flags)
+    return flags
 
 
 @dataclasses.dataclass(frozen=True)

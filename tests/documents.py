@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 from absl.flags import argparse_flags
 
+from paxtune.__main__ import COMMANDS
+
 ROOT = Path(__file__).parents[1]
 
 _MODULES = (
@@ -57,8 +59,14 @@ def commands(text: str) -> list[list[str]]:
 
 
 def commands_of(document: str) -> list[list[str]]:
-    """Returns all commands of a document."""
-    return [each for b in blocks(document) if b.language == 'sh' for each in commands(b.text)]
+    """Returns all commands of a document; `paxtune search` as `python -m paxtune.search`."""
+    found = [each for b in blocks(document) if b.language == 'sh' for each in commands(b.text)]
+    return [
+        ['python', '-m', f'paxtune.{words[1]}', *words[2:]]
+        if words[0] == 'paxtune' and words[1] in COMMANDS
+        else words
+        for words in found
+    ]
 
 
 def dead_links(path: Path) -> list[str]:

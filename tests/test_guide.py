@@ -135,7 +135,7 @@ def test_guide_calls_have_existing_fields(guide: Path) -> None:
 
 
 def test_guide_names_every_flag_of_the_service() -> None:
-    flags = flags_of(serve._flags()) - flags_of(command.parser(''))
+    flags = flags_of(serve.parser()) - flags_of(command.parser(''))
     assert '--database' in flags
     for flag in flags:
         assert flag in ALL, flag

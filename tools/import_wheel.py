@@ -1,8 +1,12 @@
-"""Imports every module of the installed wheel: `python import_wheel.py <where it is installed>`."""
+"""Imports every module of the installed wheel, and runs its command.
+
+python import_wheel.py <where it is installed>
+"""
 
 import importlib
 import pathlib
 import pkgutil
+import subprocess
 import sys
 
 root = pathlib.Path(sys.argv[1]).resolve()
@@ -16,3 +20,4 @@ for name in ('trainer', 'paxtune', 'search_spaces'):
         importlib.import_module(module)
     print(f'{name}: {len(modules)} modules')
 importlib.import_module('examples.tunable_lm').Tiny()
+subprocess.run([sys.executable, root / 'bin' / 'paxtune', '--version'], check=True)

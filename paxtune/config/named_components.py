@@ -1,6 +1,5 @@
 """Parts of a search by their names in flags: `gp_bandit` for `GPBandit()`."""
 
-import re
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, TypeVar
@@ -9,12 +8,12 @@ import pyglove as pg
 
 from paxtune import algorithms, schedulers
 from paxtune.algorithms.external.vizier_names import translated
+from paxtune.config.flag_names import flag_name
 from trainer.symbolic import literals
 from trainer.symbolic.errors import UserError
 
 C = TypeVar('C', bound=pg.Object)
 
-_WORD_BEGINS = re.compile(r'(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])')
 _MISSING = pg.MISSING_VALUE
 
 
@@ -63,7 +62,7 @@ def classes_by_name(module: ModuleType, base: type) -> dict[str, type[pg.Object]
         'RankStopping'
     """
     return {
-        _WORD_BEGINS.sub('_', name).lower(): kind
+        flag_name(name): kind
         for name, kind in vars(module).items()
         if isinstance(kind, type) and issubclass(kind, base) and kind is not base
     }

@@ -5,7 +5,7 @@ import pyglove as pg
 from paxtune.experiment import Tunable
 from paxtune.objectives.limits import Limit
 from paxtune.search_space.constraints import Requires
-from paxtune.sweeps import parameter_sweep
+from paxtune.study.sweeps import parameter_sweep
 from tests.paxtune.tunables import Rates
 from tests.trainer import tiny_images
 from tests.trainer.tiny import experiment

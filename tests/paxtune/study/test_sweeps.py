@@ -8,7 +8,7 @@ from paxtune.experiment import Tunable
 from paxtune.schedulers import MedianStopping
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
-from paxtune.sweeps import parameter_sweep
+from paxtune.study.sweeps import parameter_sweep
 from tests.paxtune.tunables import REWARD, Kinds, Rates
 from tests.trainer.tiny import experiment
 from trainer.layers import FeedForward, GatedFeedForward

@@ -1,0 +1,81 @@
+"""The command `paxtune`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import paxtune
+from paxtune import __main__ as console
+from paxtune.completion import protocol
+from tests.paxtune.completion.shells import environment
+from tests.processes import ROOT, command
+from trainer.symbolic.errors import UserError
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ['paxtune', *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment(folder),
+        check=False,
+    )
+
+
+def test_help_lists_every_command_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        console.main(['--help'])
+    assert stopped.value.code == 0
+    listed = capsys.readouterr().out.partition('\ncommands:\n')[2]
+    names = [line.split()[0] for line in listed.splitlines()]
+    assert names == [*console.COMMANDS, 'completion']
+    modules = {path.stem for path in (ROOT / 'paxtune').glob('*.py') if _is_command(path)}
+    # A search starts its workers itself.
+    assert modules - {'__main__', 'worker'} == {*console.COMMANDS}
+
+
+def _is_command(path: Path) -> bool:
+    return "if __name__ == '__main__':" in path.read_text()
+
+
+def test_a_command_that_is_not_there_is_refused_with_near_names() -> None:
+    with pytest.raises(UserError, match=r"no command 'serach'. Did you mean search"):
+        console.main(['serach', '--exp=x'])
+    with pytest.raises(UserError, match=r"no command 'x'. There are search, train"):
+        console.main(['x'])
+
+
+def test_a_command_gets_its_flags_and_names_itself(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, 'argv', [*sys.argv])
+    with pytest.raises(SystemExit) as stopped:
+        console.main(['studies', 'trials', '--help'])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out.startswith('usage: paxtune studies trials [-h]')
+
+
+def test_the_command_runs_as_a_module() -> None:
+    done = command('paxtune', '--version')
+    assert (done.returncode, done.stdout) == (0, f'paxtune {paxtune.__version__}\n')
+
+
+def test_the_console_command_finds_experiments_beside_it(tmp_path: Path) -> None:
+    (tmp_path / 'mine.py').write_text('raise ValueError("imported")\n')
+    done = run(tmp_path, 'space', '--exp=mine.Fit')
+    assert done.returncode != 0
+    assert 'ValueError: imported' in done.stderr
+
+
+@pytest.mark.parametrize('shell', protocol.SHELLS)
+def test_completion_prints_the_script_of_a_shell(shell: str) -> None:
+    assert 'paxtune' in protocol.script([shell])
+
+
+@pytest.mark.parametrize('words', [[], ['tcsh'], ['bash', 'zsh']])
+def test_completion_refuses_other_shells(words: list[str]) -> None:
+    with pytest.raises(UserError, match='expected a shell: bash, zsh, fish'):
+        console.main(['completion', *words])
