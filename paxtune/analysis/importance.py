@@ -87,7 +87,9 @@ def importances(study: 'StudyView', reward: str | None = None) -> Importances:
     Example:
         >>> import paxtune, pyglove as pg
         >>> space = {'x': pg.floatv(-1.0, 1.0), 'y': pg.floatv(-1.0, 1.0)}
-        >>> study = paxtune.tune(lambda x, y: x + y / 9, space=space, objective='minimize')
+        >>> def loss(x, y):
+        ...     return x + y / 9
+        >>> study = paxtune.tune(loss, space=space, objective='minimize', num_trials=32)
         >>> [each.path for each in importances(study).decisions]
         ['x', 'y']
     """

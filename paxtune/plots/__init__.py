@@ -6,9 +6,8 @@ figure is one line of text.
 
 Example:
     >>> import paxtune, pyglove as pg
-    >>> study = paxtune.tune(
-    ...     lambda x: x**2, space={'x': pg.floatv(-1.0, 1.0)}, objective='minimize'
-    ... )
+    >>> space = {'x': pg.floatv(-1.0, 1.0)}
+    >>> study = paxtune.tune(lambda x: x**2, space=space, objective='minimize', num_trials=8)
     >>> figure = paxtune.plots.history(study)
     >>> figure.layout.title.text
     'Optimization history'
