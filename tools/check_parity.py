@@ -135,7 +135,8 @@ def missing(named: Sequence[str]) -> Iterator[tuple[str, str]]:
     if not there:
         return
     # The options of pyproject.toml would add the doctests of other modules.
-    done = _pytest('--collect-only', '-q', '-o', 'addopts=--import-mode=importlib', *there)
+    options = 'addopts=--import-mode=importlib -pno:dash'
+    done = _pytest('--collect-only', '-q', '-o', options, *there)
     if done.returncode:
         reason = f'the tests cannot be collected:\n{done.stdout}{done.stderr}'
         yield from ((test, reason) for test in named)

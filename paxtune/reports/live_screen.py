@@ -60,7 +60,7 @@ def sparkline(values: Sequence[float], width: int, is_ascii: bool = False) -> st
 
     Example:
         >>> sparkline([3.0, 2.0, 1.5, 1.0], 8)
-        '█▄▂▁'
+        '█▅▃▁'
     """
     blocks = _ASCII_BLOCKS if is_ascii else _BLOCKS
     if len(values) > width:

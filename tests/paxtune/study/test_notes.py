@@ -23,7 +23,7 @@ def test_notes_are_written_while_another_process_works_alone(tmp_path: Path) -> 
                 notes.write_note(other, 7, 'text')
             with pytest.raises(UserError, match='10,000 characters'):
                 notes.write_note(other, 1, 'x' * 10_001)
-        trial.report(1, {'objective': 1.0})
+        trial.report(1, {'loss': 1.0})
         trial.complete()
         assert study.record.notes == {1: 'see <b>'}
     with contextlib.closing(where.store(can_write=True)) as other:
