@@ -85,6 +85,7 @@ def tune(
     study: Study | None = None,
     should_interrupt: Callable[[], bool] = lambda: False,
     exp: str = '',
+    argv: Sequence[str] = (),
     **search: Any,
 ) -> Study:
     """Searches an experiment, or the values that a function is called with.
@@ -126,6 +127,7 @@ def tune(
         should_interrupt: asked after every training step; on True the trial is saved, and
             `Paused` raised.
         exp: the name of the experiment on the command line, which the study shows.
+        argv: the module and the flags of the command that makes the call, which reports show.
         **search: other fields of `Search`, such as `limits` and `budget`.
 
     Returns:
@@ -169,7 +171,7 @@ def tune(
             held.enter_context(processes.together())
         command.enable_compilation_cache()
         plan, runner = _planned(what, space, changes, study)
-        plan = dataclasses.replace(plan, exp=exp)
+        plan = dataclasses.replace(plan, exp=exp, command=tuple(argv))
         checkpoint_retention.check(plan.search, directory)
         _require_workers_for_timeout(plan.search, engine)
         if _is_experiment(what) and engine.follows(plan, should_interrupt):

@@ -125,7 +125,7 @@ def run(
     with Interrupt() as interrupt:
         options |= {'job_log_dir': job_log_dir, 'callbacks': [Progress(interrupt=interrupt)]}
         try:
-            study = tune(what, should_interrupt=interrupt.requested, **options)
+            study = tune(what, should_interrupt=interrupt.requested, argv=argv, **options)
         except Paused as reason:
             command.say_once(f'Paused: {reason}. {saved}')
             return interrupt.exit_code if str(reason) == INTERRUPTED else 0

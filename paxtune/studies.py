@@ -5,6 +5,7 @@
     python -m paxtune.studies add|confirm|import|retry|delete|recover DIR …
     python -m paxtune.studies ask|tell DIR …
     python -m paxtune.studies stop DIR [TRIAL …]
+    python -m paxtune.studies report DIR --out=report.html
     python -m paxtune.studies page DIR
 
 DIR is the --job_log_dir of a search. While a search works there, it can be looked at, and `stop`
@@ -20,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paxtune.service import study_location
-from paxtune.study_commands import changing, files, looking, page
+from paxtune.study_commands import changing, files, looking, page, report
 from trainer import command
 
 
@@ -59,7 +60,13 @@ def parser(is_in_service: bool = False) -> argparse.ArgumentParser:
     """Makes the parser of the command's flags; without DIR where a service keeps the study."""
     flags = command.parser(__doc__)
     commands = flags.add_subparsers(required=True, metavar='COMMAND')
-    for each in (*looking.COMMANDS, *files.COMMANDS, *changing.COMMANDS, *page.COMMANDS):
+    for each in (
+        *looking.COMMANDS,
+        *files.COMMANDS,
+        *changing.COMMANDS,
+        *report.COMMANDS,
+        *page.COMMANDS,
+    ):
         each.add_to(commands, is_in_service)
     return flags
 

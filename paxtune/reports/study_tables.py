@@ -27,7 +27,7 @@ def summary(study: Study) -> Document:
     trials = study.trials
     counts = collections.Counter(trial.status for trial in trials)
     decisions = [dataclasses.asdict(row) for row in decision_rows(study.space)]
-    front, limits, reasons = best_trials(study), _budgets(study, trials), _reasons(trials)
+    front, limits, infeasible = best_trials(study), budgets(study, trials), reasons(trials)
     facts = {
         'directory': None if study.directory is None else str(study.directory),
         'experiment': study.record.experiment,
@@ -44,7 +44,7 @@ def summary(study: Study) -> Document:
         'budgets': limits,
         'decisions': decisions,
         'best': _merged(_rows(study, front), _replicates(study, front)),
-        'infeasible': reasons,
+        'infeasible': infeasible,
     }
     passed, remark = rungs_of(study)
     if study.search.scheduler is not None:
@@ -60,7 +60,7 @@ def summary(study: Study) -> Document:
         Table(limits, ['budget', 'used', 'limit']),
         Table(decisions, ['path', 'legal', 'scale', 'condition'], 'Decisions'),
         *_best_tables(study, front),
-        Table(reasons, ['count', 'reason'], 'Commonest reasons of infeasible trials'),
+        Table(infeasible, ['count', 'reason'], 'Commonest reasons of infeasible trials'),
         Table(passed, rung_report.COLUMNS, _RUNGS),
     ]
     fields = [{'field': name, 'value': value} for name, value in data.items()]
@@ -387,7 +387,8 @@ def _vertical(values: Mapping[str, Any], first: str, second: str) -> Table:
     return Table(rows, [first, second])
 
 
-def _budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+def budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Lists what is used of each budget, and its limit; None without one."""
     search = study.search
     failures = sum(trial.is_failed for trial in trials)
     rows: list[tuple[str, float | None, float | None]] = [
@@ -402,7 +403,8 @@ def _budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
     return [{'budget': name, 'used': used, 'limit': limit} for name, used, limit in rows]
 
 
-def _reasons(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+def reasons(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Counts the commonest reasons of infeasible trials."""
     found = commonest(trial.infeasible_reason for trial in trials if trial.infeasible_reason)
     return [{'count': count, 'reason': reason} for count, reason in found[:_MOST_REASONS]]
 

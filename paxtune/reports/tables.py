@@ -151,8 +151,8 @@ def to_text(table: Table) -> str:
     """
     from rich.cells import cell_len
 
-    lines = _cells(table)
-    widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
+    lines = cells(table)
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     aligned = [
         '  '.join(
             cell + ' ' * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)
@@ -199,7 +199,7 @@ class Drawn:
         from rich.table import Table as Grid
         from rich.text import Text
 
-        headings, *lines = _cells(self._table)
+        headings, *lines = cells(self._table)
         widths = _widths(headings, lines, options.max_width)
         grid = Grid(
             box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0),
@@ -225,7 +225,7 @@ def _widths(
     """Widths by column; a column without room has none."""
     from rich.cells import cell_len
 
-    content = [max(map(cell_len, cells), default=0) for cells in zip(*lines, strict=True)]
+    content = [max(map(cell_len, column), default=0) for column in zip(*lines, strict=True)]
     widest = [max(own, cell_len(heading)) for own, heading in zip(content, headings, strict=True)]
     # Also a heading may be broken.
     widths = {
@@ -278,7 +278,8 @@ def branches(roots: 'Iterable[Tree]') -> str:
     return '\n'.join(line.rstrip() for line in capture.get().splitlines())
 
 
-def _cells(table: Table) -> list[list[str]]:
+def cells(table: Table) -> list[list[str]]:
+    """Formats a table for people: a line of headings, then one for each row."""
     columns = [
         column
         for column in table.columns

@@ -11,8 +11,8 @@ import pyglove as pg
 from paxtune.config.search import Search
 from paxtune.search_space.decisions import spec_to_json
 from paxtune.search_space.space import Space
-from paxtune.study import stand_ins
-from paxtune.study.record import Prior, StudyRecord
+from paxtune.study import provenance, stand_ins
+from paxtune.study.record import Prior, Provenance, StudyRecord
 from paxtune.study.validation import validate_search, validate_space
 from trainer.symbolic.component import unchecked
 from trainer.symbolic.errors import UserError
@@ -31,6 +31,7 @@ class SearchPlan:
         has_own_search: whether `space.value` holds the search, as a `Tunable` does.
         data: fingerprints of the data that trials see, by input.
         exp: the `--exp` of the command; '' without one.
+        command: the module of the command and its flags; empty without one.
     """
 
     space: Space
@@ -38,6 +39,7 @@ class SearchPlan:
     has_own_search: bool
     data: Mapping[str, str] = dataclasses.field(default_factory=dict)
     exp: str = ''
+    command: tuple[str, ...] = ()
 
     @classmethod
     def compile(
@@ -102,6 +104,7 @@ class SearchPlan:
             exp=self.exp,
             defaults={} if in_memory else stand_ins.defaults(self.space.value, self.search),
             uuid=uuid.uuid4().hex,
+            provenance=Provenance() if in_memory else provenance.current(self.command),
         )
 
 

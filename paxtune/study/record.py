@@ -236,6 +236,22 @@ class Prior:
     scores: tuple[float, ...]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Provenance:
+    """The origin of a study, for people. Nothing depends on it.
+
+    Attributes:
+        command: the module of the command that made the study, and its flags; empty without one.
+        versions: of Python and of packages, by name.
+        commit: the git commit of the working directory, with `-dirty` after it where tracked files
+            differ; '' outside of a repository.
+    """
+
+    command: tuple[str, ...] = ()
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    commit: str = ''
+
+
 @dataclasses.dataclass(frozen=True)
 class StudyRecord:
     """Everything that a study stores of itself.
@@ -257,6 +273,7 @@ class StudyRecord:
         defaults: those of the users' classes in the value, by class and field.
         uuid: identifies the study in the directories of its trials; '' of an older version.
         notes: of people, by the number of the trial.
+        provenance: how the study was made; empty of an older version.
     """
 
     value: str
@@ -275,6 +292,7 @@ class StudyRecord:
     defaults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     uuid: str = ''
     notes: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    provenance: Provenance = dataclasses.field(default_factory=Provenance)
 
     @property
     def experiment(self) -> str:

@@ -21,6 +21,7 @@ _FIXED = (
     'exp',
     'defaults',
     'uuid',
+    'provenance',
 )
 
 

@@ -15,6 +15,7 @@ from paxtune.study.max_resource import max_resource
 from paxtune.study.plan import SearchPlan
 from paxtune.study.record import RETRY, Lineage, Prior, TrialRecord
 from paxtune.study.running_trial import RunningTrial
+from paxtune.study.schedule import Action
 from paxtune.study.scheduling import TrialScheduling
 from paxtune.study.store import StudyStore
 from paxtune.study.study_view import StudyView
@@ -99,6 +100,10 @@ class Study(StudyView):
     def done_reason(self) -> str | None:
         """Why the study needs no more trials; None while it does."""
         return self._queue.done_reason(self.trials)
+
+    def next_action(self) -> Action:
+        """Returns what comes after the trials that wait or run; changes nothing."""
+        return self._queue.next_action(self.trials)
 
     def suggest(self) -> RunningTrial | None:
         """Returns the next trial to run.

@@ -15,7 +15,7 @@ from paxtune.study import prefetch, schedule, stop_requests, stopping_criteria, 
 from paxtune.study.prefetch import Prefetcher
 from paxtune.study.record import SCHEDULER, Lineage, Status, TrialRecord
 from paxtune.study.running_trial import RunningTrial
-from paxtune.study.schedule import Claim, Decision, Done, Suggest, View
+from paxtune.study.schedule import Action, Claim, Decision, Done, Suggest, View
 from paxtune.study.scheduling import TrialScheduling
 from paxtune.study.store import AddSuggested, StudyStore
 from paxtune.study.study_view import Trials
@@ -82,6 +82,10 @@ class TrialQueue:
     def done_reason(self, trials: Trials) -> str | None:
         """Says why the study needs no more trials than these; None while it does."""
         return schedule.done_reason(self._view(trials))
+
+    def next_action(self, trials: Trials) -> Action:
+        """Says what comes after the trials that wait or run, without doing it."""
+        return schedule.next_action(self._view(trials, may_claim=False))
 
     def is_exhausted(self, trials: Sequence[Trial]) -> bool:
         """Returns True if these trials have tried every point of the space."""

@@ -23,6 +23,7 @@ from paxtune.study.record import (
     Failures,
     Lineage,
     Prior,
+    Provenance,
     Status,
     StudyRecord,
     TrialRecord,
@@ -136,6 +137,7 @@ STUDY = StudyRecord(
     'A',
     ('minimize',),
     stop_requests=(1,),
+    provenance=Provenance(('paxtune.search', '--exp=a b'), {'jax': '1'}, 'abc-dirty'),
 )
 
 
@@ -156,6 +158,8 @@ def test_a_study_comes_back_as_it_was() -> None:
         {'exhausted': 'never'},
         {'stop_requests': ['x']},
         {'value': None},
+        {'provenance': {'command': 'rm'}},
+        {'provenance': {'versions': {'jax': 1}}},
     ],
 )
 def test_a_damaged_study_is_refused(changed: Any) -> None:

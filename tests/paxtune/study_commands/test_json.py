@@ -10,13 +10,13 @@ import pytest
 
 from paxtune import studies
 from paxtune.storage.open_study import open_study
-from paxtune.study_commands import changing, files, looking
+from paxtune.study_commands import changing, files, looking, report
 from tests.paxtune.studies import ask, finish
 from tests.paxtune.toys import toy
 from tests.processes import command
 
 EXP = '--exp=tests.paxtune.toys.toy'
-COMMANDS = [*looking.COMMANDS, *files.COMMANDS, *changing.COMMANDS]
+COMMANDS = [*looking.COMMANDS, *files.COMMANDS, *changing.COMMANDS, *report.COMMANDS]
 
 Shown = Callable[..., str]
 
@@ -53,6 +53,12 @@ def export(directory: Path, shown: Shown) -> None:
 
 def curves(directory: Path, shown: Shown) -> None:
     assert result(shown, 'curves', directory) == json.loads(shown('curves', directory))
+
+
+def report_(directory: Path, shown: Shown) -> None:
+    assert result(shown, 'report', directory)['best'][0]['trial'] in (1, 2)
+    file = directory.parent / 'report.md'
+    assert result(shown, 'report', directory, f'--out={file}')['bytes'] == file.stat().st_size
 
 
 def import_(directory: Path, shown: Shown) -> None:
@@ -108,6 +114,7 @@ def recover(directory: Path, shown: Shown) -> None:
 OTHERS = {
     'export': export,
     'curves': curves,
+    'report': report_,
     'import': import_,
     'add': add,
     'retry': retry,

@@ -1,0 +1,307 @@
+"""The content of a report on a study, in sections that are the same in each format."""
+
+import collections
+import dataclasses
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from paxtune.analysis.importance import MIN_TRIALS, importances
+from paxtune.reports.next_trial import next_trials
+from paxtune.reports.range_edges import at_edges
+from paxtune.reports.study_tables import budgets, reasons, rungs_of
+from paxtune.reports.tables import Row, Table
+from paxtune.schedulers import rung_report
+from paxtune.search_space.decision_rows import rows as decision_rows
+from paxtune.search_space.labels import display_value
+from paxtune.study import replicates
+from paxtune.study.frames import reward_columns
+from paxtune.study.record import Status
+from paxtune.study.replicates import LeaderboardEntry
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
+
+_MOST_BEST = 10
+_MOST_EDGES = 5
+"""Best trials whose decisions are compared with the ends of their ranges."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of a report.
+
+    Attributes:
+        key: names it in JSON.
+        data: its content as JSON data.
+        tables: the same for people.
+        remarks: lines below the tables.
+        commands: lines of a shell, below the remarks.
+    """
+
+    key: str
+    title: str
+    data: Any
+    tables: Sequence[Table] = ()
+    remarks: Sequence[str] = ()
+    commands: Sequence[str] = ()
+
+
+def sections(study: Study, where: str, train_command: str) -> list[Section]:
+    """Reports on a study.
+
+    Args:
+        where: its directory, or its place in a service.
+        train_command: trains the best trial; '' where no command does.
+    """
+    trials = study.trials
+    return [
+        _searched(study, where),
+        _how(study, trials),
+        _progress(study, trials),
+        _best(study, trials),
+        _importance(study),
+        _edges(study),
+        _next(study),
+        _commands(study, train_command),
+        _versions(study),
+    ]
+
+
+def to_data(parts: Iterable[Section]) -> dict[str, Any]:
+    """The content of a report as JSON data."""
+    return {each.key: each.data for each in parts}
+
+
+def _facts(values: Mapping[str, Any], heading: str) -> Table:
+    rows = [(name, value) for name, value in values.items() if value not in (None, '', [])]
+    return Table.of('', [heading, 'value'], rows)
+
+
+def _searched(study: Study, where: str) -> Section:
+    decisions = [dataclasses.asdict(row) for row in decision_rows(study.space)]
+    facts = {
+        'experiment': study.record.experiment,
+        'study': where,
+        'created': study.store.created(),
+        'size': study.space.size,
+    }
+    constraints = [display_value(each) for each in study.search.constraints]
+    limits = [each.label for each in study.search.limits]
+    rendered = facts | {'size': 'countless' if facts['size'] is None else f'{facts["size"]:,}'}
+    conditions = [('constraint', each) for each in constraints]
+    conditions += [('limit', each) for each in limits]
+    return Section(
+        'searched',
+        'What was searched',
+        facts | {'decisions': decisions, 'constraints': constraints, 'limits': limits},
+        [
+            _facts(rendered, 'search space'),
+            Table(decisions, ['path', 'legal', 'scale', 'condition'], 'Decisions'),
+            Table.of('Constraints and limits', ['kind', 'condition'], conditions),
+        ],
+    )
+
+
+def _how(study: Study, trials: Sequence[Trial]) -> Section:
+    search = study.search
+    algorithm = display_value(study.suggester.algorithm)
+    facts = {
+        'objective': [f'{each.label} ({each.goal})' for each in study.rewards],
+        'algorithm': algorithm,
+        'scheduler': display_value(search.scheduler),
+        'seed': search.seed,
+        'metric aggregation': display_value(search.metric_aggregation),
+        'replicates': search.replicates,
+        'warm start': search.warm_start,
+        'initial trials': len(search.initial_trials) or None,
+        'prior': display_value(search.prior) if search.prior else None,
+        'completed trials of other studies': len(study.record.priors) or None,
+    }
+    limits = [row for row in budgets(study, trials) if row['limit'] is not None or row['used']]
+    rendered = facts | {
+        'objective': ', '.join(facts['objective']) or 'none: trials are only measured'
+    }
+    return Section(
+        'how',
+        'How it was searched',
+        facts | {'budgets': limits},
+        [_facts(rendered, 'search'), Table(limits, ['budget', 'used', 'limit'], 'Budget')],
+    )
+
+
+def _progress(study: Study, trials: Sequence[Trial]) -> Section:
+    counts = collections.Counter(trial.status for trial in trials)
+    failures = [trial.record.failures for trial in trials]
+    faults = {
+        'failed with an error': sum(trial.is_failed for trial in trials),
+        'attempts after the first': sum(trial.attempt - 1 for trial in trials),
+        'trials with lost workers': sum(bool(each.faults or each.losses) for each in failures),
+        'trials with metrics that were not finite': sum(
+            bool(trial.record.non_finite) for trial in trials
+        ),
+    }
+    states = {str(status): counts[status] for status in Status if counts[status]}
+    infeasible = reasons(trials)
+    rungs, warning = rungs_of(study)
+    done, warnings = study.done_reason, [warning] if warning else []
+    return Section(
+        'progress',
+        'States and faults',
+        {'states': states, 'faults': faults, 'done': done, 'infeasible': infeasible}
+        | ({'rungs': rungs} if rungs else {}),
+        [
+            Table.of('', ['state', 'trials'], states.items()),
+            Table.of('Faults', ['fault', 'count'], faults.items()),
+            Table(infeasible, ['count', 'reason'], 'Commonest reasons of infeasible trials'),
+            Table(rungs, rung_report.COLUMNS, 'Rungs, and rank correlations with later rewards'),
+        ],
+        [f'The study is done: {done}.' if done else 'The study is not done.', *warnings],
+    )
+
+
+def _best(study: Study, trials: Sequence[Trial]) -> Section:
+    entries = study.leaderboard[:_MOST_BEST] if study.rewards else []
+    title = 'Best trials'
+    if len(study.rewards) > 1:
+        front = {trial.id for trial in study.pareto_front}
+        entries = [each for each in study.leaderboard if each.trial.id in front]
+        title = 'Pareto front'
+    has_replicates = replicates.has_replicates(trials, study.search.replicates)
+    rows = [_entry(study, rank, each, has_replicates) for rank, each in enumerate(entries, start=1)]
+    numbers = [name for name in rows[0] if not name.startswith('decisions.')] if rows else []
+    if len(study.rewards) > 1:
+        numbers = [name for name in numbers if name != 'rank']
+    tables = [_with_decisions(study, rows, numbers)] if rows else []
+    if entries and len(study.rewards) == 1:
+        decided = entries[0].trial.decisions.items()
+        heading = f'Decisions of trial {entries[0].trial.id}'
+        tables.append(
+            Table.of(heading, ['decision', 'value'], [(path, _exact(own)) for path, own in decided])
+        )
+    remarks = [] if entries else ['No trial was completed yet.']
+    if entries:
+        remarks.append(_uncertainty(has_replicates))
+    return Section('best', title, rows, tables, remarks)
+
+
+def _with_decisions(study: Study, rows: Sequence[Row], columns: Sequence[str]) -> Table:
+    """A table whose last column has the decisions that differ between rows, by short names."""
+    names = {f'decisions.{path}': name for path, name in study.space.short_names.items()}
+    compact = Table.compact(rows, [columns[0], 'decisions'], names)
+    return dataclasses.replace(compact, columns=[*columns, 'decisions'])
+
+
+def _entry(
+    study: Study, rank: int, entry: LeaderboardEntry, has_replicates: bool
+) -> dict[str, Any]:
+    row: dict[str, Any] = {'rank': rank, 'trial': entry.trial.id}
+    columns = reward_columns(study.rewards)
+    for index, (name, mean) in enumerate(zip(columns, entry.rewards, strict=True)):
+        row[name] = mean
+        if has_replicates:
+            # Scores have the sign that makes more of them better.
+            row[f'± {name}'] = entry.standard_errors[index]
+            row[f'expected {name}'] = study.rewards[index].score(1.0) * entry.scores[index]
+    if has_replicates:
+        row['replicates'] = len(entry.trials)
+    return row | {f'decisions.{path}': own for path, own in entry.trial.decisions.items()}
+
+
+def _uncertainty(has_replicates: bool) -> str:
+    if has_replicates:
+        return (
+            'A reward is the mean of the replicates, ± its standard error. The expected reward is '
+            'that mean, shrunk towards the median of all: the best of many noisy means is too good.'
+        )
+    return (
+        'Each trial ran once, so the noise of the rewards is unknown. paxtune.studies confirm '
+        'adds replicates of the best trials.'
+    )
+
+
+def _importance(study: Study) -> Section:
+    labels = reward_columns(study.rewards)
+    shares: dict[str, dict[str, Any]] = {}
+    columns = ['decision']
+    for label in labels:
+        for each in importances(study, label).decisions:
+            row = shares.setdefault(each.path, {'decision': each.path})
+            row[f'fANOVA of {label}'] = each.fanova
+            row[f'impurity of {label}'] = each.impurity
+        columns += [f'fANOVA of {label}', f'impurity of {label}']
+    rows = list(shares.values())
+    rendered = [
+        {name: own if isinstance(own, str) else f'{own:.1%}' for name, own in row.items()}
+        for row in rows
+    ]
+    remark = (
+        'Shares of the variance that each decision explains alone (fANOVA), and of the mean '
+        'decrease in impurity.'
+        if rows
+        else f'Importance needs {MIN_TRIALS} completed trials with different rewards.'
+    )
+    return Section(
+        'importance', 'Importance of decisions', rows, [Table(rendered, columns)], [remark]
+    )
+
+
+def _edges(study: Study) -> Section:
+    best = [each.trial for each in study.leaderboard[:_MOST_EDGES]] if study.rewards else []
+    if len(study.rewards) > 1:
+        best = study.pareto_front
+    found: dict[str, dict[str, Any]] = {}
+    for trial in best:
+        for path, (low, high) in at_edges(study.space.spec, trial.by_id).items():
+            row = found.setdefault(path, {'decision': path, 'low': low, 'high': high, 'trials': []})
+            row['trials'].append(trial.id)
+    rendered = [row | {'trials': ', '.join(map(str, row['trials']))} for row in found.values()]
+    remark = (
+        'A wider range may improve these decisions, whose best values lie at an edge.'
+        if found
+        else 'No best value lies at an edge of its range.'
+    )
+    table = Table(rendered, ['decision', 'low', 'high', 'trials'])
+    return Section('edges', 'Edges of ranges', list(found.values()), [table], [remark])
+
+
+def _next(study: Study) -> Section:
+    rows, remark = next_trials(study)
+    rendered = [
+        {'trial': row['trial'], 'origin': row['origin']}
+        | {f'decisions.{path}': own for path, own in row['decisions'].items()}
+        for row in rows
+    ]
+    tables = [_with_decisions(study, rendered, ['trial', 'origin'])] if rendered else []
+    data = {'trials': rows, 'remark': remark or None}
+    return Section('next', 'Next trials', data, tables, [remark] if remark else [])
+
+
+def _commands(study: Study, train_command: str) -> Section:
+    made = study.record.provenance
+    again = shlex.join(['python', '-m', *made.command]) if made.command else ''
+    remarks, commands = [], []
+    if again and study.directory is not None:
+        # The last one of two equal flags counts.
+        again = f'{again} {shlex.quote(f"--job_log_dir={study.directory}-repeated")}'
+    elif again:
+        remarks.append('In the same service, the repeated search needs another --study.')
+    if again:
+        commands += ['# Repeats the search.', again]
+    else:
+        remarks.append('The study does not record a command: Python code made it, or a service.')
+    if train_command:
+        commands += ['# Trains the best trial.', train_command]
+    data = {'repeat': again or None, 'train': train_command or None}
+    return Section('commands', 'Commands', data, [], remarks, commands)
+
+
+def _versions(study: Study) -> Section:
+    made = study.record.provenance
+    facts = {**made.versions, 'commit': made.commit}
+    remarks = [] if made.versions else ['The study does not record the versions that made it.']
+    data = {'versions': dict(made.versions), 'commit': made.commit or None}
+    return Section('versions', 'Versions', data, [_facts(facts, 'package')], remarks)
+
+
+def _exact(value: Any) -> Any:
+    return repr(value) if isinstance(value, float) else value

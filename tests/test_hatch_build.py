@@ -1,0 +1,82 @@
+"""The build hook that fetches plotly's script."""
+
+import gzip
+import io
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paxtune.plots import script
+from tools import hatch_build
+
+
+def archive(**files: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode='w:gz') as members:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f'package/{name}')
+            member.size = len(content)
+            members.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def test_another_archive_is_refused() -> None:
+    with pytest.raises(hatch_build.BuildError, match='has the SHA-512'):
+        hatch_build.unpacked(archive(LICENSE=b'MIT', **{hatch_build.SCRIPT: b'evil()'}))
+
+
+def test_the_installed_script_is_the_pinned_one() -> None:
+    assert (hatch_build.ASSETS / 'INTEGRITY').read_text() == hatch_build.INTEGRITY
+    header = gzip.decompress(script.BUNDLE.read_bytes())[:200].decode()
+    assert f'plotly.js (cartesian - minified) v{hatch_build.VERSION}' in header
+
+
+def test_the_script_has_the_version_of_the_wheel_of_plotly() -> None:
+    from plotly.offline import get_plotlyjs_version
+
+    assert get_plotlyjs_version() == hatch_build.VERSION
+
+
+def test_a_build_without_a_network_warns_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(command: list[str], **how: Any) -> None:
+        raise subprocess.CalledProcessError(1, command, stderr='no network')
+
+    class App:
+        warnings: list[str] = []
+
+        def display_warning(self, message: str) -> None:
+            self.warnings.append(message)
+
+    monkeypatch.setattr(hatch_build, 'ASSETS', tmp_path / 'assets')
+    monkeypatch.setattr(hatch_build, 'npm', lambda: ['npm'])
+    monkeypatch.setattr(subprocess, 'run', failing)
+    app: Any = App()
+    hook = hatch_build.PlotlyScriptHook('', {}, None, None, '', 'wheel', app)  # type: ignore[arg-type]
+    hook.initialize('editable', {})
+    (message,) = App.warnings
+    assert message.endswith('npm cannot fetch plotly.js-cartesian-dist-min: no network')
+    assert not (tmp_path / 'assets').exists()
+
+
+def test_a_script_that_is_there_is_not_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = archive(LICENSE=b'MIT', **{hatch_build.SCRIPT: b'Plotly = {}'})
+    calls = []
+
+    def fetch(directory: Path) -> bytes:
+        calls.append(directory)
+        return content
+
+    monkeypatch.setattr(hatch_build, 'fetched', fetch)
+    monkeypatch.setattr(hatch_build, 'unpacked', lambda found: (b'Plotly = {}', b'MIT'))
+    for _ in range(2):
+        hatch_build.add_script(tmp_path)
+    assert len(calls) == 1
+    packed = (tmp_path / f'{hatch_build.SCRIPT}.gz').read_bytes()
+    assert gzip.decompress(packed) == b'Plotly = {}'

