@@ -5,7 +5,7 @@ import dataclasses
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
@@ -18,27 +18,25 @@ if TYPE_CHECKING:
     from paxtune.study.study import Study
     from paxtune.study.trial import Trial
 
-R = TypeVar('R')
-
 _RETRY_SECONDS = 300.0
 
 
 @dataclasses.dataclass
-class Tracked(Generic[R]):
+class Tracked:
     """A run of a tracking tool, and what it has of its trial.
 
     Attributes:
-        run: the run.
+        run: the run; None where it is closed.
         step: the last step that it has; -1 before the first one.
         state: the state that it has; '' before the first one.
     """
 
-    run: R
+    run: Any
     step: int = -1
     state: str = ''
 
 
-class Tracker(Callback, Generic[R]):
+class Tracker(Callback):
     """Copies the trials of a study to a tracking tool, each to one run.
 
     The study knows all, so any event sends all that a run lacks of its trial. An error of the tool
@@ -52,7 +50,7 @@ class Tracker(Callback, Generic[R]):
     TOOL = ''
 
     def __init__(self) -> None:
-        self._tracked: dict[int, Tracked[R]] = {}
+        self._tracked: dict[int, Tracked] = {}
         self._is_open = False
         self._failed: float | None = None  # The time of the last failure.
 
@@ -61,15 +59,15 @@ class Tracker(Callback, Generic[R]):
         """Connects to the tool, and fills `_tracked` with the runs that it has."""
 
     @abstractmethod
-    def _begin(self, study: 'Study', trial: 'Trial') -> Tracked[R]:
+    def _begin(self, study: 'Study', trial: 'Trial') -> Tracked:
         """Makes the run of a trial, or finds the one that an earlier process made."""
 
     @abstractmethod
-    def _log(self, tracked: Tracked[R], step: int, values: Mapping[str, float]) -> None:
-        """Adds values to a run, and notes the step."""
+    def _log(self, tracked: Tracked, step: int, values: Mapping[str, float]) -> None:
+        """Adds the values of a step to a run, which notes the step."""
 
     @abstractmethod
-    def _show(self, tracked: Tracked[R], trial: 'Trial', facts: Mapping[str, Any]) -> None:
+    def _show(self, tracked: Tracked, trial: 'Trial', facts: Mapping[str, Any]) -> None:
         """Gives a run the state of its trial, in `facts['state']`."""
 
     def _end(self, study: 'Study', is_done: bool) -> None:
@@ -142,16 +140,19 @@ class Tracker(Callback, Generic[R]):
             self._track(study, trial)
 
     def _track(self, study: 'Study', trial: 'Trial') -> None:
-        state = _state(trial)
-        if (tracked := self._tracked.get(trial.id)) is None:
+        state, tracked = _state(trial), self._tracked.get(trial.id)
+        if tracked is not None and tracked.state == state:
+            measured = [] if trial.is_terminal else trial.measurements
+            if all(each.step <= tracked.step for each in measured):
+                return
+        if tracked is None or tracked.run is None:
             tracked = self._tracked[trial.id] = self._begin(study, trial)
-        if tracked.state == state and trial.is_terminal:
-            return
         names = reward_names(study)
         for each in trial.measurements:
             if each.step > tracked.step:
                 rewards = dict(zip(names, each.rewards, strict=False))
                 self._log(tracked, each.step, {**each.metrics, **rewards})
+                tracked.step = each.step
         if tracked.state != state:
             final = dict(zip(names, trial.rewards, strict=False))
             if final:
