@@ -1,5 +1,6 @@
 """Trials as runs of Weights & Biases."""
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from paxtune.study.study import Study
     from paxtune.study.trial import Trial
 
-_MARKER = 'paxtune-state'
-"""A file in the local directory of a run whose trial has ended."""
+_MARKER = 'paxtune.json'
+"""A file in the local directory of a finished run: the state of its trial, and the last step."""
 
 
 class WandbCallback(Tracker):
@@ -62,11 +63,15 @@ class WandbCallback(Tracker):
         name = record.exp or (record.experiment if directory is None else directory.name)
         self._init.setdefault('group', f'{name}-{self._study}')
         root = Path(self._init.get('dir') or os.environ.get('WANDB_DIR', '.')) / 'wandb'
-        ended = {
-            int(marker.parent.name.rpartition('-')[2]): Tracked(None, state=marker.read_text())
-            for marker in root.glob(f'*run-*-{self._study}-*/{_MARKER}')
+        markers = sorted(
+            root.glob(f'*run-*-{self._study}-*/{_MARKER}'),
+            key=lambda each: each.parent.name.partition('run-')[2],  # The time, and then the id.
+        )
+        finished = {
+            int(each.parent.name.rpartition('-')[2]): Tracked(None, **json.loads(each.read_text()))
+            for each in markers
         }
-        self._tracked = {**ended, **self._tracked}
+        self._tracked = {**finished, **self._tracked}
 
     def _begin(self, study: 'Study', trial: 'Trial') -> Tracked:
         # Else each run prints several lines.
@@ -95,8 +100,8 @@ class WandbCallback(Tracker):
             return
         marker = Path(tracked.run.dir).parent / _MARKER
         self._finish(tracked, int(trial.status is Status.INFEASIBLE))
-        if trial.is_terminal and marker.parent.exists():
-            marker.write_text(facts['state'])
+        if marker.parent.exists():
+            marker.write_text(json.dumps({'step': tracked.step, 'state': facts['state']}))
 
     def _end(self, study: 'Study', is_done: bool) -> None:
         for tracked in self._tracked.values():
