@@ -55,11 +55,13 @@ def read(file: Path) -> Run:
     from wandb.proto import wandb_internal_pb2
     from wandb.sdk.internal.datastore import DataStore
 
-    run, history, summary, ended = None, [], {}, []
+    protos: Any = wandb_internal_pb2  # Generated code makes its classes at import.
+    run, history, ended = None, [], []
+    summary: dict[str, Any] = {}
     with contextlib.closing(DataStore()) as store:
         store.open_for_scan(str(file))
         while (data := store.scan_data()) is not None:
-            record: Any = wandb_internal_pb2.Record()
+            record = protos.Record()
             record.ParseFromString(data)
             kind = record.WhichOneof('record_type')
             if kind == 'run':
@@ -86,7 +88,12 @@ def score(values: Any) -> Iterator[dict[str, float]]:
 
 
 def tuned(home: Path, **arguments: Any) -> Study:
-    given = {'space': SPACE, 'objective': 'maximize', 'algorithm': 'random_search', 'seed': 0}
+    given: dict[str, Any] = {
+        'space': SPACE,
+        'objective': 'maximize',
+        'algorithm': 'random_search',
+        'seed': 0,
+    }
     callbacks = [WandbCallback('tests')]
     return paxtune.tune(score, job_log_dir=home, callbacks=callbacks, **(given | arguments))
 
