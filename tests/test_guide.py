@@ -49,6 +49,8 @@ each_guide = pytest.mark.parametrize('guide', GUIDES, ids=lambda path: path.stem
     'guide', [path for path in GUIDES if '```python' in TEXTS[path]], ids=lambda path: path.stem
 )
 @pytest.mark.sentinel
+# Of MLflow's own database.
+@pytest.mark.filterwarnings('ignore:The ..noload.. loader:sqlalchemy.exc.SADeprecationWarning')
 def test_guide_python_prints_the_text_below_it(
     guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,14 +94,19 @@ def read(directory: JobPath) -> dict[str, Any] | None:
     return found
 
 
-def write_final_state(study: StudyView, trial: Trial) -> None:
-    """Brings the record of a terminal trial up to date, whose process died before it could."""
+def is_outdated(study: StudyView, trial: Trial) -> bool:
+    """Returns True if the record of a trial lacks its state, whose process died before."""
     if study.directory is None:
-        return
+        return False
     directory = trial_directory(study.directory, trial)
     before = None if has_link(study.directory, directory) else read(directory)
-    if before is not None and before['state'] != trial.status:
-        _write(directory / _FILE, before | _recorded(trial))
+    return before is not None and before['state'] != trial.status
+
+
+def write_final_state(study: StudyView, trial: Trial) -> None:
+    """Brings an outdated record up to date."""
+    directory = trial_directory(study.directory, trial)
+    _write(directory / _FILE, (read(directory) or {}) | _recorded(trial))
 
 
 def _write(path: JobPath, content: Mapping[str, Any]) -> None:

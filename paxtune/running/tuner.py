@@ -3,7 +3,8 @@ import functools
 import itertools
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import sqlalchemy
 
@@ -14,7 +15,7 @@ from paxtune.running.callbacks import Callback
 from paxtune.running.other_trials import OtherTrialError, require_no_link, require_own_record
 from paxtune.running.runner import Runner
 from paxtune.running.trial_errors import reason_of
-from paxtune.running.trial_json import TrialJson, write_final_state
+from paxtune.running.trial_json import TrialJson, is_outdated, write_final_state
 from paxtune.schedulers import Pause, Stop
 from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.study import stop_requests
@@ -32,6 +33,9 @@ from trainer.runtime.signals import StopTrial
 from trainer.runtime.step_events import listening
 from trainer.runtime.throughput import THROUGHPUT_METRICS
 from trainer.symbolic.errors import LostProcessError, UserError, full_disk_text, is_disk_full
+
+if TYPE_CHECKING:
+    from paxtune.running.hparams import HParams, Session
 
 
 class Paused(Exception):
@@ -64,9 +68,22 @@ _POLL_SECONDS = 0.5
 def take_up(study: Study) -> None:
     """Withdraws a request to pause, and writes records that an earlier process did not write."""
     stop_requests.resume(study.store)
-    for trial in study.trials:
-        if trial.is_terminal:
+    _write_final_states(study, [trial for trial in study.trials if trial.is_terminal])
+
+
+def _write_final_states(study: Study, trials: Iterable[Trial]) -> None:
+    """Writes the records of terminal trials, and their HParams, unless they are up to date."""
+    for trial in trials:
+        if is_outdated(study, trial):
+            _hparams(study).session(trial).close(trial)
             write_final_state(study, trial)
+
+
+def _hparams(study: Study) -> 'HParams':
+    # Imported here: TensorBoard's files take a third of a second.
+    from paxtune.running.hparams import HParams
+
+    return HParams(study)
 
 
 class Tuner:
@@ -94,6 +111,8 @@ class Tuner:
         self._paused = {trial.id for trial in study.trials if trial.is_paused}
         self._is_detached = False
         self._retention = CheckpointCleaner(study)
+        self._hparams = None if study.directory is None else _hparams(study)
+        self._session: Session | None = None
 
     def run(self) -> None:
         """Runs trials until the study is done.
@@ -158,7 +177,7 @@ class Tuner:
             if not trial.is_paused:
                 self._paused.remove(number)
             if trial.is_terminal:
-                write_final_state(self.study, trial)
+                _write_final_states(self.study, [trial])
                 for callback in self._callbacks:
                     callback.on_trial_end(self.study, trial)
 
@@ -176,6 +195,7 @@ class Tuner:
             directory.mkdir(parents=True, exist_ok=True)
             require_own_record(directory, trial)
         record = TrialJson(directory, trial, self.study.data, self._runner.num_devices)
+        self._session = None if self._hparams is None else self._hparams.session(trial)
         self._began, self._pausing = time.monotonic(), None
         self._seconds_left = self._left(record)
         for callback in self._callbacks:
@@ -200,6 +220,8 @@ class Tuner:
         except Exception as error:
             self._fail(trial, directory, error)
         finally:
+            if self._session is not None:
+                self._session.close(trial)
             if not self._is_detached:
                 record.write(trial)
         if trial.is_terminal:
@@ -290,6 +312,8 @@ class Tuner:
             # Reports now, since the trial does not end here.
             self._require_rewards(trial, report.is_last)
         with _outside():
+            if self._session is not None:
+                self._session.measured(measurement)
             for callback in self._callbacks:
                 callback.on_measurement(self.study, trial, measurement)
 

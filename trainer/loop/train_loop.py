@@ -24,6 +24,7 @@ from trainer.loop.prepared_run import PreparedRun, prepare_run
 from trainer.loop.report import Interrupted, Report
 from trainer.loop.resource_counters import ResourceCounters
 from trainer.loop.rolling_eval import RollingEval, by_shard
+from trainer.loop.run_texts import run_texts
 from trainer.loop.train_metrics import TrainMetrics
 from trainer.metrics import Metrics
 from trainer.program import device_peaks
@@ -153,9 +154,16 @@ class Training:
                 )
                 self._writer = MetricWriter(job_log_dir, self.resumed_from)
                 opened.callback(self._writer.close)
+                if prepared.changes or not self._writer.has_texts:
+                    self._write_texts(self._writer)
             if profiler is not None:
                 opened.callback(profiler.close)
             self._opened = opened.pop_all()
+
+    def _write_texts(self, writer: MetricWriter) -> None:
+        texts = run_texts(self._experiment, self._program.abstract_state.params)
+        # A run that resumes again drops texts of its own step, but none of step 0.
+        writer.write_texts(texts, self.resumed_from if writer.has_texts else 0)
 
     def reports(self, should_interrupt: Callable[[], bool]) -> Iterator[Report]:
         """Trains to the last step."""

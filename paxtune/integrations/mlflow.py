@@ -1,0 +1,182 @@
+"""Trials as runs of MLflow."""
+
+import itertools
+import posixpath
+import re
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from paxtune.integrations.tracker import Tracked, Tracker
+from paxtune.study.record import Status
+from trainer.symbolic.errors import UserError
+
+if TYPE_CHECKING:
+    from paxtune.study.study import Study
+    from paxtune.study.trial import Trial
+
+_STATUSES = {
+    Status.COMPLETED: 'FINISHED',
+    Status.STOPPED: 'FINISHED',
+    Status.INFEASIBLE: 'FAILED',
+    Status.ACTIVE: 'RUNNING',
+}
+_STUDY, _TRIAL, _STATE, _STEP = (f'paxtune.{name}' for name in ('study', 'trial', 'state', 'step'))
+_PARENT = 'mlflow.parentRunId'
+_OF_STUDY = '0'  # The number in the tags of the study's own run.
+_BATCH, _MOST_CHARACTERS = 100, 5000  # Limits of MLflow's service.
+
+
+class MlflowCallback(Tracker):
+    """Shows a study in MLflow: a run, and a nested run for each trial.
+
+    Decisions are parameters, measurements are metrics by step. Tags have the state of a trial, its
+    reason and its reward. A trial that resumes continues its run, which is found by its tags. An
+    error of MLflow is a warning, and ends no search: what was missed is sent later.
+
+    Example:
+        >>> MlflowCallback('http://127.0.0.1:5000', experiment='language models')
+        MlflowCallback()
+    """
+
+    TOOL = 'MLflow'
+
+    def __init__(self, tracking_uri: str | None = None, experiment: str = 'paxtune') -> None:
+        """Prepares a callback; MLflow is contacted when the study starts.
+
+        Args:
+            tracking_uri: of the server or the store; None for that of MLflow's own settings, such
+                as MLFLOW_TRACKING_URI.
+            experiment: the name of MLflow's experiment; made where there is none.
+
+        Raises:
+            UserError: MLflow is not installed.
+        """
+        super().__init__()
+        try:
+            import mlflow
+        except ImportError as error:
+            raise UserError("MlflowCallback needs MLflow: pip install 'paxtune[mlflow]'") from error
+        self._mlflow: Any = mlflow
+        self._uri, self._experiment_name = tracking_uri, experiment
+        self._client: Any = None
+        self._experiment = self._study = self._parent = ''
+
+    def _open(self, study: 'Study') -> None:
+        self._client = self._mlflow.MlflowClient(self._uri)
+        found = self._client.get_experiment_by_name(self._experiment_name)
+        self._experiment = (
+            self._client.create_experiment(self._experiment_name)
+            if found is None
+            else found.experiment_id
+        )
+        record = study.record
+        self._study, directory = record.uuid, study.directory
+        name = record.exp or (record.experiment if directory is None else directory.name)
+        self._parent = self._found_or_made(_OF_STUDY, name, {})
+        self._client.update_run(self._parent, status='RUNNING')
+        known = {} if directory is None else {'directory': str(directory)}
+        self._set_tags(self._parent, {'algorithm': record.algorithm, **known})
+        tags = {run.info.run_id: run.data.tags for run in self._runs()}
+        self._tracked = {
+            int(each[_TRIAL]): Tracked(run, int(each.get(_STEP, -1)), each.get(_STATE, ''))
+            for run, each in tags.items()
+            if each[_TRIAL] != _OF_STUDY
+        }
+
+    def _begin(self, study: 'Study', trial: 'Trial') -> Tracked:
+        run = self._found_or_made(str(trial.id), f'trial {trial.id}', {_PARENT: self._parent})
+        names, make = valid_names(study.space.paths), self._mlflow.entities.Param
+        params = [
+            make(names[path], str(value)[:_MOST_CHARACTERS])
+            for path, value in trial.decisions.items()
+        ]
+        self._log_all(run, params=params)
+        return Tracked(run)
+
+    def _log(self, tracked: Tracked, step: int, values: Mapping[str, float]) -> None:
+        entities, now = self._mlflow.entities, int(time.time() * 1000)
+        names = valid_names(values)
+        metrics = [entities.Metric(names[name], value, now, step) for name, value in values.items()]
+        *first, last = _batches(metrics) or [[]]
+        for batch in first:
+            self._client.log_batch(tracked.run, batch)
+        # One call: a process that dies leaves no metric without its step.
+        self._client.log_batch(tracked.run, last, tags=[entities.RunTag(_STEP, str(step))])
+
+    def _show(self, tracked: Tracked, trial: 'Trial', facts: Mapping[str, Any]) -> None:
+        status = _STATUSES.get(trial.status, 'SCHEDULED')
+        if trial.is_terminal:
+            assert trial.completed is not None
+            ended = int(trial.completed.timestamp() * 1000)
+            self._client.set_terminated(tracked.run, status, ended)
+        else:
+            is_left = facts['state'] == 'interrupted'
+            self._client.update_run(tracked.run, 'SCHEDULED' if is_left else status)
+        self._set_tags(tracked.run, facts)
+
+    def _end(self, study: 'Study', is_done: bool) -> None:
+        if len(study.rewards) == 1 and (best := study.best) is not None:
+            self._set_tags(self._parent, {'best_trial': best.id, 'reward': best.reward})
+        if is_done:
+            self._client.set_terminated(self._parent, 'FINISHED')
+        else:
+            self._client.update_run(self._parent, 'SCHEDULED')
+
+    def _found_or_made(self, trial: str, name: str, tags: Mapping[str, str]) -> str:
+        """Returns the run of a trial, the same one in all processes."""
+        if not (found := self._runs(trial)):
+            own = {_STUDY: self._study, _TRIAL: trial, **tags}
+            made = self._client.create_run(self._experiment, tags=own, run_name=name)
+            found = self._runs(trial)  # Another process may have made one, too.
+            if found[0].info.run_id != made.info.run_id:
+                self._client.delete_run(made.info.run_id)
+        return str(found[0].info.run_id)
+
+    def _runs(self, trial: str = '') -> list[Any]:
+        """Lists the runs of the study, or those of one trial, in the order of their start."""
+        conditions = [f"tags.`{_STUDY}` = '{self._study}'"]
+        conditions += [f"tags.`{_TRIAL}` = '{trial}'"] if trial else []
+        found, token = [], None
+        while token != '':
+            page = self._client.search_runs(
+                [self._experiment], ' and '.join(conditions), page_token=token
+            )
+            found += page
+            token = page.token or ''
+        return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
+
+    def _set_tags(self, run: str, facts: Mapping[str, Any]) -> None:
+        make = self._mlflow.entities.RunTag
+        self._log_all(
+            run,
+            tags=[
+                make(f'paxtune.{name}', str(value)[:_MOST_CHARACTERS])
+                for name, value in facts.items()
+            ],
+        )
+
+    def _log_all(self, run: str, **entities: list[Any]) -> None:
+        for kind, listed in entities.items():
+            for batch in _batches(listed):
+                self._client.log_batch(run, **{kind: batch})
+
+
+def valid_names(names: Iterable[str]) -> dict[str, str]:
+    """Maps names to distinct ones that MLflow accepts.
+
+    Example:
+        >>> valid_names(['layers[0].kind', 'layers(0).kind', '/loss'])
+        {'layers[0].kind': 'layers_0_.kind', 'layers(0).kind': 'layers_0_.kind_2', '/loss': 'loss'}
+    """
+    made: dict[str, str] = {}
+    for name in names:
+        valid = posixpath.normpath(re.sub(r'[^\w\-. :/]', '_', name)).strip('/.') or '_'
+        numbered = (f'{valid}_{number}' for number in itertools.count(2))
+        taken = set(made.values())
+        made[name] = next(each for each in itertools.chain([valid], numbered) if each not in taken)
+    return made
+
+
+def _batches(entities: list[Any]) -> list[list[Any]]:
+    return [entities[at : at + _BATCH] for at in range(0, len(entities), _BATCH)]
