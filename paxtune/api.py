@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import inspect
 import os
-import random
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
@@ -16,7 +15,6 @@ from absl import logging
 from etils import epy
 
 from paxtune.algorithms import Algorithm
-from paxtune.algorithms.encoding.sampling import draw
 from paxtune.config.named_components import chosen
 from paxtune.config.search import Search
 from paxtune.engines.base import Engine, Job
@@ -27,16 +25,16 @@ from paxtune.running.define_by_run import traced
 from paxtune.running.function_runner import FunctionRunner, import_name
 from paxtune.running.runner import Runner, RunnerWorkload
 from paxtune.running.tuner import Paused, StudyStoppedError
-from paxtune.schedulers import Scheduler, resources
+from paxtune.schedulers import Scheduler
 from paxtune.schedulers.rungs import first_rung
-from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_plan
+from paxtune.storage.preview import Preview
 from paxtune.study import checkpoint_retention, trial_import
 from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from trainer.runtime import directory as directories
-from trainer.runtime.signals import Signal
+from trainer.runtime.directory import JobPath
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError, nearest
 from trainer.symbolic.overrides import replaced
@@ -45,11 +43,9 @@ with epy.lazy_imports():  # They import JAX, and a study of a function has no us
     from paxtune import experiment as experiments
     from paxtune.engines import multi_host, remote, remote_multi_host, threads
     from paxtune.engines import workers as worker_engine
-    from paxtune.running import progress, runners
-    from paxtune.study import metric_names, trial_experiments
+    from paxtune.running import progress, runners, search_checks
     from trainer import command
     from trainer import experiment as trainer_experiment
-    from trainer.program import setup
     from trainer.runtime import processes
 
 if TYPE_CHECKING:
@@ -59,12 +55,6 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 V = TypeVar('V', bound='Tunable | RunnerWorkload')
 P = TypeVar('P', Algorithm, Scheduler)
-
-_MAX_DRAWS, _SAMPLES = 100, 4
-
-
-class MissingDataError(UserError):
-    """Data of an experiment is not there, or does not suit its task."""
 
 
 def tune(
@@ -167,13 +157,12 @@ def tune(
         )
     with contextlib.ExitStack() as held:
         if _is_experiment(what):
-            _require_one_way(engine)
+            _require_one_way(engine, processes.count())
             held.enter_context(processes.together())
         command.enable_compilation_cache()
         plan, runner = _planned(what, space, changes, study)
         plan = dataclasses.replace(plan, exp=exp, command=tuple(argv))
-        checkpoint_retention.check(plan.search, directory)
-        _require_workers_for_timeout(plan.search, engine)
+        _require_fit(plan.search, engine, directory)
         if _is_experiment(what) and engine.follows(plan, should_interrupt):
             assert directory is not None
             return engine.read(directory)
@@ -185,6 +174,43 @@ def tune(
             study = open_plan(None, plan, store=study.store)
         _run(engine, Job(study, runner, _listening(callbacks), should_interrupt), fork_study)
         return study
+
+
+def preview(
+    tunable: Tunable,
+    *,
+    job_log_dir: PathLike,
+    engine: Engine | None = None,
+    prior_studies: Iterable[PathLike] = (),
+    fork_study: PathLike | None = None,
+    exp: str = '',
+    num_processes: int = 1,
+) -> tuple[Preview, Engine]:
+    """Opens the study of an experiment as `tune` does with these arguments, to look at it.
+
+    Nothing is written, no server is started, and no trial runs.
+
+    Args:
+        num_processes: the number of processes that would make the call.
+
+    Returns:
+        The study, and the engine that would run its trials.
+
+    Raises:
+        UserError: as `tune`.
+    """
+    engine = _engine_of_all(engine) if num_processes > 1 else engine or InProcess()
+    directory = engine.directory(job_log_dir)
+    assert directory is not None
+    _require_one_way(engine, num_processes)
+    plan, _ = _planned(tunable, None, {}, None)
+    plan = dataclasses.replace(plan, exp=exp)
+    _require_fit(plan.search, engine, directory)
+    found = engine.preview(directory, plan, list(map(directories.job_path, prior_studies)))
+    if fork_study is not None and found.is_new:
+        with load_study(fork_study) as source:
+            _fork(source, found.study)
+    return found, engine
 
 
 def _run(engine: Engine, job: Job, fork_study: PathLike | None) -> None:
@@ -268,7 +294,8 @@ def _require_fields(search: Mapping[str, Any]) -> None:
         raise UserError(f'a search has no {unknown[0]!r}. {nearest(unknown[0], known)}'.rstrip())
 
 
-def _require_workers_for_timeout(search: Search, engine: Engine) -> None:
+def _require_fit(search: Search, engine: Engine, directory: JobPath | None) -> None:
+    checkpoint_retention.check(search, directory)
     if search.faults.trial_timeout is not None and not engine.has_workers:
         raise UserError(
             'search.faults.trial_timeout (--trial_timeout): nothing can end a trial in the '
@@ -316,11 +343,9 @@ def _planned(
         return SearchPlan.compile(_changed(what, changes), data=what.data()), what.runner()
     if _is_experiment(what):
         plan = SearchPlan.compile(_changed(what, changes))
-        plan = dataclasses.replace(plan, data=prepared_data(plan.space))
-        metric_names.validate_metrics(
-            plan.search, (_some_parts(plan.space, seed) for seed in range(_SAMPLES))
-        )
-        for reason in scheduler_without_effect(plan):
+        plan = dataclasses.replace(plan, data=search_checks.prepared_data(plan.space))
+        search_checks.validate_metrics(plan)
+        for reason in search_checks.scheduler_without_effect(plan):
             logging.warning('%s', reason)
         return plan, runners.ExperimentRunner()
     if space is None and study is None and not inspect.signature(what).parameters:
@@ -330,56 +355,12 @@ def _planned(
     return SearchPlan.compile(*_of_function(space, changes, study)), FunctionRunner(what)
 
 
-def prepared_data(space: Space) -> dict[str, str]:
-    """Computes the fingerprints of the data by input, once the data are known to be there.
-
-    Where decisions are open, these are the data of one of the experiments in the space.
-
-    Raises:
-        MissingDataError: data are not there, or do not suit the task.
-        UserError: the decisions never fit together.
-    """
-    found: dict[str, str] = {}
-    for name, part in _some_parts(space).items():
-        try:
-            setup.prepare_inputs(part)
-        except Signal:
-            pass  # The trials that choose so will report it; others may choose otherwise.
-        except UserError as error:
-            raise MissingDataError(
-                f'sub_experiments.{name}: {error}' if name else str(error)
-            ) from error
-        prints = {path: data.fingerprint() for path, data in setup.inputs_by_path(part).items()}
-        found |= {f'{path}:{name}' if name else path: text for path, text in prints.items()}
-    return found
-
-
-def scheduler_without_effect(plan: SearchPlan) -> list[str]:
-    """Lists the fields of the scheduler for which all trials are too short."""
-    scheduler = plan.search.scheduler
-    if scheduler is None or not first_rung(plan.space.value):
-        return []  # Their lengths differ: some may be long enough.
-    return resources.without_effect(scheduler, _some_parts(plan.space))
-
-
-def _some_parts(space: Space, seed: int = 0) -> dict[str, Tunable]:
-    """Returns the experiment of one feasible trial, the same one each time."""
-    rng = random.Random(seed)
-    for _ in range(_MAX_DRAWS):
-        try:
-            return trial_experiments.parts_of(space, draw(space.spec, rng))
-        # An error of a `check`: a trial with these decisions would fail, another need not.
-        except Exception as error:
-            reason = error
-    raise UserError(f'no experiment was found whose values fit together: {reason}') from reason
-
-
-def _require_one_way(engine: Engine) -> None:
+def _require_one_way(engine: Engine, num_processes: int) -> None:
     # Processes that know nothing of each other would each run trials of its own.
     processes.require_joined()
     if isinstance(engine, threads.Threads):
         raise UserError('Threads run functions: use Workers for the trials of an experiment')
-    if processes.count() > 1 and not isinstance(engine, multi_host.MultiHost):
+    if num_processes > 1 and not isinstance(engine, multi_host.MultiHost):
         raise UserError(
             '--workers runs trials apart, each in a process of its own; --coordinator runs each '
             'trial in all processes: choose one'

@@ -60,32 +60,71 @@ def main(argv: Sequence[str] | None) -> int:
 
     from trainer.runtime import processes
 
+    if args.dry_run:
+        return _dry_run(args)
     is_apart = args.workers is not None or getattr(args, 'engine', None) is not None
     if args.coordinator is not None or not is_apart:
         processes.start(args)
     with processes.together():
         tunable = tunable_for(args)
-        name = args.exp + ('-smoke' if args.smoke else '')
+        name = _study_name(args)
         engine = engine_flags.from_flags(args, name)
-    # Each study of a service has a directory of its own.
-    study = args.study or name
-    job_log_dir = args.job_log_dir or f'runs/{study}'
 
-    from paxtune.api import MissingDataError
+    from paxtune.running.search_checks import MissingDataError
 
     try:
         return run(
             tunable,
             ['paxtune.search', *command.given(argv)],
             lambda study: summary(study, args.exp),
-            job_log_dir=job_log_dir,
-            prior_studies=args.prior_studies,
-            fork_study=args.fork_study,
             engine=engine,
-            exp=args.exp,
+            **_study_options(args, name),
         )
     except MissingDataError as error:
         raise _with_a_way_out(error, tunable, args) from error
+
+
+def _dry_run(args: 'argparse.Namespace') -> int:
+    """Prints what the search would do."""
+    from paxtune.api import preview
+    from paxtune.reports.displays import standard_console
+    from paxtune.reports.dry_run import show_dry_run
+    from paxtune.running.search_checks import MissingDataError
+    from paxtune.storage.study_file import unreadable
+    from paxtune.storage.vizier_store import BROKEN
+    from trainer.runtime import processes
+
+    processes.require_flags(args)
+    tunable, name = tunable_for(args), _study_name(args)
+    options = _study_options(args, name)
+    engine, where = engine_flags.from_flags(args, name), options['job_log_dir']
+    try:
+        found, engine = preview(
+            tunable, engine=engine, num_processes=args.num_processes or 1, **options
+        )
+    except MissingDataError as error:
+        raise _with_a_way_out(error, tunable, args) from error
+    except BROKEN as error:
+        raise unreadable(where, Path(where), error) from error
+    with found.study:
+        show_dry_run(found, engine, standard_console())
+    return 0
+
+
+def _study_name(args: 'argparse.Namespace') -> str:
+    return args.exp + ('-smoke' if args.smoke else '')
+
+
+def _study_options(args: 'argparse.Namespace', name: str) -> dict[str, Any]:
+    """Returns the arguments of `paxtune.tune` that name studies."""
+    # Each study of a service has a directory of its own.
+    job_log_dir = args.job_log_dir or f'runs/{args.study or name}'
+    return {
+        'job_log_dir': job_log_dir,
+        'prior_studies': args.prior_studies,
+        'fork_study': args.fork_study,
+        'exp': args.exp,
+    }
 
 
 def run(
@@ -178,6 +217,9 @@ def parser() -> 'argparse.ArgumentParser':
     command.add_tune_flag(flags)
     flags.add_argument('--metric', help='the reward, such as eval/loss, with --goal')
     flags.add_argument('--goal', choices=['minimize', 'maximize'], help='direction of --metric')
+    flags.add_argument(
+        '--dry_run', action='store_true', help='print what the search would do, and write nothing'
+    )
     command.add_process_flags(flags)
     engine_flags.add_flags(flags)
     return flags

@@ -11,8 +11,10 @@ from paxtune.running.callbacks import Callback
 from paxtune.running.runner import Runner
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import load_study, open_plan
+from paxtune.storage.preview import Preview, preview_plan
 from paxtune.storage.vizier_store import database
 from paxtune.study.plan import SearchPlan
+from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.component import Component
@@ -49,6 +51,22 @@ class Engine:
     """True if trials run in processes that can be ended."""
 
     joins: ClassVar[bool] = False
+
+    keeps_study: ClassVar[bool] = True
+    """True if the directory has the study, and no server keeps it."""
+
+    may_correct: ClassVar[bool] = True
+    """True if a changed experiment may replace a study without rewards."""
+
+    @property
+    def description(self) -> str:
+        """Where trials run, for people."""
+        return 'in this process, one trial after another'
+
+    @property
+    def trials_at_once(self) -> int:
+        """The number of trials that this search runs at a time."""
+        return 1
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         """Returns the directory of the study; raises UserError if it cannot be used."""
@@ -89,11 +107,21 @@ class Engine:
             priors = [held.enter_context(load_study(each)) for each in prior_studies if is_new]
             is_joined = self.joins and not isinstance(plan.space.value, Component)
             study = open_plan(
-                directory, plan, priors=priors, may_correct=True, is_alone=not is_joined
+                directory, plan, priors=priors, may_correct=self.may_correct, is_alone=not is_joined
             )
             if isinstance(study.store, LocalStore):
                 held.callback(study.store.release)
             return study, held.pop_all()
+
+    def preview(
+        self, directory: JobPath, plan: SearchPlan, prior_studies: Sequence[JobPath]
+    ) -> Preview:
+        """Opens the study as `open` does, to look at it; writes and starts nothing."""
+        return preview_plan(directory, plan, prior_studies, self.keeper(), self.may_correct)
+
+    def keeper(self) -> StudyStore | None:
+        """Connects to the server that keeps the study; None for `<directory>/study.db`."""
+        return None
 
     def run(self, job: Job) -> None:
         """Runs trials until the study is done.

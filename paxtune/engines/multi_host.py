@@ -153,6 +153,10 @@ class MultiHost(Engine):
     The first process has the study; the others follow it, and read the study when it is done.
     """
 
+    @property
+    def description(self) -> str:
+        return 'in all processes, which train each trial together'
+
     def require_function(self, runner: Runner) -> None:
         raise UserError(_NO_FUNCTION)
 

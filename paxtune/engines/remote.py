@@ -13,6 +13,7 @@ from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
 from paxtune.storage.open_study import load_study, open_plan
 from paxtune.study.plan import SearchPlan
+from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
 from trainer.runtime import directory as directories
 from trainer.runtime.directory import JobPath
@@ -30,22 +31,34 @@ class Remote(Engine):
         workers: those of this machine.
     """
 
-    has_workers = True
+    has_workers, keeps_study = True, False
 
     service: Service
     workers: WorkerConfig = dataclasses.field(default_factory=WorkerConfig)
 
+    @property
+    def description(self) -> str:
+        count, service = self.workers.count, self.service
+        return f'in {count} workers here, of the service at {service.endpoint} ({service.study})'
+
+    @property
+    def trials_at_once(self) -> int:
+        return self.workers.count
+
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         return directories.job_path(directory_or_temporary(given))
+
+    def keeper(self) -> StudyStore:
+        client = self.service.client()
+        client.connect()
+        return RemoteStore(client)
 
     def open(
         self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]
     ) -> tuple[Study, AbstractContextManager[object]]:
         assert directory is not None
         directories.create(directory)
-        client = self.service.client()
-        client.connect()
-        store = RemoteStore(client)
+        store = self.keeper()
         with contextlib.ExitStack() as held:
             is_new = store.study() is None
             priors = [held.enter_context(load_study(each)) for each in prior_studies if is_new]

@@ -14,6 +14,7 @@ from paxtune.service.remote_store import RemoteStore
 from paxtune.service.study_location import ServiceLocation
 from paxtune.storage.open_study import join_study
 from paxtune.study.plan import SearchPlan
+from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
 from paxtune.study.transitions import new_worker
 from trainer.runtime.directory import JobPath
@@ -29,12 +30,19 @@ class RemoteMultiHost(MultiHost):
         remote: the service; its workers are not used.
     """
 
-    has_workers = True
+    has_workers, keeps_study = True, False
 
     remote: Remote
 
+    @property
+    def description(self) -> str:
+        return f'in all processes together, of the service at {self.remote.service.endpoint}'
+
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         return self.remote.directory(given)
+
+    def keeper(self) -> StudyStore:
+        return self.remote.keeper()
 
     def open(
         self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]

@@ -30,6 +30,14 @@ class Threads(Engine):
         if self.count < 1:
             raise UserError(f'Threads({self.count}): expected at least 1')
 
+    @property
+    def description(self) -> str:
+        return f'in {self.count} threads of this process'
+
+    @property
+    def trials_at_once(self) -> int:
+        return self.count
+
     def run(self, job: Job) -> None:
         study, leaving = job.study, threading.Event()
         take_up(study)

@@ -16,6 +16,7 @@ from paxtune.service.vizier_client import FLAG
 from paxtune.service.vizier_server_store import VizierServerStore
 from paxtune.storage.open_study import load_study, open_plan
 from paxtune.study.plan import SearchPlan
+from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
 from trainer.runtime import directory as directories
 from trainer.runtime.directory import JobPath, locked
@@ -29,12 +30,22 @@ class VizierStorage(InProcess):
         server: Vizier's own or `python -m paxtune.serve`, and the name of the study.
     """
 
-    joins = False
+    joins = keeps_study = False
 
     server: Service
 
+    @property
+    def description(self) -> str:
+        server = self.server
+        return f'in this process; the Vizier server at {server.endpoint} keeps {server.study}'
+
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         return directories.job_path(directory_or_temporary(given))
+
+    def keeper(self) -> StudyStore:
+        store = VizierServerStore(self.server)
+        store.connect()
+        return store
 
     def open(
         self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]

@@ -35,6 +35,14 @@ class Workers(WorkerConfig, Engine):
 
     lease_seconds: float = LEASE_SECONDS
 
+    @property
+    def description(self) -> str:
+        return f'in {self.count} worker processes of this machine'
+
+    @property
+    def trials_at_once(self) -> int:
+        return self.count
+
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         return super().directory(directory_or_temporary(given))
 

@@ -5,9 +5,10 @@ import io
 import logging
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, Self, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -44,10 +45,33 @@ class Display(Protocol):
         """Leaves the lines that stay, and restores what `open` has changed."""
 
 
+class SharedConsole(Console):
+    """A console of several threads, of which one prints at a time.
+
+    A live screen computes how far the cursor must move before it writes. Prints of two threads
+    between these two moments would leave lines of the screen behind.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._turn = threading.RLock()
+        super().__init__(**options)
+
+    def __enter__(self) -> Self:
+        self._turn.acquire()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            super().__exit__(*error)
+        finally:
+            self._turn.release()
+
+
 def standard_console() -> Console:
     """Makes a console of standard output, which is a terminal only on a real one, and not in CI."""
     is_shown = sys.stdout.isatty() and os.environ.get('CI', '') in ('', '0', 'false')
-    return Console(highlight=False, force_terminal=None if is_shown else False)
+    return SharedConsole(highlight=False, force_terminal=None if is_shown else False)
 
 
 def display_for(console: Console) -> 'Display | None':
@@ -86,12 +110,18 @@ class TerminalDisplay:
             redirect_stderr=stderr.isatty(),
         )
         self._live.start()
-        self._held.callback(self._live.stop)
+        self._held.callback(self._stop)
         self._held.enter_context(_log_streams(stderr, sys.stderr))
 
     def draw(self, screen: Text) -> None:
         assert self._live is not None
-        self._live.update(screen, refresh=True)
+        with self._console:  # Before the lock of `Live`, which a print takes second.
+            self._live.update(screen, refresh=True)
+
+    def _stop(self) -> None:
+        assert self._live is not None
+        with self._console:
+            self._live.stop()
 
     def say(self, text: str) -> None:
         self._console.print(printable(text), markup=False)

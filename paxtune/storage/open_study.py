@@ -86,7 +86,7 @@ def open_plan(
     # Another process may create the study, and then take the directory: this is looked at first.
     taken = folder if folder is not None and (_has_trials(folder) or owner(folder)) else None
     if taken is not None and path is not None and not (path.exists() and path.stat().st_size):
-        raise _other_trials(taken)  # Before a database is made.
+        require_no_trials(taken)  # Before a database is made.
     if path is not None:
         with locked(path.parent, is_shared=not is_alone):
             pass  # Nor is one made where another process excludes this one.
@@ -95,7 +95,7 @@ def open_plan(
         if isinstance(store, LocalStore):
             store.hold(is_alone)
         if taken is not None and store.study() is None:
-            raise _other_trials(taken)
+            require_no_trials(taken)
         record = _record(store, folder, plan, priors, may_correct)
         if path is not None:
             write_definition(path.parent, record)
@@ -148,16 +148,22 @@ def _correct(
     error: ChangedStudyError,
 ) -> None:
     """Replaces a study whose trials have no reward, and are not running; else raises the error."""
-    stored, trials = store.study(), store.trials()
-    assert stored is not None
-    is_running = any(each.holder and store.is_alive(each.holder) for each in trials)
-    # Sub-experiments have their rewards last, whatever was measured before.
-    if plan.space.sub_experiments or is_running or not is_correctable(stored, trials):
+    if not may_replace(store, plan):
         raise error
     moved = _move_aside(folder)
     store.replace_study(record, to_search_space(plan.space.spec))
     anew = f'No trial there has a reward, so the study begins anew.{moved}'
     logging.warning('%s\n%s', error.changes, anew)
+
+
+def may_replace(store: LocalStore, plan: SearchPlan) -> bool:
+    """Returns True if the study has no reward, and no trial of it is running."""
+    stored, trials = store.study(), store.trials()
+    assert stored is not None
+    is_running = any(each.holder and store.is_alive(each.holder) for each in trials)
+    # Sub-experiments have their rewards last, whatever was measured before.
+    has_late_rewards = bool(plan.space.sub_experiments)
+    return not has_late_rewards and not is_running and is_correctable(stored, trials)
 
 
 def _move_aside(directory: JobPath) -> str:
@@ -175,8 +181,11 @@ def _has_trials(directory: JobPath) -> bool:
     return trials.is_dir() and any(trials.iterdir())
 
 
-def _other_trials(directory: JobPath) -> UserError:
-    return UserError(
+def require_no_trials(directory: JobPath) -> None:
+    """Raises UserError if a directory without a study has trials, or belonged to a study."""
+    if not _has_trials(directory) and not owner(directory):
+        return
+    raise UserError(
         f'--job_log_dir: {directory} has the trials of another study, from whose '
         f'checkpoints a new study would resume. If {DATABASE} was lost, or the study of a service, '
         'restore it. To begin anew, move the directory away, or use another --job_log_dir'

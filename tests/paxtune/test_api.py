@@ -7,8 +7,8 @@ import pytest
 
 import paxtune
 from paxtune import tune
-from paxtune.api import prepared_data
 from paxtune.experiment import Tunable
+from paxtune.running.search_checks import prepared_data
 from paxtune.search_space.space import Space
 from tests.paxtune.tunables import Rates
 from tests.trainer.tiny import CountingInput

@@ -18,7 +18,7 @@ import pyglove as pg
 import pytest
 
 from paxtune.algorithms import Grid, RegularizedEvolution
-from paxtune.api import prepared_data, tune
+from paxtune.api import tune
 from paxtune.config.budget import Budget
 from paxtune.config.faults import Faults
 from paxtune.config.search import Search
@@ -28,6 +28,7 @@ from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward
 from paxtune.running.callbacks import Callback
 from paxtune.running.runners import experiments
+from paxtune.running.search_checks import prepared_data
 from paxtune.schedulers import RankStopping, Scheduler, ThresholdStopping
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_study

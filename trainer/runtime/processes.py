@@ -57,14 +57,21 @@ def start(args: argparse.Namespace) -> None:
         UserError: the flags or the environment do not fit together, or another process did not
             join.
     """
+    require_flags(args)
+    if args.coordinator not in (None, _AUTO, _ALONE):
+        if args.num_processes > 1:
+            _join(args.coordinator, args.num_processes, args.process_id)
+    elif args.coordinator != _ALONE:
+        _join_cluster(is_required=args.coordinator == _AUTO)
+
+
+def require_flags(args: argparse.Namespace) -> None:
+    """Raises UserError where the flags of `start` do not fit together; joins nothing."""
     where = (args.coordinator, args.num_processes, args.process_id)
-    if args.coordinator in (None, _AUTO, _ALONE):
-        if where[1:] != (None, None):
-            raise UserError('--coordinator, --num_processes and --process_id go together: give all')
-        if args.coordinator != _ALONE:
-            _join_cluster(is_required=args.coordinator == _AUTO)
+    is_named = args.coordinator not in (None, _AUTO, _ALONE)
+    if not is_named and where[1:] == (None, None):
         return
-    if None in where:
+    if not is_named or None in where:
         raise UserError('--coordinator, --num_processes and --process_id go together: give all')
     host, _, port = args.coordinator.rpartition(':')
     if not host or not port.isdecimal():
@@ -76,8 +83,6 @@ def start(args: argparse.Namespace) -> None:
             f'--process_id: expected 0 to {args.num_processes - 1}, as there are '
             f'{args.num_processes} processes (--num_processes), not {args.process_id}'
         )
-    if args.num_processes > 1:
-        _join(*where)
 
 
 def _join_cluster(is_required: bool) -> None:

@@ -66,7 +66,7 @@ class Ray(WorkerConfig, Engine):
         lease_seconds: the time that a worker may pass without a heartbeat.
     """
 
-    has_workers = True
+    has_workers, may_correct = True, False
 
     address: str | None = None
     trial_resources: Mapping[str, float] = dataclasses.field(default_factory=lambda: {'CPU': 1})
@@ -92,6 +92,14 @@ class Ray(WorkerConfig, Engine):
                 f'--trial_resources={dict(self.trial_resources)}: expected amounts above 0 by '
                 'name, such as {"CPU": 4, "GPU": 1}'
             )
+
+    @property
+    def description(self) -> str:
+        return f'in {self.count} workers on a Ray cluster'
+
+    @property
+    def trials_at_once(self) -> int:
+        return self.count
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         found = super().directory(directory_or_temporary(given))

@@ -52,7 +52,7 @@ class Slurm(WorkerConfig, Engine):
         lease_seconds: the time that a worker may pass without a heartbeat.
     """
 
-    has_workers = True
+    has_workers, may_correct = True, False
 
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     lease_seconds: float = LEASE_SECONDS
@@ -60,6 +60,14 @@ class Slurm(WorkerConfig, Engine):
     def __post_init__(self) -> None:
         super().__post_init__()
         options.checked(self.options)
+
+    @property
+    def description(self) -> str:
+        return f'in {self.count} workers, as jobs of SLURM'
+
+    @property
+    def trials_at_once(self) -> int:
+        return self.count
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         return super().directory(directory_or_temporary(given))

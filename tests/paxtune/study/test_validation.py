@@ -13,8 +13,9 @@ from paxtune.algorithms import (
     QuasiRandom,
     RegularizedEvolution,
 )
-from paxtune.api import scheduler_without_effect, tune
+from paxtune.api import tune
 from paxtune.config.faults import Faults
+from paxtune.running.search_checks import scheduler_without_effect
 from paxtune.schedulers import (
     Asha,
     MedianStopping,

@@ -1,0 +1,184 @@
+"""A search before anything starts: its plan, its space, its costs and its time."""
+
+import collections
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from paxtune.reports.space_costs import costs, show_costs
+from paxtune.reports.space_tables import samples, show
+from paxtune.reports.tables import Table, print_line, print_table
+from paxtune.study.record import Status
+from trainer.symbolic.errors import in_short
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from paxtune.config.budget import Budget
+    from paxtune.search_space.decisions import Decisions
+    from paxtune.search_space.space import Space
+    from paxtune.storage.preview import Preview
+    from paxtune.study.study import Study
+    from paxtune.study.trial import Trial
+    from trainer.symbolic.component import Component
+
+_COSTED, _SEED = 16, 0
+_TRIAL_FILES = 'checkpoints, metrics, summaries, experiment.json'
+
+
+class Place(Protocol):
+    """Where trials would run: an engine."""
+
+    has_workers: ClassVar[bool]
+    keeps_study: ClassVar[bool]
+
+    @property
+    def description(self) -> str:
+        """As of `Engine`."""
+
+    @property
+    def trials_at_once(self) -> int:
+        """As of `Engine`."""
+
+
+def show_dry_run(preview: 'Preview', engine: Place, console: 'Console') -> None:
+    """Prints the plan of a search, its space, and the costs of some samples.
+
+    One sample is compiled for its memory, which may take a while: that line is the last.
+
+    Args:
+        preview: the study of the search.
+        engine: would run the trials.
+    """
+    space = preview.study.space
+    print_line(console, 'A dry run: nothing is written, and nothing starts.')
+    if preview.replaced:
+        print_line(console, preview.replaced)
+    rows = [{'part': name, 'plan': text} for name, text in plan_lines(preview, engine)]
+    print_table(console, Table(rows, ['part', 'plan']))
+    show(space, console, ())
+    decided = samples(space, _COSTED, _SEED)
+    show_costs(costs(space, decided), console)
+    print_line(console, f'Device memory: {_memory_text(space, decided)}')
+
+
+def plan_lines(preview: 'Preview', engine: Place) -> 'Iterator[tuple[str, str]]':
+    """Yields the parts of a plan, each with its text."""
+    study = preview.study
+    search = study.search
+    yield 'experiment', study.record.exp
+    yield 'study', _state(preview)
+    yield 'directory', _directory(preview)
+    yield 'contents', _contents(engine)
+    goals = (f'{reward.goal} {reward.label}' for reward in study.rewards)
+    yield 'objective', ', '.join(goals) or 'none: trials are only measured'
+    yield 'algorithm', _algorithm(study)
+    scheduler = search.scheduler
+    yield 'scheduler', _component(scheduler) or 'none: all trials train to their ends'
+    yield 'seed', str(search.seed)
+    yield 'budget', _budget(search.budget, study.num_trials)
+    if search.replicates > 1:
+        yield 'replicates', f'{search.replicates} trials of each decision'
+    if search.constraints:
+        yield 'constraints', ', '.join(map(_component, search.constraints))
+    if priors := study.record.priors:
+        yield 'learns from', f'{len(priors)} trials of other studies'
+    yield 'trials run', engine.description
+    yield 'time', _time(study, engine.trials_at_once)
+
+
+def _state(preview: 'Preview') -> str:
+    study = preview.study
+    trials = study.trials
+    counts = collections.Counter(trial.status for trial in trials)
+    counted = ', '.join(f'{counts[how]} {how}' for how in Status if counts[how])
+    if preview.is_new:
+        start = f', begins with {len(trials)} trials ({counted})' if trials else ''
+        return ('new: replaces one without rewards' if preview.replaced else 'new') + start
+    if (reason := study.done_reason) is not None:
+        return f'done: {reason} ({counted})'
+    return f'resumes with {len(trials)} trials' + (f' ({counted})' if counted else '')
+
+
+def _directory(preview: 'Preview') -> str:
+    return f'{preview.directory}' + ('' if preview.directory.exists() else ' (would be made)')
+
+
+def _contents(engine: Place) -> str:
+    where = 'study.db, study.json, ' if engine.keeps_study else ''
+    logs = ', logs/ of workers' if engine.has_workers else ''
+    return f'{where}study.uuid{logs}, trials/NUMBER-…/ ({_TRIAL_FILES})'
+
+
+def _algorithm(study: 'Study') -> str:
+    from paxtune.algorithms import Default
+
+    chosen = study.suggester.algorithm
+    given = study.search.algorithm
+    if not isinstance(given, Default):
+        return _component(chosen)
+    why = given.why(study.space.spec, len(study.rewards))
+    return f'{_component(chosen)}, the default for {why}'
+
+
+def _component(value: 'Component | None') -> str:
+    return '' if value is None else str(value.format(compact=True, hide_default_values=True))
+
+
+def _budget(budget: 'Budget', num_trials: int) -> str:
+    limits = {
+        'trials': num_trials,
+        'hours': budget.hours,
+        'device hours': budget.device_hours,
+    }
+    parts = [f'{limit:,g} {name}' for name, limit in limits.items() if limit is not None]
+    if budget.target_reward is not None:
+        parts.append(f'until a reward of {budget.target_reward:g}')
+    return ', '.join(parts)
+
+
+def _time(study: 'Study', at_once: int) -> str:
+    trials = study.trials
+    if study.is_done:
+        return 'nothing is left to do'
+    own = [each for each in trials if each.is_terminal and not each.lineage.is_imported]
+    if not own:
+        return 'unknown before a first trial has ended'
+    left = study.num_trials - sum(trial.is_terminal for trial in trials)
+    seconds = mean_seconds(own)
+    total = seconds * left / min(at_once, max(left, 1))
+    mean = f'{_duration(seconds)}, the mean of {len(own)}'
+    return f'about {_duration(total)} for {left} trials of {mean}'
+
+
+def mean_seconds(trials: 'Sequence[Trial]') -> float:
+    """The mean time of trials, with that of their suggestions."""
+    return statistics.fmean(each.seconds + each.record.suggest_seconds for each in trials)
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (('h', 3600.0), ('min', 60.0)):
+        if seconds > 1.5 * size:
+            return f'{seconds / size:.1f} {unit}'
+    return f'{seconds:.1f} s'
+
+
+def _memory_text(space: 'Space', decided: 'Sequence[Decisions]') -> str:
+    """Compiles the first feasible sample, and says what a device needs for it."""
+    import jax
+
+    from paxtune.experiment import Tunable
+    from trainer.program.costs import memory_cost
+
+    reason = 'no sample is feasible'
+    for decisions in decided:
+        try:
+            experiment = space.materialize(decisions)
+            parts = experiment.parts() if isinstance(experiment, Tunable) else {'': experiment}
+            needed = max(memory_cost(part)['device_memory_bytes'] for part in parts.values())
+        # As for all costs of samples, an impossible model is a reason. Others may be possible.
+        except Exception as error:
+            reason = in_short(error)
+            continue
+        return f'{needed:,.0f} bytes for one sample, as compiled for {jax.default_backend()} here'
+    return f'unknown: {reason}'

@@ -1,0 +1,75 @@
+"""The notebooks of `examples/notebooks/`: how they are stored, and that they run."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from paxtune import load_study
+from tests.processes import ROOT
+
+FILES = sorted((ROOT / 'examples' / 'notebooks').glob('*.ipynb'))
+MOST_SECONDS = 300  # On a machine that does other things, too.
+MOST_BYTES = 20_000
+
+
+def test_there_are_four() -> None:
+    names = [path.stem for path in FILES]
+    assert names == ['analysis', 'architecture_search', 'bare_function', 'first_search']
+
+
+@pytest.mark.parametrize('path', FILES, ids=lambda path: path.stem)
+def test_each_is_stored_without_outputs(path: Path) -> None:
+    assert path.stat().st_size < MOST_BYTES
+    notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
+    nbformat.validate(notebook)
+    ids = [cell.id for cell in notebook.cells]
+    name = path.stem.replace('_', '-')
+    assert ids == [f'{name}-{index:02}' for index in range(len(ids))]
+    for cell in code(notebook):
+        assert cell.outputs == [] and cell.execution_count is None
+        assert cell.metadata == {}
+
+
+@pytest.mark.parametrize('path', FILES, ids=lambda path: path.stem)
+def test_each_begins_with_its_time_and_its_parameters(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    assert notebook.cells[0].source.startswith('# ')
+    assert re.fullmatch(r"SMOKE = False .*\nDIRECTORY = 'runs/\w+'", code(notebook)[0].source)
+
+
+@pytest.mark.parametrize('path', FILES, ids=lambda path: path.stem)
+def test_links_of_notebooks_lead_to_files(path: Path) -> None:
+    links = re.findall(r'\]\((.*?)\)', path.read_text())
+    assert links or path.stem == 'analysis'
+    for link in links:
+        assert (path.parent / link).is_file(), link
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('path', FILES, ids=lambda path: path.stem)
+def test_each_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('PYTHONPATH', str(ROOT))
+    notebook = nbformat.read(path, as_version=4)
+    first = code(notebook)[0]
+    first.source = first.source.replace('SMOKE = False', 'SMOKE = True')
+    NotebookClient(
+        notebook,
+        timeout=MOST_SECONDS,
+        kernel_name='python3',
+        resources={'metadata': {'path': str(tmp_path)}},
+    ).execute()
+    for cell in code(notebook):
+        for output in cell.outputs:
+            assert output.output_type != 'error'
+            assert output.get('name') != 'stderr', output.text
+    with load_study(tmp_path / 'runs' / path.stem) as study:
+        assert study.is_done and study.best is not None
+    assert '<table>' in str(notebook)
+
+
+def code(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == 'code']
