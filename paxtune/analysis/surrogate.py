@@ -181,23 +181,28 @@ def fitted(study: 'StudyView', reward: str | None = None) -> Surrogate | None:
         True
     """
     axis, space = axis_of(study, reward), FlatSpace(study.space.spec)
+    completed, infeasible = sampled_trials(study, axis)
+    return fit(axis, space, completed, infeasible)
+
+
+def sampled_trials(study: 'StudyView', axis: Axis) -> 'tuple[list[Trial], list[Trial]]':
+    """Draws the completed and the infeasible trials for a model, in their order."""
     rng = np.random.default_rng(_SEED)
     completed = [each for each in study.trials if each.status is Status.COMPLETED]
     completed = _drawn([e for e in completed if np.isfinite(value_of_trial(axis, e))], rng)
-    infeasible = _drawn([e for e in study.trials if e.status is Status.INFEASIBLE], rng)
+    return completed, _drawn([e for e in study.trials if e.status is Status.INFEASIBLE], rng)
+
+
+def fit(
+    axis: Axis,
+    space: FlatSpace,
+    completed: 'Sequence[Trial]',
+    infeasible: 'Sequence[Trial]',
+) -> Surrogate | None:
+    """Fits the model to trials; see `fitted`."""
     values = np.array([value_of_trial(axis, each) for each in completed], float)
     if len(values) < MIN_TRIALS or np.ptp(values) == 0.0 or not 0 < len(space) <= _MAX_FEATURES:
         return None
-    return _fitted(axis, space, completed, infeasible, values)
-
-
-def _fitted(
-    axis: Axis,
-    space: FlatSpace,
-    completed: 'list[Trial]',
-    infeasible: 'list[Trial]',
-    values: Array,
-) -> Surrogate:
     # Imported here: `scipy.stats` takes a second.
     from paxtune.algorithms.gp import model
     from paxtune.algorithms.gp.encoding import encoder, encoding_spec

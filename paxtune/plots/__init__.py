@@ -27,6 +27,7 @@ from paxtune.plots.model_effects import sensitivity as sensitivity
 from paxtune.plots.model_effects import surface as surface
 from paxtune.plots.model_fit import cross_validation as cross_validation
 from paxtune.plots.model_fit import feasibility as feasibility
+from paxtune.plots.model_fit import improvement as improvement
 from paxtune.plots.model_fit import predictions as predictions
 from paxtune.plots.pareto import pareto_front as pareto_front
 from paxtune.plots.rank_matrix import ranks as ranks
@@ -45,6 +46,7 @@ __all__ = [
     'history',
     'hypervolume',
     'importances',
+    'improvement',
     'lineage',
     'parallel_coordinates',
     'pareto_front',

@@ -102,11 +102,11 @@ def surface(
     if found is None:
         return layout.empty('The best trial lacks one of these decisions.')
     titles = (layout.text(model.axis.name), 'width of the interval of 95 %')
-    drawn = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.15)
+    drawn = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.25)
     for column, values in ((1, found.mean), (2, found.width)):
         place = {'row': 1, 'col': column}
         is_reversed = column == 1 and not model.axis.is_maximized
-        drawn.add_trace(_plane(found, values, is_reversed, 0.42 if column == 1 else 1.0), **place)
+        drawn.add_trace(_plane(found, values, is_reversed, 0.38 if column == 1 else 1.01), **place)
         drawn.add_trace(_best(found), **place)
         drawn.update_xaxes(_axis(study.space, found.x), **place)
         drawn.update_yaxes(_axis(study.space, found.y), **place)
@@ -218,7 +218,7 @@ def _plane(found: analysis.Surface, values: np.ndarray, is_reversed: bool, bar: 
         z=values,
         colorscale='Viridis',
         reversescale=is_reversed,
-        colorbar={'x': bar},
+        colorbar={'x': bar, 'thickness': 12},
         hovertemplate='%{x}, %{y}: %{z:.6g}<extra></extra>',
         **style,
     )

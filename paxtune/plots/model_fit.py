@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paxtune.analysis import surrogate
+from paxtune.analysis.improvement import improvements
 from paxtune.analysis.surrogate import Predictions, Surrogate
 from paxtune.plots import layout
 from paxtune.study.record import Status
@@ -149,6 +150,39 @@ def feasibility(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
         )
     drawn.update_xaxes(title=f'{layout.axis_title(model.axis)}, predicted')
     drawn.update_yaxes(title='probability of feasibility', tickformat='.0%', range=[-0.02, 1.02])
+    return drawn
+
+
+def improvement(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
+    """Draws the room for improvement that a model sees after more and more trials, and its error.
+
+    Once the room is below the error, more trials can hardly show a gain. Each
+    point is a fit of its own: the figure takes some seconds.
+
+    Args:
+        study: the study.
+        reward: a reward by its label, or a metric; the first reward by default.
+
+    Raises:
+        UserError: there is no such reward or metric.
+    """
+    if reward is None and not study.rewards:
+        return without_model(study, reward)
+    axis, found = improvements(study, reward)
+    if not found:
+        return without_model(study, reward)
+    drawn = layout.figure('Room for improvement')
+    ids = [each.trial.id for each in found]
+    for name, values, color in (
+        ('room, 95 %', [each.room for each in found], layout.COLORS[Status.COMPLETED]),
+        ('error of predictions', [each.error for each in found], layout.BEST),
+    ):
+        line = {'color': color}
+        drawn.add_trace(
+            layout.scatter(0, x=ids, y=values, mode='lines+markers', line=line, name=name)
+        )
+    drawn.update_xaxes(title='trial')
+    drawn.update_yaxes(title=layout.text(axis.name), type='log')
     return drawn
 
 

@@ -182,3 +182,11 @@ def test_hypervolume_grows_with_the_front() -> None:
         figure = plots.hypervolume(several, {'loss': 2.0, 'accuracy': 0.0})
     assert figure.layout.title.text == 'Hypervolume beyond loss 2, accuracy 0'
     assert list(figure.data[0].y) == pytest.approx([0.5, 0.5, 0.7])
+
+
+def test_improvement_has_the_room_and_the_error_after_more_and_more_trials(study: Study) -> None:
+    figure = plots.improvement(study)
+    room, error = (trace_of(figure, name) for name in ('room, 95 %', 'error of predictions'))
+    assert (room.x[0], room.x[-1]) == (5, 24)
+    assert room.y[-1] < room.y[0]
+    assert error.y[-1] < error.y[0]
