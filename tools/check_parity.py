@@ -1,5 +1,6 @@
-"""Checks docs/pax-parity*.md, docs/{reliability,distributed}.md and SECURITY.md: no cell of a table
-with a column Test is empty, and each test exists and passes.
+"""Checks docs/pax-parity*.md, docs/{comparison,distributed,reliability}.md and SECURITY.md.
+
+No cell of a table with a column Test is empty, and each test exists and passes.
 
     python tools/check_parity.py             # runs the tests that are named
     python tools/check_parity.py --collect   # only checks that they exist
@@ -25,6 +26,7 @@ DOCUMENTS = [
     *sorted((ROOT / 'docs').glob('pax-parity*.md')),
     ROOT / 'docs' / 'reliability.md',
     ROOT / 'docs' / 'distributed.md',
+    ROOT / 'docs' / 'comparison.md',
     ROOT / 'SECURITY.md',
 ]
 

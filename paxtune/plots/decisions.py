@@ -7,6 +7,7 @@ import numpy as np
 
 from paxtune.analysis import importance
 from paxtune.plots import data, layout
+from paxtune.plots.axes import MOST_TICKS, decision_axis
 from paxtune.plots.data import DecisionColumn, Values
 from paxtune.study.record import Status
 
@@ -19,7 +20,6 @@ _SLICE_COLUMNS = 3
 _MOST_POINTS = 30_000  # Of a figure of slices.
 _MOST_LINES = 5000  # Of parallel coordinates.
 _LEAST_CELLS, _MOST_CELLS = 6, 25  # Of a contour, along each axis.
-_MOST_TICKS = 20
 _BLUES = [[0.0, '#a6c8e4'], [1.0, '#08306b']]
 
 
@@ -298,20 +298,10 @@ def _edges(column: DecisionColumn, cells: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _axis(column: DecisionColumn) -> dict[str, Any]:
-    """The plotly axis of a decision."""
-    about: dict[str, Any] = {'title': layout.text(column.name, 40)}
-    if not column.labels:
-        about |= {'type': 'log' if column.is_log else 'linear'}
-        if column.is_log and column.high >= 100 * column.low:
-            about |= {'dtick': 1, 'tickformat': '~g'}  # Powers of ten alone.
-        return about
-    ticks = layout.thinned(len(column.labels), _MOST_TICKS)
-    return about | {
-        'type': 'linear',
-        'tickvals': ticks,
-        'ticktext': [layout.text(column.labels[tick], 20) for tick in ticks],
-        'range': [-0.5, len(column.labels) - 0.5],
-    }
+    about = decision_axis(column.name, column.labels, column.is_log)
+    if column.is_log and column.high >= 100 * column.low:
+        about |= {'dtick': 1, 'tickformat': '~g'}  # Powers of ten alone.
+    return about
 
 
 def _padded(values: np.ndarray) -> list[float]:
@@ -328,7 +318,7 @@ def _dimension(column: DecisionColumn) -> dict[str, Any]:
     if not column.labels:
         bounds = (column.low, column.high)
         return _number_dimension(column.name, column.values, column.is_log, bounds)
-    ticks = layout.thinned(len(column.labels), _MOST_TICKS)
+    ticks = layout.thinned(len(column.labels), MOST_TICKS)
     names = [layout.text(column.labels[tick], 20) for tick in ticks]
     values, tickvals, low = column.values, ticks.tolist(), 0.0
     if is_inactive.any():

@@ -1,0 +1,235 @@
+"""Figures of decisions by the Gaussian process of a study: effects and Sobol indices."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paxtune.analysis import effects as analysis
+from paxtune.analysis.effects import Effect, Sensitivity, Values
+from paxtune.plots import data, layout
+from paxtune.plots.axes import decision_axis
+from paxtune.plots.model_fit import model_of, without_model
+from paxtune.study.record import Status
+from trainer.symbolic.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from paxtune.analysis.surrogate import Surrogate
+    from paxtune.search_space.space import Space
+    from paxtune.study.study_view import StudyView
+
+_COLUMNS = 3
+_FILL = 'rgba(31, 119, 180, 0.2)'
+
+
+def effects(
+    study: 'StudyView', reward: str | None = None, decisions: Sequence[str] | None = None
+) -> 'go.Figure':
+    """Draws what a model predicts along each decision of the best trial, with intervals of 95 %.
+
+    The other decisions stay those of the best trial, which a dotted line marks.
+
+    Args:
+        study: the study.
+        reward: a reward by its label, or a metric; the first reward by default.
+        decisions: paths or short names; the 10 decisions with the largest effect by default.
+
+    Raises:
+        UserError: there is no such reward, metric or decision.
+    """
+    from plotly.subplots import make_subplots
+
+    model = model_of(study, reward)
+    if model is None:
+        return without_model(study, reward)
+    if decisions is None:
+        paths = _largest(study.space, model)[: data.MOST_DECISIONS]
+    else:
+        paths = _named(study.space, decisions)
+    found = [
+        each for path in paths if (each := analysis.effect(model, study.space, path)) is not None
+    ]
+    if not found:
+        return layout.empty('The best trial has none of these decisions.')
+    rows = -(-len(found) // _COLUMNS)
+    drawn = make_subplots(rows, min(len(found), _COLUMNS), shared_yaxes=True)
+    for index, each in enumerate(found):
+        place = {'row': index // _COLUMNS + 1, 'col': index % _COLUMNS + 1}
+        for trace in _traces(each):
+            drawn.add_trace(trace, **place)
+        drawn.add_vline(each.values.best, line={'dash': 'dot', 'color': layout.BEST}, **place)
+        drawn.update_xaxes(_axis(study.space, each.values), **place)
+        if place['col'] == 1:
+            drawn.update_yaxes(title=layout.text(model.axis.name, 30), **place)
+    drawn.update_layout(
+        template='plotly_white',
+        title=f'Predictions around trial {model.best.id}',
+        showlegend=False,
+        height=120 + 250 * rows,
+    )
+    return drawn
+
+
+def surface(
+    study: 'StudyView', x: str | None = None, y: str | None = None, reward: str | None = None
+) -> 'go.Figure':
+    """Draws what a model predicts over two decisions of the best trial, and how uncertain it is.
+
+    The other decisions stay those of the best trial, which a cross marks.
+
+    Args:
+        study: the study.
+        x: a decision by its path or short name; that with the largest effect by default.
+        y: another one; that with the largest effect of the others by default.
+        reward: a reward by its label, or a metric; the first reward by default.
+
+    Raises:
+        UserError: there is no such reward, metric or decision.
+    """
+    from plotly.subplots import make_subplots
+
+    model = model_of(study, reward)
+    if model is None:
+        return without_model(study, reward)
+    named = [each and _named(study.space, [each])[0] for each in (x, y)]
+    others = iter([each for each in _largest(study.space, model) if each not in named])
+    pair = [each or next(others, None) for each in named]
+    if pair[0] is None or pair[1] is None:
+        return layout.empty('A surface needs two decisions.')
+    found = analysis.surface(model, study.space, pair[0], pair[1])
+    if found is None:
+        return layout.empty('The best trial lacks one of these decisions.')
+    titles = (layout.text(model.axis.name), 'width of the interval of 95 %')
+    drawn = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.25)
+    for column, values in ((1, found.mean), (2, found.width)):
+        place = {'row': 1, 'col': column}
+        is_reversed = column == 1 and not model.axis.is_maximized
+        drawn.add_trace(_plane(found, values, is_reversed, 0.38 if column == 1 else 1.01), **place)
+        drawn.add_trace(_best(found), **place)
+        drawn.update_xaxes(_axis(study.space, found.x), **place)
+        drawn.update_yaxes(_axis(study.space, found.y), **place)
+    drawn.update_layout(template='plotly_white', showlegend=False)
+    return drawn
+
+
+def sensitivity(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
+    """Draws the Sobol indices of decisions: shares of the variance of what a model predicts.
+
+    The first order counts a decision alone, the total its interactions, too. Arrows say if larger
+    numbers have larger (↑) or smaller (↓) values.
+
+    Args:
+        study: the study.
+        reward: a reward by its label, or a metric; the first reward by default.
+
+    Raises:
+        UserError: there is no such reward or metric.
+    """
+    import plotly.graph_objects as go
+
+    model = model_of(study, reward)
+    if model is None:
+        return without_model(study, reward)
+    found = analysis.sensitivities(model)[: 2 * data.MOST_DECISIONS][::-1]
+    rows = list(range(len(found)))
+    drawn = layout.figure(f'Sensitivity of {layout.text(model.axis.name)}')
+    for name, shares, color in (
+        ('total', [each.total for each in found], layout.MUTED),
+        ('first order', [each.first for each in found], layout.COLORS[Status.COMPLETED]),
+    ):
+        drawn.add_trace(
+            go.Bar(
+                x=shares,
+                y=rows,
+                orientation='h',
+                name=name,
+                marker={'color': color},
+                hovertext=[layout.text(each.path, 200) for each in found],
+                hovertemplate='%{hovertext}<br>%{x:.1%}<extra></extra>',
+            )
+        )
+    names = [layout.text(study.space.short_names[each.path], 30) + _arrow(each) for each in found]
+    drawn.update_yaxes(tickvals=rows, ticktext=names, automargin=True)
+    drawn.update_xaxes(title='share of the variance', tickformat='.0%', rangemode='tozero')
+    drawn.update_layout(legend_traceorder='reversed', height=200 + 30 * len(found))
+    return drawn
+
+
+def _arrow(found: Sensitivity) -> str:
+    if np.isnan(found.trend) or abs(found.trend) < 0.1:
+        return ''
+    return ' ↑' if found.trend > 0 else ' ↓'
+
+
+def _named(space: 'Space', names: Sequence[str]) -> list[str]:
+    """Finds decisions by path or short name."""
+    known = {name: path for path, name in space.short_names.items()}
+    known |= {path: path for path in space.short_names}
+    for name in names:
+        if name not in known:
+            hint = nearest(name, known) or f'There are {", ".join(space.short_names)}.'
+            raise UserError(f'{name}: there is no such decision. {hint}')
+    return [known[name] for name in names]
+
+
+def _largest(space: 'Space', model: 'Surrogate') -> list[str]:
+    """Lists the decisions of the best trial, that with the largest effect first."""
+    paths = analysis.paths_of_best(model)
+    found = [effect for path in paths if (effect := analysis.effect(model, space, path))]
+    found.sort(key=lambda each: -float(np.ptp(each.predicted.mean)))
+    return [each.values.path for each in found]
+
+
+def _axis(space: 'Space', values: Values) -> dict[str, Any]:
+    return decision_axis(space.short_names[values.path], values.labels, values.is_log)
+
+
+def _traces(found: Effect) -> list[Any]:
+    x, predicted = found.values.numbers, found.predicted
+    color = layout.COLORS[Status.COMPLETED]
+    hover = '%{x}: %{y:.6g}<extra></extra>'
+    if found.values.labels:
+        ends = {
+            'array': predicted.high - predicted.mean,
+            'arrayminus': predicted.mean - predicted.low,
+        }
+        style = {'marker': {'color': color, 'size': 9}, 'error_y': ends, 'hovertemplate': hover}
+        return [layout.scatter(0, x=x, y=predicted.mean, mode='markers', **style)]
+    band = {'mode': 'lines', 'line': {'width': 0}, 'hoverinfo': 'skip'}
+    return [
+        layout.scatter(0, x=x, y=predicted.low, **band),
+        layout.scatter(0, x=x, y=predicted.high, fill='tonexty', fillcolor=_FILL, **band),
+        layout.scatter(
+            0, x=x, y=predicted.mean, mode='lines', line={'color': color}, hovertemplate=hover
+        ),
+    ]
+
+
+def _plane(found: analysis.Surface, values: np.ndarray, is_reversed: bool, bar: float) -> Any:
+    import plotly.graph_objects as go
+
+    is_choice = bool(found.x.labels or found.y.labels)
+    style: dict[str, Any] = {} if is_choice else {'line': {'width': 0.5}}
+    return (go.Heatmap if is_choice else go.Contour)(
+        x=found.x.numbers,
+        y=found.y.numbers,
+        z=values,
+        colorscale='Viridis',
+        reversescale=is_reversed,
+        colorbar={'x': bar, 'thickness': 12},
+        hovertemplate='%{x}, %{y}: %{z:.6g}<extra></extra>',
+        **style,
+    )
+
+
+def _best(found: analysis.Surface) -> Any:
+    return layout.scatter(
+        0,
+        x=[found.x.best],
+        y=[found.y.best],
+        mode='markers',
+        marker={'symbol': 'x', 'size': 11, 'color': layout.BEST},
+        hoverinfo='skip',
+    )
