@@ -11,7 +11,7 @@ from pathlib import Path
 from playwright.sync_api import Page
 
 from paxtune.storage.open_study import load_study
-from tests.processes import ROOT, environment
+from tests.processes import environment
 from trainer.symbolic.errors import UserError
 
 # Drawn: a view is there, no callback of it runs, and each graph has a plot.
@@ -28,10 +28,11 @@ _IS_DRAWN = """() => {
 def served(directory: Path, *flags: str) -> Iterator[str]:
     """Runs the command on a study while entered; yields the address that it prints."""
     command = [sys.executable, '-m', 'paxtune.studies', 'page', '--json', '--port=0']
+    root = directory.parents[1]  # The page shows short paths.
     # A file: a pipe that no process reads fills up.
     with open(directory.with_suffix('.page'), 'w+') as errors:
         process = subprocess.Popen(
-            [*command, str(directory), *flags], cwd=ROOT, env=environment(),
+            [*command, str(directory.relative_to(root)), *flags], cwd=root, env=environment(),
             stdout=subprocess.PIPE, stderr=errors, text=True,
         )  # fmt: skip
         assert process.stdout is not None
