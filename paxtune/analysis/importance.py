@@ -11,19 +11,18 @@ of the space where it is active, times the share of the space that this part is.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
+from paxtune.analysis.forest import Forest, Tree, fit
 from paxtune.analysis.trade_off import Axis, axis_of, value_of_trial
 from paxtune.search_space.labels import parameter_path
 from paxtune.study.record import Status
 
 if TYPE_CHECKING:
-    from sklearn.ensemble import RandomForestRegressor
-
     from paxtune.study.study_view import StudyView
     from paxtune.study.trial import Trial
 
@@ -32,7 +31,6 @@ Array: TypeAlias = np.ndarray
 MIN_TRIALS = 4
 """Completed trials below which nothing can be said of importance."""
 
-_NUM_TREES = 64  # As in Optuna.
 _MAX_TRIALS = 1000  # The forest takes a second for each 2000 trials.
 _SEED = 0
 
@@ -93,6 +91,19 @@ def importances(study: 'StudyView', reward: str | None = None) -> Importances:
         >>> [each.path for each in importances(study).decisions]
         ['x', 'y']
     """
+    return importances_by(fit, study, reward)
+
+
+def importances_by(
+    fit: Callable[[Array, Array], Forest], study: 'StudyView', reward: str | None
+) -> Importances:
+    """Computes the same with a forest that is fitted elsewhere.
+
+    Args:
+        fit: fits a forest to rows and targets: see `paxtune.analysis.forest`.
+        study: the study.
+        reward: a reward by its label, or a metric; the first reward by default.
+    """
     axis = axis_of(study, reward)
     completed = [each for each in study.trials if each.status is Status.COMPLETED]
     values = np.array([value_of_trial(axis, each) for each in completed], float)
@@ -104,9 +115,9 @@ def importances(study: 'StudyView', reward: str | None = None) -> Importances:
     if len(known) < MIN_TRIALS or np.ptp(targets) == 0.0:
         return Importances(axis, [], 0.0, len(known))
     space = FlatSpace(study.space.spec)
-    forest = _forest(_rows(space, [completed[index] for index in known], rng), targets)
+    forest = fit(_rows(space, [completed[index] for index in known], rng), targets)
     shares = fanova(space, forest)
-    found = _by_path(space, shares, forest.feature_importances_)
+    found = _by_path(space, shares, forest.impurities)
     found.sort(key=lambda each: -each.fanova)
     return Importances(axis, found, float(shares.sum()), len(known))
 
@@ -115,15 +126,6 @@ def _rows(space: FlatSpace, trials: 'Sequence[Trial]', rng: np.random.Generator)
     """Encodes trials as rows of the unit cube; inactive decisions are random."""
     rows = np.array([space.encode(trial.by_id) for trial in trials])
     return np.where(np.isnan(rows), rng.random(rows.shape), rows)
-
-
-def _forest(rows: Array, targets: Array) -> 'RandomForestRegressor':
-    # Imported here: it takes seconds.
-    from sklearn.ensemble import RandomForestRegressor
-
-    # Targets are scaled, so that tiny variances are not rounded to nothing.
-    scaled = (targets - targets.mean()) / np.ptp(targets)
-    return RandomForestRegressor(_NUM_TREES, max_depth=64, random_state=_SEED).fit(rows, scaled)
 
 
 def _by_path(space: FlatSpace, shares: Array, impurities: Array) -> list[Importance]:
@@ -135,22 +137,19 @@ def _by_path(space: FlatSpace, shares: Array, impurities: Array) -> list[Importa
     return [Importance(path, float(share), float(own)) for path, (share, own) in sums.items()]
 
 
-def fanova(space: FlatSpace, forest: 'RandomForestRegressor') -> Array:
+def fanova(space: FlatSpace, forest: Forest) -> Array:
     """Computes the share of the forest's variance that each feature explains alone: [features]."""
-    shares = [_shares(space, *_leaves(space, each.tree_)) for each in forest.estimators_]
+    shares = [_shares(space, *_leaves(space, each)) for each in forest.trees]
     return np.mean(shares, axis=0)
 
 
-def _leaves(space: FlatSpace, tree: 'object') -> tuple[Array, Array, Array]:
+def _leaves(space: FlatSpace, tree: Tree) -> tuple[Array, Array, Array]:
     """The boxes of a tree's leaves in the unit cube, and their predictions.
 
     Returns:
         The lower and upper bounds [leaves, features], and the predictions [leaves].
     """
-    left, right, feature, threshold = (
-        np.asarray(getattr(tree, name))
-        for name in ('children_left', 'children_right', 'feature', 'threshold')
-    )
+    left, right, feature, threshold = tree.left, tree.right, tree.feature, tree.threshold
     lower, upper = np.zeros((len(left), len(space))), np.ones((len(left), len(space)))
     nodes = np.array([0])
     while len(nodes := nodes[left[nodes] >= 0]):
@@ -160,9 +159,8 @@ def _leaves(space: FlatSpace, tree: 'object') -> tuple[Array, Array, Array]:
         lower[right[nodes], feature[nodes]] = threshold[nodes]
         nodes = np.concatenate([left[nodes], right[nodes]])
     is_leaf = left < 0
-    predictions = np.asarray(getattr(tree, 'value')).reshape(-1)  # noqa: B009
     bounds = (_to_cells(space, each[is_leaf]) for each in (lower, upper))
-    return (*bounds, predictions[is_leaf])  # type: ignore[return-value]
+    return (*bounds, tree.value[is_leaf])  # type: ignore[return-value]
 
 
 def _to_cells(space: FlatSpace, bounds: Array) -> Array:

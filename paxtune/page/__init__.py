@@ -2,7 +2,8 @@
 
 `server` makes the Dash application and serves it. `access` decides which requests it answers.
 `live` reads the study repeatedly. Each view is a module that makes components of what is read:
-`overview`, `trial_table`, `trial`, `compare`, `plots`. `rows` sorts and filters trials. `actions`
+`overview`, `trial_table`, `trial`, `compare`, `figure_views`. `figures` draws again what has
+changed. `rows` sorts and filters trials. `actions`
 changes the study, by the functions of the commands. `widgets` renders tables and text. What needs
 JAX runs as a command in a process of its own (`commands`), so that the server stays small.
 

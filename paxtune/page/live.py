@@ -1,10 +1,13 @@
 """The study as it stands, for all views of the page."""
 
+import collections
 import contextlib
 import dataclasses
 import hashlib
+import math
 import threading
 import time
+import uuid
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
@@ -22,6 +25,7 @@ LEAST_SECONDS = 1.0
 
 # A computation takes longer with more trials, on a machine that is busy with training.
 _MOST_OF_THE_TIME = 0.1
+_MOST_RESULTS = 24  # That are kept: browsers choose what figures show.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +39,28 @@ class Snapshot:
     trials: Trials
     record: StudyRecord
     version: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Computed:
+    """A result that was computed of a study.
+
+    Attributes:
+        value: the result.
+        token: differs between two computations.
+    """
+
+    value: Any
+    token: str
+
+
+class _Slot:
+    """The last result of one computation."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.version, self.until = '', 0.0
+        self.result: Computed | None = None
 
 
 class LiveStudy:
@@ -51,7 +77,9 @@ class LiveStudy:
         self._lock = threading.RLock()
         self._read_at = 0.0
         self._snapshot = self._read()
-        self._computed: dict[Hashable, tuple[str, float, Any]] = {}
+        self._slots: collections.OrderedDict[Hashable, _Slot] = collections.OrderedDict()
+        # When an older result that was returned may be computed again, and how often that was.
+        self._due, self._renewed = math.inf, 0
 
     def close(self) -> None:
         """Closes the study."""
@@ -64,28 +92,53 @@ class LiveStudy:
                 self._snapshot = self._read()
             return self._snapshot
 
+    def version(self) -> str:
+        """Returns the version for browsers, which differs where a view must be drawn anew.
+
+        It is that of the snapshot, until an older result that a browser has may be computed again.
+        """
+        with self._lock:
+            if time.monotonic() >= self._due:
+                self._due, self._renewed = math.inf, self._renewed + 1
+            return f'{self.snapshot().version}.{self._renewed}'
+
     def forget(self) -> None:
         """Makes the next snapshot a new one, after a change."""
         with self._lock:
             self._read_at = 0.0
-            self._computed.clear()
+            self._slots.clear()
 
     def computed(self, name: Hashable, compute: Callable[[], Any]) -> Any:
         """Returns what is computed of the study, again only where the study differs.
 
         What takes long may be older: computing takes at most a tenth of the time.
         """
+        return self.computation(name, compute).value
+
+    def computation(self, name: Hashable, compute: Callable[[], Any]) -> Computed:
+        """Returns the same with its token, by which a browser knows what it has already."""
         with self._lock:
             version = self.snapshot().version
-            if name in self._computed:
-                known, until, value = self._computed[name]
-                if known == version or time.monotonic() < until:
-                    return value
+            slot = self._slots.setdefault(name, _Slot())
+            self._slots.move_to_end(name)
+            while len(self._slots) > _MOST_RESULTS:
+                self._slots.popitem(last=False)
+        # Others may read the study in the meantime, and compute something else.
+        with slot.lock:
+            if slot.result is not None:
+                if slot.version == version:
+                    return slot.result
+                if time.monotonic() < slot.until:
+                    with self._lock:
+                        self._due = min(self._due, slot.until)
+                    return slot.result
             began = time.monotonic()
-            value = compute()
+            with readable(self.where):
+                value = compute()
             took = time.monotonic() - began
-            self._computed[name] = version, began + took / _MOST_OF_THE_TIME, value
-            return value
+            slot.version, slot.until = version, began + took / _MOST_OF_THE_TIME
+            slot.result = Computed(value, uuid.uuid4().hex)
+            return slot.result
 
     def _read(self) -> Snapshot:
         trials, record = self.study.trials, self.study.record

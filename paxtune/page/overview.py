@@ -6,7 +6,7 @@ from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html
 
-from paxtune.page import widgets
+from paxtune.page import figure_views, figures, widgets
 from paxtune.page.actions import Actions
 from paxtune.page.live import LiveStudy
 from paxtune.reports.study_tables import summary
@@ -23,10 +23,13 @@ _RUNNING = (
 _MOST_RUNNING = 100
 
 
-def layout() -> list[Any]:
+def layout(live: LiveStudy) -> list[Any]:
     """Makes the view; what changes is filled in by callbacks."""
     return [
         html.Div(id='overview-live'),
+        *figure_views.choices(live, ['reward']),
+        figures.graph(figure_views.HISTORY.name),
+        html.Div(id='overview-tables'),
         html.H3('Change'),
         html.Button('Pause the search', id='pause'),
         html.Div(
@@ -46,7 +49,13 @@ def register(app: Dash, live: LiveStudy, actions: Actions) -> None:
     @app.callback(Output('overview-live', 'children'), Input('version', 'data'))
     @widgets.guarded
     def refresh(version: str) -> list[Any]:
-        parts: list[Any] = live.computed('overview', lambda: _parts(live))
+        parts: list[Any] = live.computed('overview', lambda: _parts(live))[0]
+        return parts
+
+    @app.callback(Output('overview-tables', 'children'), Input('version', 'data'))
+    @widgets.guarded
+    def tables(version: str) -> list[Any]:
+        parts: list[Any] = live.computed('overview', lambda: _parts(live))[1]
         return parts
 
     @app.callback(
@@ -69,7 +78,8 @@ def register(app: Dash, live: LiveStudy, actions: Actions) -> None:
         return html.Pre(actions.add(decisions or ''))
 
 
-def _parts(live: LiveStudy) -> list[Any]:
+def _parts(live: LiveStudy) -> tuple[list[Any], list[Any]]:
+    """Makes what stands above the optimization history, and what stands below."""
     study, trials = live.study, live.snapshot().trials
     counts = Counter(trial.status for trial in trials)
     page = summary(study)
@@ -91,7 +101,7 @@ def _parts(live: LiveStudy) -> list[Any]:
     state = [] if page.data['done'] is None else [widgets.remark(f'Done: {page.data["done"]}')]
     if live.snapshot().record.pause_requested:
         state.append(widgets.remark('A pause was requested.'))
-    return [numbers, *state, widgets.table(table, id='running'), *widgets.document(page)]
+    return [numbers, *state, widgets.table(table, id='running')], widgets.document(page)
 
 
 def _best(study: Any, row: Row) -> list[tuple[str, Any]]:

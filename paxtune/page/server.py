@@ -1,6 +1,7 @@
 """The server of the study page."""
 
 import contextlib
+import functools
 import logging
 import re
 import socket
@@ -13,7 +14,7 @@ import flask
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from werkzeug.serving import make_server
 
-from paxtune.page import compare, overview, trial, trial_table, widgets
+from paxtune.page import compare, figure_views, overview, trial, trial_table, widgets
 from paxtune.page.access import COOKIE, Access
 from paxtune.page.actions import Actions
 from paxtune.page.commands import StudyCommands
@@ -22,7 +23,12 @@ from paxtune.service import auth
 from trainer.symbolic.errors import UserError
 
 _TOKEN = 'token'  # In the address that the command prints.
-_NAV = {'Overview': '/', 'Trials': '/trials', 'Compare': '/compare'}
+_NAV = {
+    'Overview': '/',
+    'Trials': '/trials',
+    **{view.title: path for path, view in figure_views.VIEWS.items()},
+    'Compare': '/compare',
+}
 
 
 def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
@@ -38,28 +44,49 @@ def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
         assets_folder='assets',
         pages_folder='',
     )
-    app.layout = [
-        dcc.Location(id='url'),
+    app.layout = functools.partial(_page, live)
+    actions = Actions(live, commands)
+    _register(app, live)
+    overview.register(app, live, actions)
+    trial_table.register(app, live)
+    figure_views.register(app, live)
+    trial.register(app, live, actions, commands)
+    compare.register(app, live, commands)
+    _protect(app, access)
+    return app
+
+
+def _page(live: LiveStudy) -> list[Any]:
+    """Makes what all views have in common, for a browser that opens the page."""
+    return [
+        # Other views open without a reload.
+        dcc.Location(id='url', refresh='callback-nav'),
         dcc.Interval(id='tick', interval=widgets.INTERVAL_MS),
-        dcc.Store(id='version'),
+        dcc.Store(id='version', data=_version(live)),
         html.Header(
             [
                 html.H1(live.study.record.experiment),
                 html.Span(str(live.where), className='where'),
-                html.Nav([dcc.Link(name, href=path) for name, path in _NAV.items()]),
+                html.Nav(_links(''), id='nav'),
                 html.Span(id='connection'),
             ]
         ),
         html.Main(id='view'),
     ]
-    actions = Actions(live, commands)
-    _register(app, live)
-    overview.register(app, live, actions)
-    trial_table.register(app, live)
-    trial.register(app, live, actions, commands)
-    compare.register(app, live, commands)
-    _protect(app, access)
-    return app
+
+
+def _version(live: LiveStudy) -> str | None:
+    try:
+        return live.version()
+    except UserError:  # The first tick says so.
+        return None
+
+
+def _links(path: str) -> list[Any]:
+    return [
+        dcc.Link(name, href=each, className='current' if each == path else '')
+        for name, each in _NAV.items()
+    ]
 
 
 def _register(app: Dash, live: LiveStudy) -> None:
@@ -67,6 +94,10 @@ def _register(app: Dash, live: LiveStudy) -> None:
     @widgets.guarded
     def view(path: str) -> Any:
         return _layout(live, path)
+
+    @app.callback(Output('nav', 'children'), Input('url', 'pathname'))
+    def navigation(path: str) -> list[Any]:
+        return _links(path)
 
     @app.callback(
         Output('version', 'data'),
@@ -76,7 +107,7 @@ def _register(app: Dash, live: LiveStudy) -> None:
     )
     def tick(count: int | None, known: str | None) -> tuple[Any, Any]:
         try:
-            version = live.snapshot().version
+            version = live.version()
         except UserError as error:
             return no_update, widgets.problem(error)
         return no_update if version == known else version, ''
@@ -84,9 +115,11 @@ def _register(app: Dash, live: LiveStudy) -> None:
 
 def _layout(live: LiveStudy, path: str) -> Any:
     if path == '/':
-        return overview.layout()
+        return overview.layout(live)
     if path == '/trials':
         return trial_table.layout(live)
+    if path in figure_views.VIEWS:
+        return figure_views.layout(live, path)
     if (number := widgets.number_in(path, trial.PATH)) is not None:
         return trial.layout(live, number)
     if sides := re.fullmatch(compare.PATH, path):

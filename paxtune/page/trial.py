@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from dash import Dash, Input, Output, State, dcc, html
+from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from paxtune.page import widgets
+from paxtune.page import figure_views, figures, widgets
 from paxtune.page.actions import Actions
 from paxtune.page.commands import StudyCommands
 from paxtune.page.live import LiveStudy
 from paxtune.page.trial_log import log_of
+from paxtune.plots.learning_curves import trial_curve
 from paxtune.reports.study_tables import facts_of
 from paxtune.reports.tables import Table
 from paxtune.study.notes import MAX_LENGTH
@@ -28,6 +29,8 @@ def layout(live: LiveStudy, number: int) -> list[Any]:
     parts: list[Any] = [
         html.H2(f'Trial {number}'),
         dcc.Link('Compare with another one', href=f'/compare/{number}'),
+        *figure_views.choices(live, ['reward']),
+        figures.graph('trial'),
         html.Div(id='trial-live'),
         html.H3('Note'),
         html.Div(
@@ -86,6 +89,23 @@ def register(app: Dash, live: LiveStudy, actions: Actions, commands: StudyComman
     @widgets.guarded
     def refresh(version: str, path: str) -> list[Any]:
         return _parts(live, _number(path))
+
+    figures.register_clicks(app, ['figure-trial'])
+
+    @app.callback(
+        Output('figure-trial', 'figure'),
+        Output('drawn-trial', 'data'),
+        Input('version', 'data'),
+        Input('choice-reward', 'value'),
+        State('url', 'pathname'),
+        State('drawn-trial', 'data'),
+    )
+    def curve(version: str, reward: str | None, path: str, known: str | None) -> Any:
+        number = widgets.number_in(path, PATH)
+        if number is None:
+            return no_update, no_update
+        key = 'figure-trial', number, reward
+        return figures.drawn(live, key, lambda: trial_curve(live.study, number, reward), known)
 
     @app.callback(
         Output('trial-log', 'children'), Input('version', 'data'), State('url', 'pathname')

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 _SLICE_COLUMNS = 3
 _MOST_POINTS = 30_000  # Of a figure of slices.
 _MOST_LINES = 5000  # Of parallel coordinates.
-_CELLS = 25  # Of a contour, along each axis.
+_LEAST_CELLS, _MOST_CELLS = 6, 25  # Of a contour, along each axis.
 _MOST_TICKS = 20
+_BLUES = [[0.0, '#a6c8e4'], [1.0, '#08306b']]
 
 
 def importances(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
@@ -34,11 +35,15 @@ def importances(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
     Raises:
         UserError: there is no such reward or metric.
     """
-    import plotly.graph_objects as go
-
     if reward is None and not study.rewards:
         return layout.empty(layout.NO_REWARD)
-    found = importance.importances(study, reward)
+    return importance_figure(study, importance.importances(study, reward))
+
+
+def importance_figure(study: 'StudyView', found: 'importance.Importances') -> 'go.Figure':
+    """Draws importance that was computed before."""
+    import plotly.graph_objects as go
+
     if not found.decisions:
         least = importance.MIN_TRIALS
         return layout.empty(f'Importance needs {least} completed trials with different rewards.')
@@ -104,10 +109,11 @@ def parallel_coordinates(
     drawn.add_trace(
         go.Parcoords(
             dimensions=dimensions,
+            customdata=[trial.id for trial in found.trials],
             line={
                 'color': np.log10(values) if is_log else values,
                 'colorscale': 'Viridis',
-                'reversescale': not found.axis.is_maximized,
+                'reversescale': found.axis.is_maximized,  # The best are dark.
                 'showscale': False,
             },
             labelangle=-15,
@@ -157,11 +163,12 @@ def slices(
                 marker={
                     'size': 5,
                     'color': ids[active],
-                    'colorscale': 'Blues',
-                    'cmin': -0.3 * len(ids),
+                    'colorscale': _BLUES,
+                    'cmin': 1,
                     'cmax': int(ids.max()),
                     'showscale': index == 0,
-                    'colorbar': {'title': 'trial'},
+                    'colorbar': {'title': 'trial', 'thickness': 14, 'len': 280, 'lenmode': 'pixels'}
+                    | {'y': 1.0, 'yanchor': 'top'},
                 },
                 customdata=ids[active],
                 text=[statuses[row] for row in active] if len(active) <= 1000 else None,
@@ -171,7 +178,7 @@ def slices(
             **place,
         )
         drawn.update_xaxes(_axis(column), **place)
-    drawn.update_yaxes(type=layout.scale(found.values))
+    drawn.update_yaxes(type=layout.scale(found.values), range=_padded(found.values))
     drawn.update_yaxes(title=layout.axis_title(found.axis), col=1)
     drawn.update_layout(
         template='plotly_white',
@@ -209,7 +216,7 @@ def contour(
     if not len(active):
         return layout.empty('No trial with a final value has both decisions.')
     values, ids = found.values[active], np.array([trial.id for trial in found.trials])
-    drawn = layout.figure(layout.axis_title(found.axis))
+    drawn = layout.figure(f'Contour of {layout.axis_title(found.axis)}')
     drawn.add_trace(_surface(pair, active, values, found.axis.is_maximized))
     marks = active[_best_and_others(Values(found.axis, [], values), _MOST_LINES)]
     drawn.add_trace(
@@ -237,10 +244,11 @@ def _pair(
     reward: str | None,
 ) -> list[DecisionColumn]:
     named = {name: data.selected(study, columns, [name], reward)[0] for name in (x, y) if name}
+    if x and y:  # Importance takes longer than the figure.
+        return [named[x], named[y]]
     taken = [column.path for column in named.values()]
-    others = iter(
-        [each for each in data.selected(study, columns, None, reward, 2) if each.path not in taken]
-    )
+    ranked = data.selected(study, columns, None, reward, 2)
+    others = iter([each for each in ranked if each.path not in taken])
     pair = [named[name] if name else next(others, None) for name in (x, y)]
     return [column for column in pair if column is not None]
 
@@ -250,7 +258,9 @@ def _surface(
 ) -> Any:
     import plotly.graph_objects as go
 
-    edges = [_edges(column) for column in pair]
+    # Cells of few trials would mostly be empty.
+    cells = int(np.clip(len(active) ** 0.5, _LEAST_CELLS, _MOST_CELLS))
+    edges = [_edges(column, cells) for column in pair]
     x, y = (_units(column, column.values[active]) for column in pair)
     bins: Any = [edge[1] for edge in edges]
     sums, _, _ = np.histogram2d(x, y, bins, weights=values)
@@ -262,7 +272,7 @@ def _surface(
         'y': edges[1][0],
         'z': means,
         'colorscale': 'Viridis',
-        'reversescale': not is_maximized,
+        'reversescale': is_maximized,  # The best are dark.
         'hoverinfo': 'skip',
     }
     if any(column.labels for column in pair):
@@ -274,7 +284,7 @@ def _units(column: DecisionColumn, values: np.ndarray) -> np.ndarray:
     return np.log10(values) if column.is_log else values
 
 
-def _edges(column: DecisionColumn) -> tuple[np.ndarray, np.ndarray]:
+def _edges(column: DecisionColumn, cells: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the middles of cells, and their edges on the scale of the decision."""
     if column.labels:
         middles = np.arange(len(column.labels), dtype=float)
@@ -282,7 +292,7 @@ def _edges(column: DecisionColumn) -> tuple[np.ndarray, np.ndarray]:
     low, high = _units(column, np.array([column.low, column.high]))
     # Rounding must not push a bound out of its cell.
     margin = 1e-9 * max(abs(low), abs(high))
-    edges = np.linspace(low - margin, high + margin, _CELLS + 1)
+    edges = np.linspace(low - margin, high + margin, cells + 1)
     middles = (edges[:-1] + edges[1:]) / 2
     return (10.0**middles if column.is_log else middles), edges
 
@@ -291,7 +301,10 @@ def _axis(column: DecisionColumn) -> dict[str, Any]:
     """The plotly axis of a decision."""
     about: dict[str, Any] = {'title': layout.text(column.name, 40)}
     if not column.labels:
-        return about | {'type': 'log' if column.is_log else 'linear'}
+        about |= {'type': 'log' if column.is_log else 'linear'}
+        if column.is_log and column.high >= 100 * column.low:
+            about |= {'dtick': 1, 'tickformat': '~g'}  # Powers of ten alone.
+        return about
     ticks = layout.thinned(len(column.labels), _MOST_TICKS)
     return about | {
         'type': 'linear',
@@ -299,6 +312,14 @@ def _axis(column: DecisionColumn) -> dict[str, Any]:
         'ticktext': [layout.text(column.labels[tick], 20) for tick in ticks],
         'range': [-0.5, len(column.labels) - 0.5],
     }
+
+
+def _padded(values: np.ndarray) -> list[float]:
+    """The range of an axis of values, the same for all subplots."""
+    ends = np.array([values.min(), values.max()])
+    low, high = np.log10(ends) if layout.is_log(values) else ends
+    margin = 0.06 * (high - low) or 1.0
+    return [float(low - margin), float(high + margin)]
 
 
 def _dimension(column: DecisionColumn) -> dict[str, Any]:
@@ -314,6 +335,7 @@ def _dimension(column: DecisionColumn) -> dict[str, Any]:
         values, low = np.where(is_inactive, -1.0, values), -1.0
         tickvals, names = [-1.0, *tickvals], ['inactive', *names]
     return {
+        'name': 'choice',
         'label': layout.text(column.name, 25),
         'values': values,
         'tickvals': tickvals,
@@ -338,6 +360,7 @@ def _number_dimension(
         places = np.where(is_inactive, bottom, places)
         tickvals, names = np.append(bottom, tickvals), ['inactive', *names]
     return {
+        'name': 'log' if is_log else 'linear',
         'label': layout.text(name, 25),
         'values': places,
         'tickvals': tickvals,

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paxtune.analysis.trade_off import axis_of
+from paxtune.analysis.trade_off import Axis, axis_of, value_of_trial
 from paxtune.plots import data, layout
 from paxtune.plots.data import Curve
-from paxtune.plots.run_data import step_correlations
+from paxtune.plots.run_data import relations, step_correlations
 from paxtune.schedulers.rung_report import Rung, rung_report
 from paxtune.study.record import Status
 
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from paxtune.study.study import Study
+    from paxtune.study.trial import Trial
 
 _MOST_POINTS = 60_000  # Of all curves.
 _MOST_STEPS = 200  # Of a curve.
 _GAP = float('nan')
 _ENDS = {Status.STOPPED: 'x', Status.PAUSED: 'square', Status.ACTIVE: 'circle'}
 """The marks at the ends of curves that were not completed."""
+_NEIGHBOURS = (layout.BEST, '#9467bd', '#8c564b', '#e377c2', '#7f7f7f', '#17becf')
+"""The colors of curves beside that of a trial."""
 
 
 def curves(study: 'Study', reward: str | None = None) -> 'go.Figure':
@@ -63,13 +66,67 @@ def curves(study: 'Study', reward: str | None = None) -> 'go.Figure':
         line = {'color': layout.BEST, 'width': 3}
         name = f'best: trial {best.trial.id}'
         drawn.add_trace(layout.scatter(0, **_points([best]), mode='lines', line=line, name=name))
-    if study.search.scheduler is not None and study.search.scheduler.unit == 'steps':
-        for rung in _rungs(study):
-            drawn.add_vline(rung.resource, line={'dash': 'dot', 'width': 1, 'color': layout.MUTED})
+    _add_rungs(drawn, study)
     drawn.update_xaxes(title='step')
     values = np.concatenate([curve.values for curve in selected])
     drawn.update_yaxes(title=layout.axis_title(axis), type=layout.scale(values))
     return drawn
+
+
+def trial_curve(study: 'Study', number: int, reward: str | None = None) -> 'go.Figure':
+    """Draws the learning curve of one trial, beside the best one and those that it is related to.
+
+    Args:
+        study: the study.
+        number: the trial.
+        reward: a reward by its label, or a metric; the first reward by default.
+
+    Raises:
+        UserError: there is no such trial, reward or metric.
+    """
+    if reward is None and not study.rewards:
+        return layout.empty(layout.NO_REWARD)
+    axis, trial = axis_of(study, reward), study.trial(number)
+    own = data.learning_curves(axis, [trial])
+    if not own:
+        return layout.empty(f'Trial {number} has not been measured yet.')
+    drawn = layout.figure(f'Learning curve of trial {number}')
+    best, neighbours = _neighbours(study, number, axis)
+    others = data.learning_curves(axis, neighbours)
+    for color, curve in zip(_NEIGHBOURS, others, strict=False):
+        line = {'color': color, 'width': 1.5, 'dash': 'dot'}
+        name = f'{"best: " if curve.trial.id == best else ""}trial {curve.trial.id}'
+        drawn.add_trace(layout.scatter(0, **_points([curve]), mode='lines', line=line, name=name))
+    style = {'color': layout.COLORS[trial.status], 'width': 3}
+    name = f'trial {number}, {trial.status}'
+    points = _points(own)
+    drawn.add_trace(layout.scatter(0, **points, mode='lines+markers', line=style, name=name))
+    _add_rungs(drawn, study)
+    drawn.update_xaxes(title='step')
+    values = np.concatenate([each.values for each in (*own, *others)])
+    drawn.update_yaxes(title=layout.axis_title(axis), type=layout.scale(values))
+    return drawn
+
+
+def _neighbours(study: 'Study', number: int, axis: Axis) -> tuple[int | None, 'list[Trial]']:
+    """Returns the best completed trial, and it with the first ones that this one is related to."""
+    trials = study.trials
+    pairs = [(each.parent, each.child) for each in relations(trials)]
+    related = [sum(pair) - number for pair in pairs if number in pair]
+    completed = [
+        (axis.sign * value, -each.id)
+        for each in trials
+        if each.status is Status.COMPLETED and (value := value_of_trial(axis, each)) == value
+    ]
+    best = -max(completed)[1] if completed else None
+    found = [each for each in dict.fromkeys([best, *related]) if each not in (None, number)]
+    return best, [study.trial(each) for each in found[: len(_NEIGHBOURS)] if each is not None]
+
+
+def _add_rungs(drawn: 'go.Figure', study: 'Study') -> None:
+    if study.search.scheduler is not None and study.search.scheduler.unit == 'steps':
+        for rung in _rungs(study):
+            drawn.add_vline(rung.resource, line={'dash': 'dot', 'width': 1, 'color': layout.MUTED})
 
 
 def rank_correlations(study: 'Study', reward: str | None = None) -> 'go.Figure':

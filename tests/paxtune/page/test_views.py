@@ -26,16 +26,18 @@ TABLE = {
 
 
 def test_overview_shows_states_and_the_best_trial(live: LiveStudy) -> None:
-    text = call(client(live), 'overview-live.children', VERSION).text
-    for expected in ('best trial', 'ended trials', 'Running trials', 'rate'):
+    page = client(live)
+    text = call(page, 'overview-live.children', VERSION).text
+    for expected in ('best trial', 'ended trials', 'Running trials'):
         assert expected in text
+    assert 'rate' in _texts(call(page, 'overview-tables.children', VERSION).json)
     best = live.study.best
     assert best is not None and best.id == 3
 
 
 def test_views_show_markup_of_a_study_as_text(live: LiveStudy) -> None:
     page = client(live)
-    reply = call(page, 'overview-live.children', VERSION)
+    reply = call(page, 'overview-tables.children', VERSION)
     assert reply.mimetype == 'application/json'
     found = _texts(reply.json)
     assert any(f'{SCRIPT} failed' in text for text in found)

@@ -1,0 +1,170 @@
+"""Live figures: their elements, and how they are drawn again.
+
+A figure is drawn by the server, once for all browsers, where the study or what is chosen differs. A
+browser that has it already gets nothing. Zoom and selection stay, as long as the choices do.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from paxtune.page.live import LiveStudy
+from paxtune.page.svg import without_webgl
+from paxtune.plots import layout
+from trainer.symbolic.errors import UserError
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Chosen: TypeAlias = Mapping[str, str | None]
+"""The values that a browser has chosen, by the name of the choice."""
+
+_HEIGHT, _TEXT_HEIGHT = 440, 64
+_FONT = "system-ui, 'DejaVu Sans', sans-serif"
+_CONFIG: Any = {
+    'displaylogo': False,
+    'responsive': True,
+    'modeBarButtonsToRemove': ['lasso2d', 'select2d', 'autoScale2d'],
+    'plotlyServerURL': '',  # Nothing is sent to another host.
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """A figure of a view.
+
+    Attributes:
+        name: the element is `figure-<name>`.
+        draw: makes the figure; UserError explains why there is none.
+        choices: names of what can be chosen for it; the elements are `choice-<name>`.
+        opens_trials: a click on a point opens its trial, the first of its `customdata`.
+    """
+
+    name: str
+    draw: Callable[[LiveStudy, Chosen], 'go.Figure']
+    choices: tuple[str, ...] = ('reward',)
+    opens_trials: bool = True
+
+    @property
+    def id(self) -> str:
+        """The id of the element."""
+        return f'figure-{self.name}'
+
+
+def graph(name: str) -> html.Div:
+    """Makes the element of a figure, which a callback fills in."""
+    waiting = _finished(layout.empty('Drawing …'), '')
+    shown = dcc.Graph(
+        id=f'figure-{name}',
+        figure=waiting,
+        config=_CONFIG | {'toImageButtonOptions': {'filename': name, 'scale': 2}},
+    )
+    return html.Div([shown, dcc.Store(id=f'drawn-{name}')], className='figure')
+
+
+def register(app: Dash, live: LiveStudy, panels: Sequence[Panel]) -> None:
+    """Adds the callbacks of the figures of a view."""
+    for panel in panels:
+        _register(app, live, panel)
+    opening = [panel.id for panel in panels if panel.opens_trials]
+    if opening:
+        register_clicks(app, opening)
+
+
+def _register(app: Dash, live: LiveStudy, panel: Panel) -> None:
+    @app.callback(
+        Output(panel.id, 'figure'),
+        Output(f'drawn-{panel.name}', 'data'),
+        Input('version', 'data'),
+        *(Input(f'choice-{name}', 'value') for name in panel.choices),
+        State(f'drawn-{panel.name}', 'data'),
+    )
+    def refresh(version: str, *values: Any) -> Any:
+        *given, known = values
+        texts = [value if isinstance(value, str) else None for value in given]
+        chosen = dict(zip(panel.choices, texts, strict=True))
+        key = (panel.id, *texts)
+        return drawn(live, key, lambda: panel.draw(live, chosen), known)
+
+
+def register_clicks(app: Dash, ids: Sequence[str]) -> None:
+    """Adds the callback that opens the trial of a point."""
+
+    @app.callback(
+        Output('url', 'pathname', allow_duplicate=True),
+        *(Input(each, 'clickData') for each in ids),
+        prevent_initial_call=True,
+    )
+    def open_trial(*clicks: Any) -> Any:
+        clicked = dict(zip(ids, clicks, strict=True)).get(str(ctx.triggered_id))
+        number = clicked_trial(clicked)
+        return no_update if number is None else f'/trial/{number}'
+
+
+def clicked_trial(clicked: Any) -> int | None:
+    """Returns the trial of a point that was clicked at; None where it stands for none.
+
+    Example:
+        >>> clicked_trial({'points': [{'customdata': [12, 0.5]}]}), clicked_trial(None)
+        (12, None)
+    """
+    points = clicked.get('points') if isinstance(clicked, dict) else None
+    about = points[0].get('customdata') if points else None
+    first = about[0] if isinstance(about, list) and about else about
+    return int(first) if isinstance(first, int | float) else None
+
+
+def drawn(
+    live: LiveStudy,
+    key: tuple[Any, ...],
+    draw: Callable[[], 'go.Figure'],
+    known: str | None,
+) -> tuple[Any, Any]:
+    """Returns a figure and its token for a browser; no update where it has that already.
+
+    Args:
+        live: the study.
+        key: the figure and its choices. Another key resets zoom and selection.
+        draw: makes the figure.
+        known: the token of what the browser has.
+    """
+
+    def figure() -> Any:
+        try:
+            made = draw()
+        except UserError as error:
+            made = layout.empty(str(error))
+        return without_webgl(_finished(made, repr(key))).to_plotly_json()
+
+    try:
+        found = live.computation(key, figure)
+    except UserError as error:  # The study cannot be read now.
+        return _finished(layout.empty(str(error)), ''), None
+    if found.token == known:
+        return no_update, no_update
+    return found.value, found.token
+
+
+def _finished(made: 'go.Figure', revision: str) -> 'go.Figure':
+    """Fits a figure into the page. One without traces is a line of text."""
+    made.update_layout(
+        font={'family': _FONT, 'size': 12, 'color': '#1c2430'},
+        title={'font': {'size': 15}, 'x': 0.01, 'xanchor': 'left'},
+        uirevision=revision,
+        autosize=True,
+    )
+    if not made.data:
+        made.update_layout(height=_TEXT_HEIGHT, margin={'l': 0, 'r': 0, 't': 0, 'b': 0})
+        made.update_annotations(x=0.01, xanchor='left', font={'color': '#5b6676', 'size': 14})
+        return made
+    made.update_layout(
+        height=made.layout.height or _HEIGHT,
+        margin={'t': made.layout.margin.t or 64, 'b': 56, 'l': 72, 'r': 24},
+        modebar={'orientation': 'v', 'bgcolor': 'rgba(255,255,255,0.8)'},
+    )
+    made.layout.title.update(y=1.0, yref='container', yanchor='top', pad={'t': 14})
+    made.update_xaxes(automargin=True)
+    made.update_yaxes(automargin=True)
+    return made

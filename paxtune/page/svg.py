@@ -1,0 +1,162 @@
+"""Figures without WebGL: pure functions.
+
+Plotly compiles code for WebGL in the browser, which the content security policy of the page
+forbids. SVG has no such need, but is slow for many points.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from plotly.colors import sample_colorscale
+
+from paxtune.plots.layout import number, thinned
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Json: TypeAlias = dict[str, Any]
+
+MOST_POINTS = 3000
+"""Marks of a figure."""
+
+_MOST_LINES = 1000  # Of parallel coordinates, beyond which nothing is seen.
+_MOST_MARKED = 6000  # Points of lines that also have marks.
+_COLORS = 16
+_BY_POINT = ('x', 'y', 'customdata', 'hovertext', 'text')
+_BY_MARK = ('color', 'size', 'symbol')
+
+
+def without_webgl(made: 'go.Figure') -> 'go.Figure':
+    """Replaces traces that need WebGL, and thins out marks; the title says so."""
+    import plotly.graph_objects as go
+
+    layout = made.layout.to_plotly_json()
+    traces = [new for old in made.data for new in _in_svg(old.to_plotly_json(), layout)]
+    counts = [_size(each) if each.get('mode') == 'markers' else 0 for each in traces]
+    if (total := sum(counts)) > MOST_POINTS:
+        for trace, count in zip(traces, counts, strict=True):
+            if count:
+                _thin(trace, count, max(1, MOST_POINTS * count // total))
+        _remark(layout, f'{MOST_POINTS:,} of {total:,} points are drawn')
+    return go.Figure(traces, layout)
+
+
+def _in_svg(trace: Json, layout: Json) -> list[Json]:
+    if trace['type'] == 'parcoords':
+        return list(_parallel(trace, layout))
+    if trace['type'] == 'scattergl':
+        trace['type'] = 'scatter'
+    if trace.get('mode') == 'lines+markers' and _size(trace) > _MOST_MARKED:
+        trace['mode'] = 'lines'
+    return [trace]
+
+
+def _size(trace: Json) -> int:
+    x = trace.get('x')
+    return 0 if x is None else len(x)
+
+
+def _thin(trace: Json, count: int, most: int) -> None:
+    kept = thinned(count, most)
+    mark = trace.get('marker', {})
+    for part, names in ((trace, _BY_POINT), (mark, _BY_MARK)):
+        for name in names:
+            values = part.get(name)
+            if isinstance(values, list | tuple | np.ndarray) and len(values) == count:
+                is_array = isinstance(values, np.ndarray)
+                part[name] = values[kept] if is_array else [values[each] for each in kept]
+
+
+def _remark(layout: Json, message: str) -> None:
+    title = layout.setdefault('title', {})
+    title['text'] = f'{title.get("text", "")} <i>({message})</i>'
+
+
+def _parallel(trace: Json, layout: Json) -> Iterator[Json]:
+    """Draws parallel coordinates as lines, by color: the best ones last, above the others."""
+    dimensions, line = trace['dimensions'], trace['line']
+    colors = np.asarray(line['color'], float)
+    places = np.stack([_scaled(each) for each in dimensions], axis=1)
+    ids = np.asarray(trace['customdata'])
+    order = np.argsort(colors, kind='stable')
+    if not line.get('reversescale'):  # Less is better.
+        order = order[::-1]
+    if len(order) > _MOST_LINES:
+        half = _MOST_LINES // 2
+        others = order[:-half]
+        order = np.append(others[thinned(len(others), half)], order[-half:])
+        _remark(layout, f'{_MOST_LINES:,} lines are drawn')
+    scale = sample_colorscale('Viridis_r', _COLORS)
+    texts = [_texts(each) for each in dimensions]
+    for group, color in zip(np.array_split(order, _COLORS), scale, strict=True):
+        if not len(group):
+            continue
+        gaps = np.full((len(group), 1), np.nan)
+        steps = np.append(np.arange(len(dimensions), dtype=float), np.nan)
+        yield {
+            'type': 'scatter',
+            'mode': 'lines',
+            'x': np.tile(steps, len(group)),
+            'y': np.append(places[group], gaps, axis=1).ravel(),
+            'line': {'color': color, 'width': 1.2},
+            'opacity': 0.6,
+            'customdata': np.repeat(ids[group], len(dimensions) + 1),
+            'hovertext': [text for row in group for text in (*(t[row] for t in texts), '')],
+            'hovertemplate': 'trial %{customdata}<br>%{hovertext}<extra></extra>',
+            'showlegend': False,
+        }
+    _draw_axes(dimensions, layout)
+
+
+def _scaled(dimension: Json) -> np.ndarray:
+    """The values of an axis, from 0 at its lower end to 1."""
+    low, high = dimension['range']
+    scaled: np.ndarray = (np.asarray(dimension['values'], float) - low) / ((high - low) or 1.0)
+    return scaled
+
+
+def _texts(dimension: Json) -> list[str]:
+    """The text under the pointer: the name of the tick there, or the number."""
+    names = dict(zip(map(float, dimension['tickvals']), dimension['ticktext'], strict=True))
+    is_log = dimension.get('name') == 'log'
+    is_choice = dimension.get('name') == 'choice'
+
+    def text(value: float) -> str:
+        known = names.get(value)
+        if known is not None and (is_choice or known == 'inactive'):
+            return known
+        return number(10.0**value if is_log else value)
+
+    return [f'{dimension["label"]}: {text(float(each))}' for each in dimension['values']]
+
+
+def _draw_axes(dimensions: Sequence[Json], layout: Json) -> None:
+    """Draws an upright axis for each dimension, with its ticks and its name."""
+    shapes, notes = [*layout.get('shapes', ())], [*layout.get('annotations', ())]
+    for index, each in enumerate(dimensions):
+        shapes.append(
+            {
+                'type': 'line',
+                'x0': index,
+                'x1': index,
+                'y0': 0,
+                'y1': 1,
+                'line': {'color': '#5b6676', 'width': 1},
+            }
+        )
+        base = {'x': index, 'showarrow': False, 'bgcolor': 'rgba(255,255,255,0.7)'}
+        name = {'yref': 'paper', 'yanchor': 'bottom', 'xanchor': 'left', 'textangle': -20}
+        notes.append(base | name | {'y': 1.02, 'text': each['label']})
+        side = {'xanchor': 'right', 'xshift': -4}
+        if index == len(dimensions) - 1:
+            side = {'xanchor': 'left', 'xshift': 4}
+        ticks = {**each, 'values': each['tickvals']}
+        for place, text in zip(_scaled(ticks), each['ticktext'], strict=True):
+            style = {'y': float(place), 'font': {'size': 10}, **side}
+            notes.append(base | style | {'text': text})
+    layout['shapes'], layout['annotations'] = shapes, notes
+    last = len(dimensions) - 1
+    layout['xaxis'] = {'visible': False, 'range': [-0.5, last + 0.5], 'fixedrange': True}
+    layout['yaxis'] = {'visible': False, 'range': [-0.03, 1.03], 'fixedrange': True}
+    layout['hovermode'] = 'closest'
