@@ -15,6 +15,7 @@ from typing import Any
 import pyglove as pg
 
 from paxtune import Asha, MetricReward, SkipTrial, intv, tune
+from paxtune.algorithms import RegularizedEvolution
 from paxtune.running.tuner import Paused
 from paxtune.study.running_trial import RunningTrial
 from tests.processes import ROOT, environment
@@ -23,7 +24,7 @@ GATES = 'PAXTUNE_TEST_GATES'
 """Variable with a directory. A trial of `held_search` ends when this has a file of its number."""
 
 WORKERS = 3
-LEARNED = 45
+LEARNED = 54
 """Trials of `learning_search` that end. Each worker then has one more, which waits."""
 
 LOSS = MetricReward('minimize', 'loss')
@@ -46,12 +47,18 @@ def hold(rate: float, trial: RunningTrial) -> Iterator[dict[str, float]]:
 
 def held_search(directory: str) -> None:
     """Searches with trials that the test ends."""
-    space = {'rate': pg.floatv(1e-4, 1e-1, 'log')}
-    with contextlib.suppress(Paused), tune(
-        hold, space=space, objective=LOSS, num_trials=30, workers=WORKERS,
-        job_log_dir=directory, algorithm='random_search', seed=1, exp='held.Example',
-    ):  # fmt: skip
-        pass
+    with contextlib.suppress(Paused):
+        tune(
+            hold,
+            space={'rate': pg.floatv(1e-4, 1e-1, 'log')},
+            objective=LOSS,
+            algorithm='random_search',
+            num_trials=30,
+            workers=WORKERS,
+            job_log_dir=directory,
+            seed=1,
+            exp='held.Example',
+        ).close()
 
 
 def learning_space() -> dict[str, Any]:
@@ -81,20 +88,26 @@ def learn(values: pg.Dict, trial: RunningTrial) -> Iterator[dict[str, float]]:
         if distance > 1.5 and step == 2:
             raise SkipTrial('the loss diverged')
         loss = floor + 2.0 * math.exp(-step / (4 + 2 * distance**2)) + random_.gauss(0, 0.01)
-        yield {'loss': loss, 'accuracy': math.exp(-loss), 'parameters': 2.0**size}
+        yield {'loss': loss, 'parameters': 2.0**size}
         if step == 2 and trial.id > LEARNED:
             time.sleep(_PATIENCE)  # The test ends the search.
-        time.sleep(0.02)
+        time.sleep(0.03)
 
 
 def learning_search(directory: str) -> None:
     """Searches with learning curves, early stopping and infeasible trials."""
-    with tune(
-        learn, space=learning_space(), objective=LOSS, num_trials=200,
-        workers=WORKERS, job_log_dir=directory, algorithm='regularized_evolution', seed=3,
-        scheduler=Asha(min_resource=3, max_resource=_MAX_STEPS), exp='charts.Example',
-    ):  # fmt: skip
-        pass
+    tune(
+        learn,
+        space=learning_space(),
+        objective=LOSS,
+        algorithm=RegularizedEvolution(population_size=24, tournament_size=4),
+        scheduler=Asha(min_resource=3, max_resource=_MAX_STEPS, reduction_factor=2),
+        num_trials=200,
+        workers=WORKERS,
+        job_log_dir=directory,
+        seed=3,
+        exp='charts.Example',
+    ).close()
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ _IS_DRAWN = """() => {
     const all = selector => [...document.querySelectorAll(selector)];
     return view !== null && view.children.length > 0
         && document.querySelector('[data-dash-is-loading="true"]') === null
+        && !view.textContent.includes('Drawing …')
         && all('.dash-graph').every(graph => graph.querySelector('.main-svg') !== null);
 }"""
 
@@ -67,8 +68,11 @@ def served_when_there(directory: Path) -> Iterator[str]:
 def views(page: Page) -> dict[str, str]:
     """Maps the views in the navigation of an open page to their paths."""
     page.wait_for_selector('nav a')
-    links = page.locator('nav a').all()
-    return {link.inner_text(): link.get_attribute('href') or '' for link in links}
+    found: dict[str, str] = page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll('nav a')].map(
+            link => [link.innerText, link.getAttribute('href')]))"""
+    )
+    return found
 
 
 def visit(page: Page, address: str) -> None:

@@ -37,6 +37,21 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def test_tab_reports_scripts_dialogs_errors_and_requests(browser: Browser) -> None:
+    with chromium.tab(browser) as tab:
+        tab.page.set_content('<p>')
+        tab.page.evaluate(
+            """async () => {
+                alert(1);
+                console.error('failed');
+                setTimeout(() => { throw new Error('broken') });
+                await fetch('http://localhost:9/').catch(() => null);
+            }"""
+        )
+        kinds = {problem.partition(':')[0] for problem in tab.problems}
+        assert kinds == {'dialog', 'console', 'script', 'request'}, tab.problems
+
+
 def test_browser_runs_no_script_of_a_hostile_study(browser: Browser, hostile: Path) -> None:
     with served(hostile) as url, chromium.tab(browser) as tab:
         page = tab.page
