@@ -16,7 +16,7 @@ from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory
 from trainer.runtime.directory import LOCK_FILE
-from trainer.runtime.metric_writer import METRICS
+from trainer.runtime.metrics_file import METRICS
 
 _LEFT = re.compile(r'\.partial$|\.orbax-checkpoint-tmp')
 _ATTEMPT = re.compile(r'attempt_\d+')

@@ -56,12 +56,12 @@ class Panel:
 def graph(name: str) -> html.Div:
     """Makes the element of a figure, which a callback fills in."""
     waiting = _finished(layout.empty('Drawing …'), '')
-    shown = dcc.Graph(
+    figure = dcc.Graph(
         id=f'figure-{name}',
         figure=waiting,
         config=_CONFIG | {'toImageButtonOptions': {'filename': name, 'scale': 2}},
     )
-    return html.Div([shown, dcc.Store(id=f'drawn-{name}')], className='figure')
+    return html.Div([figure, dcc.Store(id=f'drawn-{name}')], className='figure')
 
 
 def register(app: Dash, live: LiveStudy, panels: Sequence[Panel]) -> None:

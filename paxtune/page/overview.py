@@ -14,7 +14,7 @@ from paxtune.reports.tables import Row, Table
 from paxtune.study.record import Status
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory
-from trainer.runtime.metric_writer import METRICS, last_training_record
+from trainer.runtime.metrics_file import METRICS, last_training_record
 
 _RUNNING = (
     'trial', 'state', 'worker', 'attempt', 'step', 'reward', 'train/loss', 'steps/s', 'last event',

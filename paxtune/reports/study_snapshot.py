@@ -13,7 +13,7 @@ from paxtune.reports.overview import Overview, bare_trials
 from paxtune.study.record import StudyRecord
 from paxtune.study.store import StudyStore
 from paxtune.study.trial import TRIALS, Trial
-from trainer.runtime.metric_writer import METRICS, last_training_record
+from trainer.runtime.metrics_file import METRICS, last_training_record
 from trainer.symbolic.errors import UserError
 
 LOSS, SPEED = 'train/loss', 'train/steps_per_second'

@@ -49,7 +49,7 @@ class Watcher:
 
     def _report_step(self, trial: 'Trial') -> None:
         # Imported here: a study of functions needs no trainer.
-        from trainer.runtime.metric_writer import METRICS, last_training_record
+        from trainer.runtime.metrics_file import METRICS, last_training_record
 
         if self._study.space.is_tunable:
             path = attempt_directory(self._study.directory, trial) / METRICS

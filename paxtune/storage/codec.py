@@ -10,6 +10,7 @@ import datetime
 import functools
 import math
 import re
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias, get_type_hints
@@ -101,7 +102,9 @@ def decode_trial(proto: TrialProto) -> TrialRecord:
         parameters=read_parameters(proto),
         created=_time(proto, 'start_time'),
         ended=_time(proto, 'end_time'),
-        measurements=StoredMeasurements(proto.measurements, stored.checkpoints),
+        measurements=StoredMeasurements(
+            proto.measurements, stored.checkpoints, fields['status'].has_ended
+        ),
         final=_decode_measurement(proto.final_measurement, {}) if has_final else None,
         **fields,
     )
@@ -119,7 +122,7 @@ def write_parameters(proto: TrialProto, parameters: Mapping[str, str | float]) -
 
 def read_parameters(proto: TrialProto) -> dict[str, str | float]:
     """Reads the parameters of a trial, by name."""
-    return {each.parameter_id: _value(each.value) for each in proto.parameters}
+    return {sys.intern(each.parameter_id): _value(each.value) for each in proto.parameters}
 
 
 def is_own(spec: StudySpec) -> bool:
@@ -155,16 +158,24 @@ def read_algorithm_state(proto: TrialProto) -> Mapping[str, str]:
 
 
 class StoredMeasurements:
-    """Measurements of a stored trial: an immutable sequence that decodes each when it is read."""
+    """Measurements of a stored trial: an immutable sequence that decodes all when one is read.
+
+    Those of an ended trial then drop what they were decoded from, which takes as much memory.
+    """
 
     def __init__(
-        self, protos: Sequence[study_pb2.Measurement], checkpoints: Mapping[str, str]
+        self,
+        protos: Sequence[study_pb2.Measurement],
+        checkpoints: Mapping[str, str],
+        has_ended: bool = False,
     ) -> None:
         """Keeps the protocol buffers, and the paths of checkpoints by step."""
-        self.protos, self.checkpoints = protos, checkpoints
+        self._protos: Sequence[study_pb2.Measurement] | None = protos
+        self._values: tuple[Measurement, ...] | None = None
+        self._count, self.checkpoints, self._has_ended = len(protos), checkpoints, has_ended
 
     def __len__(self) -> int:
-        return len(self.protos)
+        return self._count
 
     def __iter__(self) -> Iterator[Measurement]:
         return iter(self._decoded)
@@ -182,9 +193,21 @@ class StoredMeasurements:
     def __repr__(self) -> str:
         return repr(self._decoded)
 
-    @functools.cached_property
+    @property
+    def protos(self) -> Sequence[study_pb2.Measurement]:
+        """The protocol buffers."""
+        known = self._protos
+        return [_encode_measurement(each) for each in self._decoded] if known is None else known
+
+    @property
     def _decoded(self) -> tuple[Measurement, ...]:
-        return tuple(_decode_measurement(each, self.checkpoints) for each in self.protos)
+        protos = self._protos  # Read first: another thread sets the values before it drops them.
+        if self._values is None:
+            assert protos is not None
+            self._values = tuple(_decode_measurement(each, self.checkpoints) for each in protos)
+            if self._has_ended:
+                self._protos = None
+        return self._values
 
 
 def pack_trial(record: TrialRecord) -> str:
@@ -336,7 +359,8 @@ def _encode_measurement(measurement: Measurement) -> study_pb2.Measurement:
 def _decode_measurement(
     proto: study_pb2.Measurement, checkpoints: Mapping[str, str]
 ) -> Measurement:
-    metrics = {metric.metric_id: metric.value for metric in proto.metrics}
+    # Thousands of trials have the same names.
+    metrics = {sys.intern(metric.metric_id): metric.value for metric in proto.metrics}
     if not all(map(math.isfinite, metrics.values())):
         raise DamagedRecordError(f'a metric of step {proto.step_count} is not finite')
     names = [name for name in metrics if name.startswith(_REWARD)]

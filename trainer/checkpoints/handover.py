@@ -20,7 +20,8 @@ from trainer.checkpoints.checkpoint import COMMITTED, newest_checkpoint, saved_c
 from trainer.checkpoints.experiment_record import FORKED_FROM
 from trainer.runtime import processes
 from trainer.runtime.directory import absolute, is_local, write_json, write_text
-from trainer.runtime.metric_writer import METRICS, read_metrics
+from trainer.runtime.metric_writer import read_metrics
+from trainer.runtime.metrics_file import METRICS
 from trainer.symbolic.errors import CheckpointGoneError, UserError
 from trainer.warm_start_rules import FILE as WARM_START
 

@@ -4,7 +4,6 @@ A remote store accepts only whole files, so each flush writes both files anew th
 """
 
 import json
-import os
 import socket
 import time
 from collections.abc import Mapping
@@ -16,13 +15,10 @@ from tensorboardX.record_writer import RecordWriter, directory_check, register_w
 from tensorboardX.summary import scalar
 
 from trainer.runtime.directory import is_local, write_text
+from trainer.runtime.metrics_file import METRICS
 from trainer.symbolic.errors import UserError
 
-METRICS = 'metrics.jsonl'
-"""Name of the file of metrics in the directory of a run."""
-
 _FLUSH_SECONDS = 120.0
-_TAIL_BYTES = 2**16
 _PROTOS: Any = event_pb2  # Generated code makes its classes at import.
 
 
@@ -168,16 +164,3 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
             raise UserError(f'{path}: {line[:80]!r} is no record of metrics. Delete the line')
         records.append(record)
     return records
-
-
-def last_training_record(path: epath.PathLike) -> dict[str, Any] | None:
-    """Reads the last record of training in a `metrics.jsonl` that grows; None without any."""
-    if not is_local(path) or not os.path.exists(path):
-        return None
-    with open(path, 'rb') as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _TAIL_BYTES))
-        lines = file.read().split(b'\n')[:-1]
-    # The first line of the tail may be half of one, and the last one is of an evaluation, or none.
-    whole = lines[size > _TAIL_BYTES :]
-    return next((json.loads(line) for line in reversed(whole) if b'"train/' in line), None)
