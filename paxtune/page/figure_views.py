@@ -68,9 +68,11 @@ def _contour(live: LiveStudy, chosen: Chosen) -> 'go.Figure':
     given = [chosen['first'], chosen['second']]
     if given[0] is not None and given[0] == given[1]:
         raise UserError('Choose two different decisions.')
-    ranked = [each.path for each in _ranking(live, chosen['reward']).decisions]
-    others = iter([path for path in ranked if path not in given])
-    first, second = (each or next(others, None) for each in given)
+    if None in given:
+        ranked = [each.path for each in _ranking(live, chosen['reward']).decisions]
+        others = iter([path for path in ranked if path not in given])
+        given = [each or next(others, None) for each in given]
+    first, second = given
     return plots.contour(live.study, first, second, chosen['reward'])
 
 

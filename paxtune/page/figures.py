@@ -22,6 +22,7 @@ Chosen: TypeAlias = Mapping[str, str | None]
 """The values that a browser has chosen, by the name of the choice."""
 
 _HEIGHT, _TEXT_HEIGHT = 440, 64
+_LONG_TITLE = 30  # Characters.
 _FONT = "system-ui, 'DejaVu Sans', sans-serif"
 _CONFIG: Any = {
     'displaylogo': False,
@@ -167,4 +168,13 @@ def _finished(made: 'go.Figure', revision: str) -> 'go.Figure':
     made.layout.title.update(y=1.0, yref='container', yanchor='top', pad={'t': 14})
     made.update_xaxes(automargin=True)
     made.update_yaxes(automargin=True)
+    made.for_each_yaxis(_shorten_title)
     return made
+
+
+def _shorten_title(axis: Any) -> None:
+    """Divides an upright title that is longer than the axis."""
+    title = axis.title.text or ''
+    if len(title) > _LONG_TITLE:
+        axis.title.text = title.replace(' (', '<br>(')
+        axis.title.font.size = 11

@@ -160,3 +160,4 @@ def _draw_axes(dimensions: Sequence[Json], layout: Json) -> None:
     layout['xaxis'] = {'visible': False, 'range': [-0.5, last + 0.5], 'fixedrange': True}
     layout['yaxis'] = {'visible': False, 'range': [-0.03, 1.03], 'fixedrange': True}
     layout['hovermode'] = 'closest'
+    layout['margin'] = {'t': 124, 'b': 24, 'l': 32, 'r': 32}

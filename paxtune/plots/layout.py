@@ -31,6 +31,7 @@ COLORS = {
 BEST, MUTED = '#d62728', '#9a9a9a'
 
 _SVG_POINTS = 2000  # Beyond, marks are drawn by WebGL, of which a page may hold about eight.
+_LONGEST_TITLE = 40  # An upright title must not be longer than its axis.
 _SPAN = 100.0  # Positive values that differ more than so many times have a logarithmic scale.
 
 
@@ -93,9 +94,10 @@ def scale(values: Sequence[float] | np.ndarray) -> str:
 
 def axis_title(axis: Axis) -> str:
     """The title of the axis of a reward or metric."""
+    name = text(axis.name, _LONGEST_TITLE)
     if axis.reward is None:
-        return text(axis.name)
-    return f'{text(axis.name)} ({"more" if axis.is_maximized else "less"} is better)'
+        return name
+    return f'{name} ({"more" if axis.is_maximized else "less"} is better)'
 
 
 def number(value: float | None) -> str:

@@ -20,6 +20,7 @@ _UNITS = {'_bytes': 'B', '_seconds': 's'}
 
 _SPAN = 20.0  # Values that differ more than so many times are rendered on a logarithmic scale.
 _MOST_DECISIONS, _LONGEST = 25, 80  # Of what is shown of a trial under the pointer.
+_LONGEST_TITLE = 40  # An upright title must not be longer than its axis.
 _MOST_HOVERS = 1000  # Trials whose decisions are shown under the pointer.
 
 
@@ -94,7 +95,7 @@ def figure_of(front: Front) -> 'go.Figure':
 def title(axis: Axis) -> str:
     """Returns the label of an axis."""
     good = 'more' if axis.is_maximized else 'less'
-    return f'{shortened(axis.name, max_length=_LONGEST)} ({good} is better)'
+    return f'{shortened(axis.name, max_length=_LONGEST_TITLE)} ({good} is better)'
 
 
 def unit(axis: Axis) -> str:

@@ -196,8 +196,7 @@ class StoredMeasurements:
     @property
     def protos(self) -> Sequence[study_pb2.Measurement]:
         """The protocol buffers."""
-        known = self._protos
-        return [_encode_measurement(each) for each in self._decoded] if known is None else known
+        return self._protos or [_encode_measurement(each) for each in self._decoded]
 
     @property
     def _decoded(self) -> tuple[Measurement, ...]:
@@ -359,7 +358,6 @@ def _encode_measurement(measurement: Measurement) -> study_pb2.Measurement:
 def _decode_measurement(
     proto: study_pb2.Measurement, checkpoints: Mapping[str, str]
 ) -> Measurement:
-    # Thousands of trials have the same names.
     metrics = {sys.intern(metric.metric_id): metric.value for metric in proto.metrics}
     if not all(map(math.isfinite, metrics.values())):
         raise DamagedRecordError(f'a metric of step {proto.step_count} is not finite')
