@@ -91,12 +91,12 @@ def _make_models(directory: Path) -> None:
 
 
 def _picture(page: Page) -> bytes:
-    """Takes a picture with 128 colours, which needs a third of the bytes."""
+    """Takes a picture with 256 colours, which needs a third of the bytes."""
     has_figures = page.locator('.dash-graph').count() > 1
     taken = page.screenshot(animations='disabled', full_page=has_figures)
     written = io.BytesIO()
     with Image.open(io.BytesIO(taken)) as picture:
-        picture.convert('RGB').quantize(128).save(written, 'PNG', optimize=True)
+        picture.convert('RGB').quantize(256).save(written, 'PNG', optimize=True)
     return written.getvalue()
 
 

@@ -13,7 +13,7 @@ from tests.documents import ROOT
 from tests.paxtune.page import screenshots
 from tests.paxtune.page.pages import HOST, client
 
-MAX_BYTES = 150_000
+MAX_BYTES = 200_000
 
 
 def test_guide_shows_a_picture_of_each_view(live: LiveStudy) -> None:
