@@ -19,6 +19,12 @@ install_pinned() {
     PATH=$scratch/pinned/bin:$PATH
 }
 
+# Installs packages of Debian where a command is missing: `debian COMMAND PACKAGE…`.
+debian() {
+    PATH="$PATH:/usr/sbin" command -v "$1" > /dev/null ||
+        { apt-get update -q && apt-get install -qy "${@:2}"; }
+}
+
 # Installs the newest versions, which no file pins.
 install_newest() {
     VENV=$scratch/newest PYTHON=$newest CONSTRAINTS=/dev/null tools/with_environment.sh

@@ -5,8 +5,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, expect
 
 from paxtune.page.live import LiveStudy
+from tests import chromium
 from tests.paxtune.page.pages import make_study, opened
 
 
@@ -23,3 +25,16 @@ def live(study_directory: Path) -> Iterator[LiveStudy]:
     """The same, opened."""
     with closing(opened(study_directory)) as live:
         yield live
+
+
+# Playwright has a running event loop, with which other modules could not call `asyncio.run`.
+@pytest.fixture(scope='module')
+def browser() -> Iterator[Browser]:
+    """Debian's browser. A skip is a failure in CI."""
+    try:
+        chromium.executable()
+    except chromium.ChromiumMissingError as error:
+        pytest.skip(str(error))
+    expect.set_options(timeout=chromium.LIMIT_MS)
+    with chromium.started() as browser:
+        yield browser

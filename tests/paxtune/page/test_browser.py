@@ -1,0 +1,89 @@
+"""A real Chromium opens the page of a running study, and changes the study."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from paxtune.storage.open_study import load_study
+from tests import chromium
+from tests.paxtune.page.searches import WORKERS, searching
+from tests.paxtune.page.served import served_when_there, visit
+
+pytestmark = pytest.mark.slow
+
+_CELLS = '#trials tbody td:nth-child({})'
+
+
+@pytest.mark.sentinel
+def test_browser_follows_and_changes_a_running_study(browser: Browser, tmp_path: Path) -> None:
+    directory, gates = tmp_path / 'study', tmp_path / 'gates'
+    with (
+        searching('held_search', directory, gates) as search,
+        served_when_there(directory) as url,
+        chromium.tab(browser) as tab,
+    ):
+        page = tab.page
+        visit(page, url)
+        expect(page.locator('#running tbody tr')).to_have_count(WORKERS)
+        page.evaluate('window.isSameDocument = true')
+
+        page.get_by_role('link', name='Trials').click()
+        _expect(page, [3, 2, 1], ['active'] * 3)
+        _end(gates, 1)
+        _expect(page, [4, 3, 2, 1], ['active', 'active', 'active', 'completed'])
+        _end(gates, 2)
+        _expect(page, [5, 4, 3, 2, 1], ['active'] * 3 + ['completed'] * 2)
+
+        with load_study(directory) as study:
+            rates = {trial.id: trial.decisions['rate'] for trial in study.trials}
+        by_rate = sorted(rates, key=rates.__getitem__)
+        page.get_by_role('button', name='rate').click()
+        _expect(page, by_rate)
+        page.get_by_role('button', name='rate').click()
+        _expect(page, by_rate[::-1])
+        page.locator('#filter').fill('state=completed')
+        _expect(page, [number for number in by_rate[::-1] if number < 3])
+        lowest = next(number for number in by_rate if number < 3)
+        page.locator('#filter').fill(f'state=completed rate<={rates[lowest] * 1.001}')
+        _expect(page, [lowest])
+        expect(page.locator('#page-label')).to_have_text('page 1 of 1: 1 of 5 trials')
+        page.locator('#filter').fill('')
+        _expect(page, by_rate[::-1])
+
+        page.get_by_role('link', name='2', exact=True).click()
+        expect(page.get_by_role('heading', name='Trial 2')).to_be_visible()
+        expect(page.locator('#trial-live')).to_contain_text('Measurements')
+        page.get_by_role('link', name='Compare with another one').click()
+        page.locator('#right').fill('1')
+        page.get_by_role('button', name='Compare').click()
+        expect(page.locator('#difference')).to_contain_text('Trial 2 → trial 1')
+        for number in (1, 2):
+            expect(page.locator('#difference')).to_contain_text(f'{rates[number]:.6g}')
+
+        page.get_by_role('link', name='Trials').click()
+        page.get_by_role('link', name='3', exact=True).click()
+        page.get_by_role('button', name='Stop this trial').click()
+        expect(page.locator('#trial-done')).to_contain_text('trial 3')
+        expect(page.locator('#trial-live')).to_contain_text('stopped')
+        with load_study(directory) as study:
+            assert str(study.trial(3).status) == 'stopped'
+
+        page.get_by_role('link', name='Overview').click()
+        page.get_by_role('button', name='Pause the search').click()
+        expect(page.locator('#view')).to_contain_text('A pause was requested.')
+        assert search.wait(timeout=120) == 0
+        assert page.evaluate('window.isSameDocument')
+        assert not tab.problems
+
+
+def _end(gates: Path, trial: int) -> None:
+    """Lets a running trial end."""
+    (gates / str(trial)).touch()
+
+
+def _expect(page: Page, trials: list[int], states: list[str] | None = None) -> None:
+    """Waits until the table shows these trials, in this order."""
+    expect(page.locator(_CELLS.format(1))).to_have_text(list(map(str, trials)))
+    if states is not None:
+        expect(page.locator(_CELLS.format(2))).to_have_text(states)

@@ -1,0 +1,156 @@
+"""A real Chromium at the page of a hostile study, and at hostile pages."""
+
+import contextlib
+import dataclasses
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from paxtune.page.access import COOKIE
+from paxtune.storage.open_study import load_study
+from paxtune.study import notes
+from tests import chromium
+from tests.paxtune.page.pages import SCRIPT, make_study
+from tests.paxtune.page.served import served, views, visit
+
+pytestmark = pytest.mark.slow
+
+IMAGE = '<img src=x onerror="window.isOurs = true; alert(2)">'
+ATTACK = f'{SCRIPT}{IMAGE}'
+
+_REQUESTS = {'': 'GET', '_dash-layout': 'GET', '_dash-update-component': 'POST'}
+
+
+@pytest.fixture(scope='module')
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study whose name, decisions, reasons and notes are markup."""
+    directory = tmp_path_factory.mktemp('hostile') / 'study'
+    make_study(directory)
+    with load_study(directory, read_only=False) as study:
+        study.store.update_study(lambda record: dataclasses.replace(record, exp=ATTACK))
+        notes.write_note(study.store, 1, ATTACK)
+    return directory
+
+
+def test_tab_reports_scripts_dialogs_errors_and_requests(browser: Browser) -> None:
+    with chromium.tab(browser) as tab:
+        tab.page.set_content('<p>')
+        tab.page.evaluate(
+            """async () => {
+                alert(1);
+                console.error('failed');
+                setTimeout(() => { throw new Error('broken') });
+                await fetch('http://localhost:9/').catch(() => null);
+            }"""
+        )
+        kinds = {problem.partition(':')[0] for problem in tab.problems}
+        assert kinds == {'dialog', 'console', 'script', 'request'}, tab.problems
+
+
+def test_browser_runs_no_script_of_a_hostile_study(browser: Browser, hostile: Path) -> None:
+    with served(hostile) as url, chromium.tab(browser) as tab:
+        page = tab.page
+        visit(page, url)
+        expect(page.locator('h1')).to_have_text(ATTACK)
+        assert page.title() == ATTACK
+        for path in [*views(page).values(), '/trial/1', '/trial/4', '/compare/1/4']:
+            visit(page, url + path.lstrip('/'))
+            assert page.evaluate('window.isOurs') is None, path
+            assert page.locator('img').count() == 0, path
+        visit(page, f'{url}trial/4')
+        expect(page.locator('#trial-live')).to_contain_text(f'{SCRIPT} failed')
+        visit(page, f'{url}trial/1')
+        expect(page.locator('#note')).to_have_value(ATTACK)
+        assert not tab.problems
+
+
+def test_browser_reads_and_changes_nothing_from_another_origin(
+    browser: Browser, hostile: Path
+) -> None:
+    with served(hostile) as url, _other_site() as other, chromium.tab(browser) as tab:
+        page = tab.page
+        answers: list[tuple[str, int]] = []
+        page.goto(other)
+        page.on('response', lambda answer: answers.append((answer.url, answer.status)))
+        for path, method in _REQUESTS.items():
+            body = {'body': '{}'} if method == 'POST' else {}
+            for mode in ('cors', 'no-cors'):
+                read = page.evaluate(
+                    '([url, init]) => fetch(url, init).then(answer => answer.text(), () => null)',
+                    [url + path, {'method': method, 'mode': mode, **body}],
+                )
+                assert not read, (method, path, mode)
+        # Chromium reports no answers that it keeps from the page.
+        assert answers and {status for _, status in answers} == {403}, answers
+        # A form needs no permission of the browser, and goes there.
+        with page.expect_navigation():
+            page.evaluate(
+                """url => {
+                    const form = document.createElement('form');
+                    form.method = 'post';
+                    form.action = url;
+                    document.body.append(form);
+                    form.submit();
+                }""",
+                f'{url}_dash-update-component',
+            )
+        expect(page.locator('body')).to_contain_text('comes from a page of another origin')
+        page.goto(other)
+        page.evaluate(
+            """url => new Promise(resolve => {
+                const frame = document.createElement('iframe');
+                frame.onload = resolve;
+                frame.src = url;
+                document.body.append(frame);
+            })""",
+            url,
+        )
+        assert not any(frame.query_selector('#view') for frame in page.frames)
+        # A link leads there.
+        page.evaluate('url => { location.href = url }', url)
+        expect(page.locator('h1')).to_have_text(ATTACK)
+
+
+def test_browser_off_loopback_needs_the_token(browser: Browser, hostile: Path) -> None:
+    with (
+        served(hostile, '--host=0.0.0.0', '--insecure') as printed,
+        chromium.tab(browser) as tab,
+    ):
+        parts, page = urlsplit(printed), tab.page
+        url = f'http://127.0.0.1:{parts.port}/'
+        answer = page.goto(url)
+        assert answer is not None and answer.status == 403
+        expect(page.locator('body')).to_contain_text('a token is missing')
+        visit(page, f'{url}?{parts.query}')
+        assert page.url == url  # The token is in a cookie.
+        visit(page, f'{url}trials')
+        assert COOKIE not in page.evaluate('document.cookie')
+
+
+@contextlib.contextmanager
+def _other_site() -> Iterator[str]:
+    """Serves an empty page at another port of loopback while entered; yields its address."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header('Content-Type', 'text/html')
+            self.end_headers()
+            self.wfile.write(b'<!doctype html><title>Other</title><link rel="icon" href="data:,">')
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f'http://127.0.0.1:{server.server_port}/'
+        finally:
+            server.shutdown()
+            thread.join()
