@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = np.ndarray
 
-_MOST_FITS = 20  # Each takes up to half a second.
+_MOST_FITS = 10  # Each takes up to a second.
 _NUM_DRAWN, _NUM_NEAR = 1024, 256
 _STEP = 0.05  # Standard deviation of points near the best trial, in the unit cube.
 _SEED = 0
@@ -50,7 +50,7 @@ def improvements(study: 'StudyView', reward: str | None = None) -> tuple[Axis, l
         reward: a reward by its label, or a metric; the first reward by default.
 
     Returns:
-        The reward or metric, and the room after up to 20 numbers of completed trials. None of them
+        The reward or metric, and the room after up to 10 numbers of completed trials. None of them
         has fewer than `surrogate.MIN_TRIALS` trials, or equal values alone.
 
     Raises:

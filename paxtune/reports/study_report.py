@@ -281,8 +281,7 @@ def _commands(study: Study, train_command: str) -> Section:
     again = shlex.join(['python', '-m', *made.command]) if made.command else ''
     remarks, commands = [], []
     if again and study.directory is not None:
-        # The last one of two equal flags counts.
-        again = f'{again} {shlex.quote(f"--job_log_dir={study.directory}-repeated")}'
+        again = _elsewhere(made.command, f'{study.directory}-repeated')
     elif again:
         remarks.append('In the same service, the repeated search needs another --study.')
     if again:
@@ -293,6 +292,17 @@ def _commands(study: Study, train_command: str) -> Section:
         commands += ['# Trains the best trial.', train_command]
     data = {'repeat': again or None, 'train': train_command or None}
     return Section('commands', 'Commands', data, [], remarks, commands)
+
+
+def _elsewhere(command: Sequence[str], directory: str) -> str:
+    """A command with another --job_log_dir."""
+    flags, skips = [], False
+    for each in command:
+        if not skips and not each.startswith('--job_log_dir='):
+            flags.append(each)
+        skips = each == '--job_log_dir'
+    kept = [each for each in flags if each != '--job_log_dir']
+    return shlex.join(['python', '-m', *kept, f'--job_log_dir={directory}'])
 
 
 def _versions(study: Study) -> Section:

@@ -11,7 +11,7 @@ def test_the_room_shrinks_with_more_trials() -> None:
     axis, found = improvements(study_of(count=40))
     assert axis.name == 'y'
     assert [found[0].trial.id, found[-1].trial.id] == [5, 40]
-    assert len(found) <= 20
+    assert len(found) <= 10
     assert all(each.room > 0 for each in found[:3])
     assert found[-1].room < 0.2 * found[0].room
     assert found[-1].error < found[0].error

@@ -144,7 +144,7 @@ def test_missing_classes_leave_the_next_suggestion_out(tmp_path: Path) -> None:
 
 def test_a_report_has_the_commands_quoted(tmp_path: Path) -> None:
     space = pg.Dict(x=pg.floatv(0.0, 1.0))
-    argv = ['paxtune.search', '--set', 'name=a b; rm']
+    argv = ['paxtune.search', '--job_log_dir', 'x', '--set', 'name=a b; rm', '--job_log_dir=y']
     with paxtune.tune(
         lambda x: x,
         space=space,
