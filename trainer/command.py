@@ -9,7 +9,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from absl.flags import argparse_flags
 
@@ -19,6 +19,7 @@ from trainer.symbolic.errors import (
     UserError,
     full_disk_text,
     is_disk_full,
+    nearest,
 )
 from trainer.symbolic.user_code import described, user_line
 
@@ -29,9 +30,21 @@ _CACHE_BYTES = 4 * 2**30
 _LOST = 3
 
 
+class _Parser(argparse_flags.ArgumentParser):
+    """Names the flags that are near to an unknown one, without listing all of them."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith('unrecognized arguments: --'):
+            unknown = message.split()[2].partition('=')[0]
+            near = nearest(unknown, self._option_string_actions)
+            raise UserError(f'{message}. {near or "--help lists the flags"}')
+        super().error(message)
+        raise AssertionError('argparse exits')
+
+
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Makes a parser for the flags of a command and those of absl."""
-    return argparse_flags.ArgumentParser(
+    return _Parser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -3,7 +3,7 @@
 import importlib
 import os
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainer.symbolic.errors import UserError
 
@@ -64,7 +64,17 @@ def _complete(commands: Collection[str], parser: 'argparse.ArgumentParser') -> N
         add_words(parser, [*commands, COMPLETION], SHELLS)
     add_completers(parser)
     has_positionals = any(not action.option_strings for action in parser._actions)
-    argcomplete.autocomplete(
+
+    class Finder(argcomplete.CompletionFinder):
+        """Describes no value: argcomplete shows 'None' in zsh for those of `--flag=value`."""
+
+        def quote_completions(self, *args: Any) -> list[str]:
+            found: list[str] = super().quote_completions(*args)
+            for each in found:
+                self._display_completions.setdefault(each, '')
+            return found
+
+    Finder()(
         parser,
         always_complete_options=not has_positionals,
         default_completer=SuppressCompleter(),

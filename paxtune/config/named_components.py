@@ -10,7 +10,7 @@ from paxtune import algorithms, schedulers
 from paxtune.algorithms.external.vizier_names import translated
 from paxtune.config.flag_names import flag_name
 from trainer.symbolic import literals
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, nearest
 
 C = TypeVar('C', bound=pg.Object)
 
@@ -105,7 +105,11 @@ def spelled(
     begun = [name for name in classes if name.startswith(text)]
     name = begun[0] if text not in classes and len(begun) == 1 else text
     if name not in classes:
-        raise UserError(f'{where}: expected one of {", ".join(sorted(classes))}')
+        # A beginning is enough: `median` for `median_stopping`.
+        hint = nearest(text, dict.fromkeys([*classes, *(each.split('_')[0] for each in classes)]))
+        raise UserError(
+            f'{where}: expected one of {", ".join(sorted(classes))}. {hint}'.rstrip('. ')
+        )
     kind, known = classes[name], known or {}
     missing = [name for name, field in kind.__schema__.items() if field.default_value is _MISSING]
     if all(name in known for name in missing):

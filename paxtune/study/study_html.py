@@ -9,7 +9,7 @@ from paxtune.study.record import Status
 from paxtune.study.trial import Trial
 from trainer.symbolic.html import html_table
 
-_MOST_TRIALS = 10
+_MOST_TRIALS, _MOST_LISTED = 10, 30
 
 
 def study_html(
@@ -27,13 +27,39 @@ def study_html(
     """
     counts = collections.Counter(trial.status for trial in trials)
     counted = ', '.join(f'{counts[how]} {how}' for how in Status if counts[how]) or 'no trial'
-    listed = best[:_MOST_TRIALS]
-    paths = [path for path in names if any(path in trial.decisions for trial in listed)]
-    headings = ['trial', 'state', *reward_headings(rewards), *map(names.get, paths)]
-    rows = [
-        [trial.id, trial.status, *trial.rewards, *(trial.decisions.get(path) for path in paths)]
-        for trial in listed
-    ]
     which = 'The best trials:' if len(rewards) == 1 else f'The front has {len(best)} trials:'
-    caption = f'Study {where}: {counted}' + (f'. {which}' if rows else '')
+    caption = f'Study {where}: {counted}' + (f'. {which}' if best else '')
+    listed = {trial: trial.rewards for trial in best[:_MOST_TRIALS]}
+    return _table(caption, listed, reward_headings(rewards), names)
+
+
+def trials_html(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
+    """Renders trials as HTML: the last ones, where they are many.
+
+    Args:
+        trials: in order.
+        names: short names of decisions by path.
+    """
+    hidden = len(trials) - _MOST_LISTED
+    caption = f'{len(trials)} trials' + (f'. The last {_MOST_LISTED}:' if hidden > 0 else '')
+    listed = {
+        trial: [', '.join(f'{reward:.6g}' for reward in trial.rewards)]
+        for trial in trials[-_MOST_LISTED:]
+    }
+    return _table(caption, listed, ['reward'], names)
+
+
+def _table(
+    caption: str,
+    listed: Mapping[Trial, Sequence[object]],
+    columns: Sequence[str],
+    names: Mapping[str, str],
+) -> str:
+    """Renders trials with the cells of some columns, and their decisions."""
+    paths = [path for path in names if any(path in trial.decisions for trial in listed)]
+    headings = ['trial', 'state', *columns, *map(names.get, paths)]
+    rows = [
+        [trial.id, trial.status, *cells, *(trial.decisions.get(path) for path in paths)]
+        for trial, cells in listed.items()
+    ]
     return html_table(caption, headings, rows)

@@ -1,7 +1,7 @@
 """The reading half of a study."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Self
 
 from paxtune.objectives import pareto
@@ -11,7 +11,7 @@ from paxtune.study import replicates
 from paxtune.study.plan import SearchPlan
 from paxtune.study.record import Status, StudyRecord
 from paxtune.study.store import StudyStore
-from paxtune.study.study_html import study_html
+from paxtune.study.study_html import study_html, trials_html
 from paxtune.study.trial import Trial, TrialContext
 from trainer.runtime.directory import JobPath
 from trainer.runtime.garbage_collection import gc_paused
@@ -27,11 +27,17 @@ class Trials(list[Trial]):
 
     Attributes:
         unended: those that had not ended.
+        names: short names of decisions by path.
     """
 
-    def __init__(self, trials: Iterable[Trial], unended: list[Trial]) -> None:
+    def __init__(
+        self, trials: Iterable[Trial], unended: list[Trial], names: Mapping[str, str] = {}
+    ) -> None:
         super().__init__(trials)
-        self.unended = unended
+        self.unended, self.names = unended, names
+
+    def _repr_html_(self) -> str:
+        return trials_html(self, self.names)
 
 
 class StudyView:
@@ -97,7 +103,7 @@ class StudyView:
         if len(known) > len(numbers):  # Another process has deleted some.
             self._terminal = {number: found[number] for number in numbers if number in found}
         unended = [trial for trial in fresh.values() if not trial.is_terminal]
-        return Trials(map(known.__getitem__, numbers), unended)
+        return Trials(map(known.__getitem__, numbers), unended, self.space.short_names)
 
     def trial(self, number: int) -> Trial:
         """Returns one trial; raises UserError if no trial has this number."""

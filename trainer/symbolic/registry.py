@@ -1,5 +1,6 @@
 """Registry: finds experiments by the value of `--exp`."""
 
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -53,6 +54,10 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
             raise
         raise UserError(f'--exp={name}: {described(error)}') from error
     path = name.rpartition('.')[0]
+    for module_name in _modules(f'{name}.', package):
+        names = _experiments(importlib.import_module(module_name), base)
+        listed = ', '.join(f'{name}.{each}' for each in names) or 'none'
+        raise UserError(f'--exp={name}: this is a module: name an experiment in it: {listed}')
     if modules:
         names = [each for module in modules for each in _experiments(module, base)]
         hint = nearest(attribute, names)
@@ -161,11 +166,36 @@ def _required(made_by: Any) -> list[str]:
     return [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
 
 
+def _near_module(path: str) -> str:
+    """Returns the path of a module beside the user's files, or ours, with a similar path, or ''.
+
+    Imports nothing.
+    """
+    places, found = [Path.cwd(), _ROOT], ''
+    for part in path.split('.'):
+        names = sorted({name for place in places for name in _module_names(place)})
+        near = [part] if part in names else difflib.get_close_matches(part, names, n=1)
+        if not near:
+            return ''
+        found = f'{found}.{near[0]}'.lstrip('.')
+        places = [place / near[0] for place in places]
+    return found
+
+
+def _module_names(directory: Path) -> list[str]:
+    """Lists the modules in a directory, and the folders that have some."""
+    files = directory.glob('*.py')
+    folders = (path.parent for path in directory.glob('*/*.py'))
+    return [path.stem for path in (*files, *folders) if path.stem.isidentifier()]
+
+
 def _choices(name: str, base: type[Component], package: str) -> str:
     found, broken = available(base, package)
+    path, _, attribute = name.rpartition('.')
+    near = [f'{module}.{attribute}' for module in [_near_module(path)] if path and module]
     return ' '.join(
         [
-            nearest(name, found),
+            nearest(name, [*near, *found]),
             f'{package} has: {", ".join(found) or "none"}.',
             *(f'Left out, because it cannot be imported: {module}.' for module in broken),
             'For others use the dotted path of a class or function that Python can import.',

@@ -68,6 +68,25 @@ def test_words_are_completed_and_nothing_is_imported(
 
 
 @pytest.mark.slow
+def test_zsh_gets_descriptions_of_flags_and_none_of_values(folder: Path) -> None:
+    for line, answer in {
+        'paxtune search --algorithm=g': ['--algorithm=gp_bandit:', '--algorithm=grid:'],
+        'paxtune search --seed': ['--seed:random seed of the algorithm'],
+    }.items():
+        variables = {
+            '_ARGCOMPLETE': '1',
+            '_ARGCOMPLETE_IFS': '\n',
+            '_ARGCOMPLETE_SHELL': 'zsh',
+            '_ARGCOMPLETE_SUPPRESS_SPACE': '1',
+            '_ARGCOMPLETE_STDOUT_FILENAME': str(folder / 'answer'),
+            'COMP_LINE': line,
+            'COMP_POINT': str(len(line)),
+        }
+        subprocess.run(['paxtune'], cwd=folder, env=environment(folder) | variables, check=True)
+        assert sorted((folder / 'answer').read_text().splitlines()) == sorted(answer)
+
+
+@pytest.mark.slow
 def test_paths_and_values_of_set_are_those_of_the_experiment(tmp_path: Path) -> None:
     begin = 'paxtune search --exp=lm.StdlibTunable --set '
     assert 'task.' in completed(begin, tmp_path)

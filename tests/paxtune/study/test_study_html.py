@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 
 import pyglove as pg
 
+from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
@@ -68,6 +69,27 @@ def test_a_trial_shows_its_decisions_and_why_it_ended() -> None:
         named = dict(zip(texts[::2], texts[1::2], strict=True))
         assert named['state'] == 'infeasible' and named['reason'] == f'an error {EVIL}'
         assert named['rate'] == f'{trial.decisions["rate"]:.6g}'
+
+
+def test_trials_show_a_row_each_and_the_last_ones_of_many() -> None:
+    with open_study(None, toy(search=search(budget=Budget(40)))) as study:
+        run_all_kinds(study)
+        caption, *texts = cells(study.trials)
+        assert caption == '4 trials' and texts[:4] == ['trial', 'state', 'reward', 'rate']
+        states = ('completed', 'stopped', 'infeasible', 'active')
+        assert [each for each in texts if each in states] == [*states]
+        while len(study.trials) < 32:
+            ask(study).fail('an error')
+        caption, *texts = cells(study.trials)
+        assert caption == '32 trials. The last 30:'
+        assert texts.count('infeasible') == 29 and texts.count('active') == 1
+
+
+def test_a_trial_that_was_asked_for_shows_its_decisions() -> None:
+    with open_study(None, toy()) as study:
+        trial = study.ask()
+        assert trial is not None
+        assert f'{trial.decisions["rate"]:.6g}' in cells(trial)
 
 
 def test_a_space_shows_its_decisions_as_text() -> None:
