@@ -120,7 +120,7 @@ def main() -> int:
     count = 1000 if args.quick else 10_000
     with tempfile.TemporaryDirectory() as folder:
         large_study.make(Path(folder), 'ranges', count)
-        found = [measured(Path(folder)) for _ in range(1 if args.quick else 5)]
+        found = [measured(Path(folder)) for _ in range(1 if args.quick else 3)]
     drawn, answered, memory, views = min(found, key=lambda each: each[0] + each[1])
     print(f'{count:,} trials: overview {drawn:.2f} s, click {answered:.2f} s, {memory:.0f} MB')
     for path, (seconds, size) in views.items():

@@ -168,6 +168,8 @@ def _finished(made: 'go.Figure', revision: str) -> 'go.Figure':
     made.layout.title.update(y=1.0, yref='container', yanchor='top', pad={'t': 14})
     made.update_xaxes(automargin=True)
     made.update_yaxes(automargin=True)
+    # Labels between the powers of ten overlap.
+    made.for_each_yaxis(lambda axis: axis.update(nticks=6) if axis.type == 'log' else None)
     made.for_each_yaxis(_shorten_title)
     return made
 

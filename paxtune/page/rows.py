@@ -5,13 +5,15 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from paxtune.reports.tables import Row, cell
 from paxtune.study.frames import reward_columns, trial_row
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError, nearest
+
+_Item = TypeVar('_Item')
 
 PAGE = 50
 """Rows of a page."""
@@ -128,7 +130,7 @@ def _key(value: Any) -> tuple[int, float, str]:
     return (1, 0.0, cell(value)) if number is None else (0, number, '')
 
 
-def page_of(rows: Sequence[Row], number: int) -> tuple[list[Row], int, int]:
+def page_of(rows: Sequence[_Item], number: int) -> tuple[list[_Item], int, int]:
     """Returns the rows of a page, its 0-based number within what there is, and their count."""
     count = max(1, math.ceil(len(rows) / PAGE))
     number = min(max(0, number), count - 1)

@@ -103,13 +103,14 @@ def _page(
     terms = rows.parse_filter(text, columns)
     if sort['column'] not in columns:
         raise UserError(f'there is no column {sort["column"]}')
-    made = rows.rows_of(live.study, snapshot.trials, snapshot.record.notes)
-    found = rows.filtered(made, terms)
-    if sort['column'] == 'trial':  # They are in this order.
-        found = found[::-1] if sort['descending'] else found
+    trials, notes, is_down = snapshot.trials, snapshot.record.notes, sort['descending']
+    if sort['column'] == 'trial' and not terms:  # Only the visible rows are made.
+        shortlist, number, count = rows.page_of(trials[::-1] if is_down else trials, number)
+        visible, num_found = rows.rows_of(live.study, shortlist, notes), len(trials)
     else:
-        found = rows.ordered(found, sort['column'], sort['descending'])
-    visible, number, count = rows.page_of(found, number)
+        found = rows.filtered(rows.rows_of(live.study, trials, notes), terms)
+        found = rows.ordered(found, sort['column'], is_down)
+        (visible, number, count), num_found = rows.page_of(found, number), len(found)
     names = {k: v for k, v in columns.items() if not k.startswith('metrics.') or k in metrics}
 
     def heading(key: str) -> html.Button:
@@ -118,5 +119,5 @@ def _page(
             sign = ' ▼' if sort['descending'] else ' ▲'
         return html.Button(names[key] + sign, id={'type': 'sort', 'column': key}, className='sort')
 
-    label = f'page {number + 1} of {count}: {len(found):,} of {len(made):,} trials'
+    label = f'page {number + 1} of {count}: {num_found:,} of {len(trials):,} trials'
     return widgets.grid(visible, names, heading, id='trials'), label

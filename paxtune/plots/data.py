@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 MOST_DECISIONS = 10
 """Decisions that a figure shows unless they are named: the most important ones."""
 
-_MOST_HOVERS = 1000  # Trials whose decisions are shown under the pointer.
+MOST_HOVERS = 1000
+"""Trials whose decisions are shown under the pointer."""
+
 _LINES = 25  # Of the text under the pointer.
 
 
@@ -184,7 +186,7 @@ def selected(
 
 def hovers(trials: 'Sequence[Trial]', columns: Sequence[DecisionColumn]) -> list[str]:
     """The text under the pointer for each trial; without decisions where there are many trials."""
-    if len(trials) > _MOST_HOVERS:
+    if len(trials) > MOST_HOVERS:
         return [f'trial {trial.id}, {trial.status}' for trial in trials]
     return [
         '<br>'.join(

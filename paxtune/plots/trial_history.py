@@ -28,7 +28,8 @@ def history(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
     found = data.final_values(study, reward)
     if found is None or not found.trials:
         return layout.empty(layout.NO_REWARD if found is None else layout.NO_TRIALS)
-    columns = data.decision_columns(study.space, found.trials)
+    is_few = len(found.trials) <= data.MOST_HOVERS
+    columns = data.decision_columns(study.space, found.trials) if is_few else []
     texts = data.hovers(found.trials, columns)
     ids = np.array([trial.id for trial in found.trials])
     statuses = np.array([trial.status for trial in found.trials])

@@ -195,10 +195,10 @@ def _merged(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
 
 def _replicates(study: Study, trials: Sequence[Trial]) -> list[Row]:
     """The means of the replicates of trials; nothing in a study without replicates."""
+    if not replicates.has_replicates(study.trials, study.search.replicates):
+        return [{} for _ in trials]
     standings = {each.trial.id: each for each in study.leaderboard}
     found = [standings[trial.id] for trial in trials]
-    if not replicates.has_replicates(study.trials, study.search.replicates):
-        return [{} for _ in found]
     columns = reward_columns(study.rewards)
     return [
         {'num_replicates': len(each.trials)}
