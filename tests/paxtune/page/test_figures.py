@@ -3,6 +3,7 @@
 import contextlib
 import html
 import json
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from flask.testing import FlaskClient
 
 from paxtune import Budget, MetricReward, Objectives, Search
 from paxtune.analysis.forest import fit, fit_elsewhere
-from paxtune.page import figure_views, live, svg
+from paxtune.page import figure_views, svg
 from paxtune.page.figures import clicked_trial
 from paxtune.page.live import LiveStudy
 from paxtune.storage.open_study import open_study
@@ -80,11 +81,11 @@ def drawn(
     """Asks for a figure as the page does; returns what it gets for its two elements."""
     id_ = f'figure-{name}'
     names = PANELS[id_].choices if id_ in PANELS else ('reward',)
-    given = [{'id': 'version', 'property': 'data', 'value': ''}]
+    given: list[dict[str, Any]] = [{'id': 'version', 'property': 'data', 'value': ''}]
     given += [
         {'id': f'choice-{each}', 'property': 'value', 'value': chosen.get(each)} for each in names
     ]
-    states = [{'id': f'drawn-{name}', 'property': 'data', 'value': known}]
+    states: list[dict[str, Any]] = [{'id': f'drawn-{name}', 'property': 'data', 'value': known}]
     if id_ not in PANELS:
         states.insert(0, {'id': 'url', 'property': 'pathname', 'value': '/trial/1'})
     body = {
@@ -107,7 +108,7 @@ def drawn(
     if reply.status_code == 204:  # There is nothing new.
         return {}
     assert reply.status_code == 200, reply.text
-    found: dict[str, Any] = reply.json['response']
+    found: dict[str, Any] = json.loads(reply.text)['response']
     return found
 
 
@@ -196,7 +197,7 @@ def test_an_older_figure_is_drawn_again_later(
 ) -> None:
     fill(tmp_path, LOSS, count=1)
     clock = [0.0]
-    monkeypatch.setattr(live.time, 'monotonic', lambda: clock[0])
+    monkeypatch.setattr(time, 'monotonic', lambda: clock[0])
     counts = iter(range(9))
 
     def slow() -> int:
@@ -221,7 +222,8 @@ def test_an_older_figure_is_drawn_again_later(
 def test_a_click_opens_the_trial_of_a_point() -> None:
     assert clicked_trial({'points': [{'customdata': 7}]}) == 7
     assert clicked_trial({'points': [{'customdata': [8, 0.5]}]}) == 8
-    assert [clicked_trial(each) for each in (None, {}, {'points': [{}]})] == [None] * 3
+    nothing: list[Any] = [None, {}, {'points': [{}]}]
+    assert [clicked_trial(each) for each in nothing] == [None] * 3
 
 
 def test_many_points_are_thinned_out_and_counted() -> None:
