@@ -47,8 +47,8 @@ def complete(commands: Collection[str], parser: 'argparse.ArgumentParser') -> No
 
 
 def _complete(commands: Collection[str], parser: 'argparse.ArgumentParser') -> None:
-    import argcomplete
     from argcomplete.completers import SuppressCompleter
+    from argcomplete.finders import CompletionFinder
     from argcomplete.lexers import split_line
 
     from paxtune.completion.values import add_completers, add_words
@@ -65,7 +65,7 @@ def _complete(commands: Collection[str], parser: 'argparse.ArgumentParser') -> N
     add_completers(parser)
     has_positionals = any(not action.option_strings for action in parser._actions)
 
-    class Finder(argcomplete.CompletionFinder):
+    class Finder(CompletionFinder):
         """Describes no value: argcomplete shows 'None' in zsh for those of `--flag=value`."""
 
         def quote_completions(self, *args: Any) -> list[str]:
