@@ -1,7 +1,6 @@
 """Random forests, fitted in this process or in one of its own.
 
-As a program, this file reads rows and targets from standard input, and writes a forest. It then
-imports nothing of paxtune: scikit-learn alone takes seconds and 150 MB.
+A process of its own has the seconds and the 150 MB that scikit-learn takes.
 """
 
 import dataclasses
@@ -9,7 +8,7 @@ import io
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import BinaryIO, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -59,7 +58,7 @@ def fit_elsewhere(rows: Array, targets: Array) -> Forest:
     data = io.BytesIO()
     np.savez(data, rows=rows, targets=targets)
     done = subprocess.run(
-        [sys.executable, '-P', __file__],
+        [sys.executable, '-c', 'from paxtune.analysis import forest; forest.serve()'],
         input=data.getvalue(),
         capture_output=True,
         timeout=_TIMEOUT,
@@ -91,13 +90,10 @@ def _forest(columns: Mapping[str, Array]) -> Forest:
     return Forest([Tree(*each) for each in zip(*nodes, strict=True)], columns['impurities'])
 
 
-def _main(source: BinaryIO, target: BinaryIO) -> None:
-    with np.load(io.BytesIO(source.read()), allow_pickle=False) as given:
+def serve() -> None:
+    """Reads rows and targets from standard input, and writes their forest to standard output."""
+    with np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False) as given:
         columns = _columns(given['rows'], given['targets'])
     found = io.BytesIO()  # A pipe cannot seek.
     np.savez(found, **columns)  # type: ignore[arg-type]
-    target.write(found.getvalue())
-
-
-if __name__ == '__main__':
-    _main(sys.stdin.buffer, sys.stdout.buffer)
+    sys.stdout.buffer.write(found.getvalue())

@@ -20,7 +20,7 @@ from paxtune.storage.open_study import load_study
 from paxtune.study.trial_paths import attempt_directory
 from tests.paxtune.studies import study_of_all_kinds
 from trainer.runtime.directory import lock
-from trainer.runtime.metric_writer import METRICS
+from trainer.runtime.metrics_file import METRICS
 
 
 class Echo:
