@@ -45,7 +45,8 @@ from trainer.learner import (
 from trainer.loop.report import Report
 from trainer.loop.train_loop import run
 from trainer.program.setup import compiled
-from trainer.runtime.metrics_file import METRICS, read_metrics
+from trainer.runtime.metric_writer import read_metrics
+from trainer.runtime.metrics_file import METRICS
 from trainer.symbolic.component import Component
 
 Effect = Callable[[Any], object]
