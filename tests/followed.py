@@ -27,6 +27,7 @@ _FILE = re.compile(r'\bfile\s+`(\w+\.py)`')
 _TRAINS = re.compile(r'(python -m (?:paxtune\.search|trainer\.main)|paxtune search)\b')
 _NUMBER = re.compile(r'-?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?')
 _PORT = '8470'
+_OUTPUT = 'page.out'
 
 
 class Followed(NamedTuple):
@@ -62,7 +63,9 @@ def follow(page: str, directory: Path) -> Followed:
     script = f'set -e -o pipefail\n{"".join(parts)}'.replace(_PORT, str(_free_port()))
     (directory / 'page.sh').write_text(script)
     with _session(directory) as process:
-        output, _ = process.communicate(timeout=SECONDS)
+        process.wait(SECONDS)
+    # What the page leaves running, such as a service, is gone here.
+    output = (directory / _OUTPUT).read_text()
     assert process.returncode == 0, output
     pieces = re.split(r'^<<(\d+)>>\n', output, flags=re.MULTILINE)
     return Followed(found, dict(zip(map(int, pieces[1::2]), pieces[::2], strict=False)))
@@ -113,15 +116,16 @@ def _free_port() -> int:
 def _session(directory: Path) -> Iterator['subprocess.Popen[str]']:
     """A shell that runs the page; what it leaves behind is killed."""
     path = f'{Path(sys.executable).parent}{os.pathsep}{os.environ["PATH"]}'
-    process = subprocess.Popen(
-        ['bash', 'page.sh'],
-        env={**environment(), 'PATH': path, 'XDG_STATE_HOME': str(directory / 'state')},
-        cwd=directory,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    with (directory / _OUTPUT).open('w') as output:
+        process = subprocess.Popen(
+            ['bash', 'page.sh'],
+            env={**environment(), 'PATH': path, 'XDG_STATE_HOME': str(directory / 'state')},
+            cwd=directory,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
     try:
         yield process
     finally:

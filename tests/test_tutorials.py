@@ -87,3 +87,9 @@ def test_other_output_is_a_difference(line: str, tmp_path: Path) -> None:
 def test_a_command_that_fails_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match='No such file'):
         follow(_PAGE.replace('python count.py', 'cat nothing\npython count.py'), tmp_path)
+
+
+def test_a_page_that_fails_beside_a_service_ends(tmp_path: Path) -> None:
+    page = _PAGE.replace('python count.py', 'sleep 600 &\ncat nothing')
+    with pytest.raises(AssertionError, match='No such file'):
+        follow(page, tmp_path)
