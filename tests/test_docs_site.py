@@ -141,8 +141,8 @@ def test_navigation_has_every_page(site: Path) -> None:
     pages = {path for path in site.rglob('*.html') if path.name != '404.html'}
     copies = {path for path in pages if path.is_relative_to(site / 'repository')}
     changelog = site / 'repository' / 'CHANGELOG.html'
-    assert pages - copies | {changelog} <= known
-    assert len(pages - copies) > 60
+    assert (pages - copies) | {changelog} <= known
+    assert len(pages - copies) > 50
 
 
 @pytest.mark.parametrize('package', [paxtune, trainer])

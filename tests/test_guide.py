@@ -80,7 +80,7 @@ def test_guide_client_of_vizier_runs(tmp_path: Path) -> None:
     (client,) = [block.text for block in blocks(ALL) if block.language == 'py']
     with served(f'--database={tmp_path}/a.db', '--port=0', '--insecure') as (process, where, _):
         client = client.replace('127.0.0.1:8470', where)
-        printed = 'print([trial.status.name for trial in study.trials()])'
+        printed = 'print([trial.materialize().status.name for trial in study.trials()])'
         done = subprocess.run(
             [sys.executable, '-c', f'{client}\n{printed}'],
             cwd=tmp_path,
