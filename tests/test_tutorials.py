@@ -23,7 +23,6 @@ each_page = pytest.mark.parametrize('page', FOLLOWED, ids=lambda path: path.stem
 
 
 @pytest.mark.slow
-@pytest.mark.sentinel
 @each_page
 def test_tutorial_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     followed = follow(page.read_text(), tmp_path)
