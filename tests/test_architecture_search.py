@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from paxtune import tune
-from tests.documents import ROOT, blocks, commands_of, dead_links, parsed
+from tests.documents import blocks, commands_of, dead_links, parsed
+from tests.pages import pages_of
 from trainer.experiment import Experiment
 from trainer.layers import Residual
 from trainer.symbolic import registry
 from trainer.symbolic.overrides import smoke
 
-PATH = ROOT / 'docs' / 'architecture-search.md'
+(PATH,) = pages_of(__file__)
 DOCUMENT = PATH.read_text()
 COMMANDS = commands_of(DOCUMENT)
 

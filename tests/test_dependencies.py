@@ -14,6 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tests.documents import commands_of
+from tests.pages import pages_of
 from tests.test_repository import ROOT, SOURCES, imported_packages
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
@@ -23,7 +25,7 @@ EVERYTHING = [
     for each in (*PROJECT['dependencies'], *itertools.chain.from_iterable(EXTRAS.values()))
     if not each.startswith('paxtune[')
 ]
-GUIDE = ROOT / 'docs' / 'dependencies.md'
+(GUIDE,) = pages_of(__file__)
 
 
 def names(requirements: Iterable[str]) -> list[str]:
@@ -81,6 +83,21 @@ def test_the_guide_lists_the_extras_with_reasons() -> None:
     assert found == of_people
     wanted = [*PROJECT['dependencies'], *(each for name in of_people for each in EXTRAS[name])]
     assert listed == brought(wanted)
+
+
+def test_the_command_that_pins_versions_has_known_flags_and_existing_files() -> None:
+    ((uv, *words),) = commands_of(GUIDE.read_text())
+    assert (uv, words[:2]) == ('uv', ['pip', 'compile'])
+    listed = subprocess.run(
+        [Path(sys.executable).with_name(uv), 'pip', 'compile', '--help'],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for word in words[2:]:
+        flag = word.partition('=')[0]
+        assert flag in listed.stdout if flag.startswith('-') else (ROOT / word).exists(), word
+    assert 'dev' in EXTRAS
 
 
 def test_the_package_brings_no_nightly_build() -> None:

@@ -124,8 +124,25 @@ def test_pages_load_only_what_is_in_the_site(site: Path, pages: dict[Path, Page]
 
 def test_search_finds_pages_and_public_names(site: Path) -> None:
     index = (site / 'search' / 'search_index.json').read_text()
-    for location in ('glossary.html', 'api/paxtune.html#paxtune.tune'):
+    for location in (
+        'glossary.html',
+        'quick-start.html',
+        'api/paxtune.html#paxtune.tune',
+        'api/paxtune.plots.html#paxtune.plots.history',
+        'api/paxtune.analysis.html#paxtune.analysis.importance.importances',
+        'api/paxtune.integrations.html#paxtune.integrations.optuna.PaxtuneSampler',
+    ):
         assert f'"location":"{location}"' in index
+
+
+def test_navigation_has_every_page(site: Path) -> None:
+    home = Reader((site / 'index.html').read_text()).page
+    known = {(site / unquote(urlsplit(link).path)).resolve() for link in home.links}
+    pages = {path for path in site.rglob('*.html') if path.name != '404.html'}
+    copies = {path for path in pages if path.is_relative_to(site / 'repository')}
+    changelog = site / 'repository' / 'CHANGELOG.html'
+    assert (pages - copies) | {changelog} <= known
+    assert len(pages - copies) > 50
 
 
 @pytest.mark.parametrize('package', [paxtune, trainer])

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.documents import ROOT, blocks, commands_of, dead_links, links, parsed
+from tests.pages import pages_of
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
 
 FOLDER = ROOT / 'docs' / 'extending'
-GUIDES = sorted(path for path in FOLDER.glob('*.md') if path.name != 'README.md')
+GUIDES = [path for path in pages_of(__file__) if path.name != 'README.md']
 COMMANDS = [(path, words) for path in GUIDES for words in commands_of(path.read_text())]
 
 each_guide = pytest.mark.parametrize('guide', GUIDES, ids=lambda path: path.stem)

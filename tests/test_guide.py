@@ -7,6 +7,7 @@ import inspect
 import io
 import json
 import re
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -23,6 +24,8 @@ from paxtune.objectives.rewards import Reward
 from paxtune.schedulers import Scheduler
 from paxtune.service.monitoring import Metrics
 from tests.documents import ROOT, blocks, commands_of, dead_links, links, parsed
+from tests.pages import pages_of
+from tests.paxtune.test_serve import ended, served
 from trainer import command
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
@@ -30,7 +33,7 @@ from trainer.symbolic.component import Component
 from trainer.symbolic.expressions import _FUNCTIONS
 from trainer.symbolic.overrides import smoke
 
-GUIDES = [*sorted((ROOT / 'docs' / 'tuning').glob('*.md')), ROOT / 'docs' / 'distributed.md']
+GUIDES = pages_of(__file__)
 TEXTS = {path: path.read_text() for path in GUIDES}
 ALL = '\n'.join(TEXTS.values())
 # A cluster has commands of its own, such as `kubectl`. Tests run their own commands.
@@ -72,6 +75,24 @@ def test_guide_python_prints_the_text_below_it(
             assert printed == block.text, f'line {block.line}'
             printed = None
     assert not printed
+
+
+@pytest.mark.slow
+def test_guide_client_of_vizier_runs(tmp_path: Path) -> None:
+    (client,) = [block.text for block in blocks(ALL) if block.language == 'py']
+    with served(f'--database={tmp_path}/a.db', '--port=0', '--insecure') as (process, where, _):
+        client = client.replace('127.0.0.1:8470', where)
+        printed = 'print([trial.materialize().status.name for trial in study.trials()])'
+        done = subprocess.run(
+            [sys.executable, '-c', f'{client}\n{printed}'],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.stdout == "['COMPLETED', 'COMPLETED']\n", done.stderr
+        assert ended(process)[0] == 0
 
 
 @pytest.mark.parametrize('words', COMMANDS, ids=' '.join)

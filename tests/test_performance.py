@@ -7,11 +7,13 @@ import sys
 
 import pytest
 
-from tests.documents import ROOT, commands_of, dead_links, parsed
+from tests.documents import commands_of, dead_links, parsed
+from tests.pages import pages_of
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
 
-DOCUMENT = (ROOT / 'docs' / 'performance.md').read_text()
+(PATH,) = pages_of(__file__)
+DOCUMENT = PATH.read_text()
 COMMANDS = [words for words in commands_of(DOCUMENT) if words[0] == 'python']
 
 
@@ -21,7 +23,7 @@ def test_commands_take_their_flags(words: list[str], monkeypatch: pytest.MonkeyP
 
 
 def test_links_exist() -> None:
-    assert not dead_links(ROOT / 'docs' / 'performance.md')
+    assert not dead_links(PATH)
 
 
 @pytest.mark.slow

@@ -13,10 +13,12 @@ from examples.tunable_lm import Tiny
 from paxtune import search, train
 from paxtune.storage.open_study import load_study
 from tests.documents import ROOT, anchors, blocks, commands_of, links, parsed
+from tests.pages import pages_of
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
 
-README = (ROOT / 'README.md').read_text()
+(PATH,) = pages_of(__file__)
+README = PATH.read_text()
 EXAMPLE, LAYER, FUNCTION = [block.text for block in blocks(README) if block.language == 'python']
 COMMANDS = commands_of(README)
 

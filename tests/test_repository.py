@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import paxtune
+from tests.documents import commands_of
+from tests.pages import pages_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ('trainer', 'paxtune', 'search_spaces')
@@ -49,6 +51,19 @@ def python(*args: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize('name', [module_name(path) for path in SOURCES])
 def test_module_imports(name: str) -> None:
     importlib.import_module(name)
+
+
+def test_set_up_for_contributors_exists() -> None:
+    (page,) = pages_of(__file__)
+    assert commands_of(page.read_text()) == [
+        ['make', 'test'],
+        ['.', '.venv/bin/activate'],
+        ['pre-commit', 'install'],
+    ]
+    assert re.search(r'^test:', (ROOT / 'Makefile').read_text(), re.MULTILINE)
+    assert 'venv=${VENV:-.venv}' in (ROOT / 'tools' / 'with_environment.sh').read_text()
+    assert 'pre-commit>=' in (ROOT / 'pyproject.toml').read_text()
+    assert (ROOT / '.pre-commit-config.yaml').exists()
 
 
 def test_packages_are_packages() -> None:

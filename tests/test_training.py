@@ -6,14 +6,16 @@ from typing import Any
 import pytest
 
 import trainer.decoding
-from tests.documents import ROOT, blocks, commands_of, dead_links, parsed
+from tests.documents import blocks, commands_of, dead_links, parsed
+from tests.pages import pages_of
 from trainer import main
 from trainer.decoding import Decoder
 from trainer.decoding.examples import DecodedExample, Text, text_metrics
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
 
-DOCUMENT = (ROOT / 'docs' / 'training.md').read_text()
+(PATH,) = pages_of(__file__)
+DOCUMENT = PATH.read_text()
 COMMANDS = [words for words in commands_of(DOCUMENT) if words[0] == 'python']
 
 
@@ -23,7 +25,7 @@ def test_commands_take_their_flags(words: list[str], monkeypatch: pytest.MonkeyP
 
 
 def test_links_exist() -> None:
-    assert not dead_links(ROOT / 'docs' / 'training.md')
+    assert not dead_links(PATH)
 
 
 def test_python_runs() -> None:

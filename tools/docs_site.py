@@ -32,6 +32,12 @@ class Public(NamedTuple):
     module: str
 
 
+OF_MODULES = ('search_spaces', 'paxtune.analysis', 'paxtune.integrations')
+"""Packages whose modules are used by their names."""
+
+IMPORTED = ('paxtune.pyglove_backend',)
+"""Packages that users only import: their docstrings say what that does."""
+
 RETURNED = (Public('Trial', 'paxtune.study.trial'),)
 """Names that users meet without an import."""
 
@@ -130,8 +136,13 @@ def reference(documents: Iterable[str]) -> dict[str, str]:
     """Returns the pages of the API reference by their names."""
     public = {name: exports(name) for name in packages()}
     known = {f'{each.module}.{each.name}' for found in public.values() for each in found}
-    rest = [each for each in imported(documents) if f'{each.module}.{each.name}' not in known]
-    pages = {'search_spaces': page_of_modules('search_spaces')}
+    rest = [
+        each
+        for each in imported(documents)
+        if f'{each.module}.{each.name}' not in known and not each.module.startswith(OF_MODULES)
+    ]
+    pages = {name: page_of_modules(name) for name in OF_MODULES}
+    pages |= {name: page_of(name, [], []) for name in IMPORTED}
     for package, found in public.items():
         own = [each for each in rest if each.module.split('.')[0] == package]
         if (found or own) and package not in pages:
@@ -190,7 +201,8 @@ def page_of(package: str, found: list[Public], rest: list[Public]) -> str:
 
 def page_of_modules(package: str) -> str:
     """Returns the page of a package whose modules are used by their names."""
-    names = sorted(each.stem for each in (ROOT / package).glob('*.py') if each.stem != '__init__')
+    folder = file_of(package).parent
+    names = sorted(each.stem for each in folder.glob('*.py') if each.stem != '__init__')
     parts = {f'`{package}.{name}`': f'::: {package}.{name}\n\n' for name in names}
     return f'# {package}\n\n{DOCSTRING.format(package)}' + _sections(parts)
 

@@ -1,0 +1,94 @@
+"""The quick start and the tutorials lead to what they say: their files, commands and output."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT, commands_of, dead_links, links, parsed
+from tests.followed import differences, files_of, follow
+from tests.pages import pages_of
+
+PAGES = [page for page in pages_of(__file__) if page.name != 'README.md']
+CONCEPT = ROOT / 'docs' / 'how-a-search-works.md'
+FOLLOWED = [page for page in PAGES if page != CONCEPT]
+INDEX = ROOT / 'docs' / 'tutorials' / 'README.md'
+COMMANDS = [
+    (page, words)
+    for page in PAGES
+    for words in commands_of(page.read_text())
+    if words[:2] == ['python', '-m']
+]
+
+each_page = pytest.mark.parametrize('page', FOLLOWED, ids=lambda path: path.stem)
+
+
+@pytest.mark.slow
+@each_page
+def test_tutorial_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
+    followed = follow(page.read_text(), tmp_path)
+    assert not [*differences(followed)], followed.printed
+
+
+@pytest.mark.parametrize(
+    ('page', 'words'), COMMANDS, ids=[' '.join(words) for _, words in COMMANDS]
+)
+def test_tutorial_commands_take_their_flags(
+    page: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert parsed([word for word in words if word != '&'], monkeypatch)
+
+
+@each_page
+def test_tutorial_names_its_files(page: Path) -> None:
+    for name, text in files_of(page.read_text()).items():
+        compile(text, name, 'exec')
+
+
+@pytest.mark.parametrize('page', pages_of(__file__), ids=lambda path: path.stem)
+def test_tutorial_links_exist(page: Path) -> None:
+    assert not dead_links(page)
+
+
+def test_the_index_lists_every_tutorial() -> None:
+    listed = {(INDEX.parent / link).resolve() for link in links(INDEX.read_text())}
+    assert {*FOLLOWED} <= listed
+
+
+_PAGE = """
+This is a file `count.py`.
+
+```python
+print('counted to', 3)
+```
+
+```sh
+python count.py
+```
+
+```text
+counted to 12
+```
+"""
+
+
+@pytest.mark.parametrize('line', ['counted to 12', 'counted   to 3', 'counted … 4.5e-06', '…3'])
+def test_followed_output_may_differ_in_numbers(line: str, tmp_path: Path) -> None:
+    page = _PAGE.replace('counted to 12', line)
+    assert not [*differences(follow(page, tmp_path))]
+
+
+@pytest.mark.parametrize('line', ['counted to', 'counting to 3', 'counted to 3\ncounted to 3'])
+def test_other_output_is_a_difference(line: str, tmp_path: Path) -> None:
+    page = _PAGE.replace('counted to 12', line)
+    assert len([*differences(follow(page, tmp_path))]) == 1
+
+
+def test_a_command_that_fails_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match='No such file'):
+        follow(_PAGE.replace('python count.py', 'cat nothing\npython count.py'), tmp_path)
+
+
+def test_a_page_that_fails_beside_a_service_ends(tmp_path: Path) -> None:
+    page = _PAGE.replace('python count.py', 'sleep 600 &\ncat nothing')
+    with pytest.raises(AssertionError, match='No such file'):
+        follow(page, tmp_path)
