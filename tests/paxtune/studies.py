@@ -94,7 +94,9 @@ def never_trained(study: Study, trial: Trial) -> bool:
     from paxtune.study.trial_paths import trial_directory
 
     left = [path.name for path in trial_directory(study.directory, trial).rglob('*')]
-    return set(left) <= {'trial.json'} and not trial.measurements
+    # TensorBoard compares all trials. The summaries of a run have a directory of their own.
+    of_a_run = [name for name in left if not name.startswith('events.out.tfevents.')]
+    return set(of_a_run) <= {'trial.json'} and not trial.measurements
 
 
 def rewrite(study: Study, number: int, **fields: Any) -> None:

@@ -23,7 +23,7 @@ study = paxtune.tune(
     num_trials=7,
     job_log_dir=sys.argv[1],
 )
-print(*sorted({'jax', 'orbax', 'tensorboardX', 'trainer.experiment'} & {*sys.modules}))
+print(*sorted({'jax', 'orbax', 'trainer.experiment'} & {*sys.modules}))
 import jax
 
 print(jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs)
