@@ -3,6 +3,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paxtune.analysis.checks import checks
+from paxtune.reports.check_tables import checks_table
 from paxtune.reports.tables import Document, Row, Table, to_text
 from paxtune.schedulers import rung_report
 from paxtune.search_space.decision_rows import rows as decision_rows
@@ -28,6 +30,7 @@ def summary(study: Study) -> Document:
     counts = collections.Counter(trial.status for trial in trials)
     decisions = [dataclasses.asdict(row) for row in decision_rows(study.space)]
     front, limits, infeasible = best_trials(study), budgets(study, trials), reasons(trials)
+    checked = checks(study)
     facts = {
         'directory': None if study.directory is None else str(study.directory),
         'experiment': study.record.experiment,
@@ -45,6 +48,7 @@ def summary(study: Study) -> Document:
         'decisions': decisions,
         'best': _merged(_rows(study, front), _replicates(study, front)),
         'infeasible': infeasible,
+        'checks': [dataclasses.asdict(each) for each in checked],
     }
     passed, remark = rungs_of(study)
     if study.search.scheduler is not None:
@@ -62,6 +66,7 @@ def summary(study: Study) -> Document:
         *_best_tables(study, front),
         Table(infeasible, ['count', 'reason'], 'Commonest reasons of infeasible trials'),
         Table(passed, rung_report.COLUMNS, _RUNGS),
+        checks_table(checked),
     ]
     fields = [{'field': name, 'value': value} for name, value in data.items()]
     return Document(data, fields, ['field', 'value'], tables, remark)
