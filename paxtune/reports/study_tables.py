@@ -21,6 +21,7 @@ from trainer.symbolic.errors import UserError, nearest
 
 _MOST_REASONS = 5
 
+_GROUPS = ('decisions', 'metrics', 'attributes')
 _RUNGS = 'Rungs, and the rank correlation of rewards there with later ones'
 
 
@@ -105,7 +106,8 @@ def trials_of(
         sort: the column to sort by, least first, or best first where it is a reward; with - before
             it the other way round.
         limit: only the first of them.
-        only: these columns, separated by commas; `decisions` and `metrics` are all of them.
+        only: these columns, separated by commas; `decisions`, `metrics` and `attributes` are all of
+            them.
 
     Raises:
         UserError: there is no such column.
@@ -171,6 +173,7 @@ def facts_of(study: Study, trial: Trial) -> Document:
         'replicate_of': trial.lineage.replicate_of_here,
         **{name: row[name] for name in ('origin', 'created', 'completed', 'seconds')},
         **trial.decisions,
+        **{f'attributes.{name}': value for name, value in trial.attributes.items()},
     }
     events = [{**event.to_json(), 'time': event.time} for event in trial.record.history]
     names = ['time', 'event', 'attempt', 'worker', 'step', 'detail']
@@ -337,9 +340,10 @@ def _compact(
     several = ['attempt'] if any(trial.attempt > 1 for trial in trials) else []
     reached = ['rung'] if rungs else []
     rewards = reward_headings(study.rewards)
-    columns = ['trial', 'state', *several, *reached, *rewards, 'seconds', 'decisions', 'reason']
+    added = sorted({f'attributes.{name}' for trial in trials for name in trial.attributes})
+    columns = ['trial', 'state', *several, *reached, *rewards, 'seconds', 'decisions', *added]
     rows = _renamed(_rows(study, trials, rungs), _reward_names(study))
-    return Table.compact(rows, columns, decided, title)
+    return Table.compact(rows, [*columns, 'reason'], decided, title)
 
 
 def _reward_names(study: Study) -> dict[str, str]:
@@ -356,10 +360,10 @@ def _headers(
 ) -> dict[str, str]:
     """Maps columns to their names for people: decisions and metrics by short names, if free."""
     columns, names = _columns(study, trials, rungs), {}
-    taken = {each for each in columns if '.' not in each} | {'reward', 'decisions', 'metrics'}
+    taken = {each for each in columns if '.' not in each} | {'reward', *_GROUPS}
     for column in columns:
         prefix, _, path = column.partition('.')
-        is_own = prefix in ('decisions', 'metrics') and path
+        is_own = prefix in _GROUPS and path
         name = study.space.short_names.get(path, path) if prefix == 'decisions' else path
         names[column] = name if is_own and name not in taken else column
         taken.add(names[column])
@@ -435,7 +439,7 @@ def _meant(study: Study, name: str, names: Mapping[str, str], flag: str) -> list
     if name == 'reward' and len(rewards) == 1:
         name = rewards[0]
     meant = [c for c, own in names.items() if name in (c, own, c.partition('.')[2])][:1]
-    if not meant and name in ('decisions', 'metrics'):
+    if not meant and name in _GROUPS:
         meant = [column for column in names if column.startswith(f'{name}.')]
     if meant:
         return meant
