@@ -11,7 +11,8 @@ from paxtune.analysis.importance import MIN_TRIALS, importances
 from paxtune.reports.check_tables import checks_table
 from paxtune.reports.next_trial import next_trials
 from paxtune.reports.range_edges import at_edges
-from paxtune.reports.study_tables import budgets, reasons, rungs_of
+from paxtune.reports.study_counts import budgets, reasons
+from paxtune.reports.study_tables import rungs_of
 from paxtune.reports.tables import Row, Table
 from paxtune.schedulers import rung_report
 from paxtune.search_space.decision_rows import rows as decision_rows

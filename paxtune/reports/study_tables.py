@@ -5,21 +5,21 @@ from typing import Any
 
 from paxtune.analysis.checks import checks
 from paxtune.reports.check_tables import checks_table
+from paxtune.reports.study_counts import budgets, reasons
 from paxtune.reports.tables import Document, Row, Table, to_text
+from paxtune.reports.worker_tables import workers_table
 from paxtune.schedulers import rung_report
 from paxtune.search_space.decision_rows import rows as decision_rows
 from paxtune.search_space.differences import differences, rendered
 from paxtune.search_space.labels import display_value
-from paxtune.study import export, replicates, stopping_criteria
+from paxtune.study import export, replicates
 from paxtune.study.frames import reward_columns, reward_headings, trial_columns, trial_row
-from paxtune.study.reasons import commonest
 from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from paxtune.study.worker_logs import worker_rows
 from trainer.symbolic.component import unchecked
 from trainer.symbolic.errors import UserError, nearest
-
-_MOST_REASONS = 5
 
 _GROUPS = ('decisions', 'metrics', 'attributes')
 _RUNGS = 'Rungs, and the rank correlation of rewards there with later ones'
@@ -31,7 +31,7 @@ def summary(study: Study) -> Document:
     counts = collections.Counter(trial.status for trial in trials)
     decisions = [dataclasses.asdict(row) for row in decision_rows(study.space)]
     front, limits, infeasible = best_trials(study), budgets(study, trials), reasons(trials)
-    checked = checks(study)
+    checked, workers = checks(study), worker_rows(study.directory)
     facts = {
         'directory': None if study.directory is None else str(study.directory),
         'experiment': study.record.experiment,
@@ -50,6 +50,7 @@ def summary(study: Study) -> Document:
         'best': _merged(_rows(study, front), _replicates(study, front)),
         'infeasible': infeasible,
         'checks': [dataclasses.asdict(each) for each in checked],
+        'workers': workers,
     }
     passed, remark = rungs_of(study)
     if study.search.scheduler is not None:
@@ -67,6 +68,7 @@ def summary(study: Study) -> Document:
         *_best_tables(study, front),
         Table(infeasible, ['count', 'reason'], 'Commonest reasons of infeasible trials'),
         Table(passed, rung_report.COLUMNS, _RUNGS),
+        workers_table(workers),
         checks_table(checked),
     ]
     fields = [{'field': name, 'value': value} for name, value in data.items()]
@@ -394,28 +396,6 @@ def _exact(value: Any) -> Any:
 def _vertical(values: Mapping[str, Any], first: str, second: str) -> Table:
     rows = [{first: name, second: value} for name, value in values.items() if value is not None]
     return Table(rows, [first, second])
-
-
-def budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Lists what is used of each budget, and its limit; None without one."""
-    search = study.search
-    failures = sum(trial.is_failed for trial in trials)
-    rows: list[tuple[str, float | None, float | None]] = [
-        ('trials', len(trials), study.num_trials),
-        ('hours', stopping_criteria.hours(trials), search.budget.hours),
-        ('device hours', stopping_criteria.device_hours(trials), search.budget.device_hours),
-        ('failures', failures, search.faults.max_failures),
-    ]
-    if search.budget.target_reward is not None:
-        best = study.leaderboard[:1]
-        rows.append(('reward', best[0].rewards[0] if best else None, search.budget.target_reward))
-    return [{'budget': name, 'used': used, 'limit': limit} for name, used, limit in rows]
-
-
-def reasons(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Counts the commonest reasons of infeasible trials."""
-    found = commonest(trial.infeasible_reason for trial in trials if trial.infeasible_reason)
-    return [{'count': count, 'reason': reason} for count, reason in found[:_MOST_REASONS]]
 
 
 def _sorted(
