@@ -21,6 +21,7 @@ NUMBERS = (
 
 _TAIL_BYTES = 2**16
 _MOST_WORKERS = 100
+_MOST_CHARACTERS = 200
 
 
 def worker_rows(directory: JobPath | None) -> list[dict[str, Any]]:
@@ -35,8 +36,11 @@ def worker_rows(directory: JobPath | None) -> list[dict[str, Any]]:
     """
     if not isinstance(directory, Path):
         return []
-    files = sorted((directory / LOGS).glob('*.jsonl'))
-    found = [_last(each) for each in files if not each.is_symlink()]
+    folder = directory / LOGS
+    if folder.is_symlink():
+        return []
+    files = [each for each in folder.glob('*.jsonl') if each.is_file() and not each.is_symlink()]
+    found = [_last(each) for each in files]
     rows = sorted(filter(None, found), key=lambda row: str(row['time']), reverse=True)
     return rows[:_MOST_WORKERS]
 
@@ -62,8 +66,12 @@ def _row(line: bytes) -> dict[str, Any] | None:
         return None
     texts = {name: record.get(name) for name in ('worker', 'time')}
     numbers = {name: record[name] for name in NUMBERS if name in record}
-    if not all(isinstance(each, str) for each in texts.values()):
+    if not all(isinstance(own, str) and _is_name(own) for own in texts.values()):
         return None
     if not all(type(each) in (int, float) and 0 <= each < 2**60 for each in numbers.values()):
         return None
     return texts | numbers
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= _MOST_CHARACTERS and text.isprintable()

@@ -1,6 +1,7 @@
 """Resources of workers in their logs, and in the summary of a study."""
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -86,13 +87,30 @@ def test_the_last_line_of_each_worker_counts(tmp_path: Path) -> None:
     (logs / 'a.jsonl').write_text('\n'.join(lines))
     (logs / 'b.jsonl').write_text(line('b', 3, memory_bytes=2**30) + '\n{"message": "resources')
     number, negative = line('c', 4, cpu_percent='9'), line('c', 4, cpu_percent=-1)
-    for damage in ('[1]', '{}', '[' * 10**5, line(1, 1), number, negative):
+    names = line(1, 1), line('\x1b[2J', 4), line('c' * 201, 4)
+    for damage in ('[1]', '{}', '[' * 10**5, number, negative, *names):
         (logs / f'damaged-{len(list(logs.iterdir()))}.jsonl').write_text(damage)
     assert worker_rows(tmp_path) == [
         {'worker': 'b', 'time': '2026-01-01T00:03', 'memory_bytes': 2**30},
         {'worker': 'a', 'time': '2026-01-01T00:02', 'cpu_percent': 99},
     ]
     assert worker_rows(None) == []
+
+
+def test_only_files_of_the_study_are_read(tmp_path: Path) -> None:
+    known = {'worker': 'a', 'time': '2026-01-01T00:00', 'message': 'resources'}
+    other, logs = tmp_path / 'other', tmp_path / 'study' / LOGS
+    other.mkdir()
+    (other / 'a.jsonl').write_text(json.dumps(known))
+    logs.mkdir(parents=True)
+    (logs / 'a.jsonl').symlink_to(other / 'a.jsonl')
+    (logs / 'folder.jsonl').mkdir()
+    os.mkfifo(logs / 'pipe.jsonl')
+    assert worker_rows(tmp_path / 'study') == []
+    linked = tmp_path / 'linked'
+    linked.mkdir()
+    (linked / LOGS).symlink_to(other)
+    assert worker_rows(linked) == []
 
 
 @pytest.mark.slow
@@ -102,6 +120,6 @@ def test_show_has_the_resources_of_workers(tmp_path: Path) -> None:
         page = summary(study)
     rows = page.data['workers']
     assert len(rows) == 2
-    assert all(row['cpu_percent'] > 0 and row['memory_bytes'] > 2**20 for row in rows)
+    assert all(row['cpu_percent'] >= 0 and row['memory_bytes'] > 2**20 for row in rows)
     (table,) = [each for each in page.tables if each.title == 'Workers']
     assert ' GiB' in to_text(table) and ' %' in to_text(table)
