@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from paxtune.running import device_allocation, json_logs, supervisor
 from paxtune.running.callbacks import Callback
+from paxtune.running.worker_resources import ResourceLog
 from paxtune.service import tokens
 from paxtune.storage.open_study import join_study
 from paxtune.study.redefinition import fingerprint
@@ -167,7 +168,9 @@ def _work(
         # SLURM signals all processes of a job, and the supervisor among them forwards the signal.
         interrupt.same_seconds = 5.0
         try:
-            _run_trials(Job(study, runner, [LogCallback(log)], interrupt.requested))
+            with ResourceLog() as resources:
+                callbacks = [LogCallback(log), resources]
+                _run_trials(Job(study, runner, callbacks, interrupt.requested))
         except Paused as reason:
             _LOG.info('paused: %s', reason)
             return _of_all(interrupt.exit_code if interrupt.requested() else 0)

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from paxtune.objectives.metrics import STATIC_METRICS, Metric, as_metric, split_name
 from trainer.symbolic.component import Component
 
+_NAN = 'nan, which violates every limit'
+
 
 class Limit(Component):
     """Bounds of a metric. A trial beyond them is infeasible, whatever its reward.
@@ -67,9 +69,26 @@ class Limit(Component):
         reasons = (self._violation(name, metrics[name]) for name in found)
         return next((reason for reason in reasons if reason is not None), None)
 
+    def is_reason(self, reason: str) -> bool:
+        """Returns True for a description that `violation` made, as of an infeasible trial.
+
+        Example:
+            >>> limit = Limit('num_params', at_most=1e6)
+            >>> limit.is_reason(limit.violation({'num_params': 1.2e6}))
+            True
+            >>> limit.is_reason('num_params is 3, above its limit of 2')
+            False
+        """
+        name, _, message = reason.partition(' is ')
+        if name != self.selector.label and not self.selector.matches([name]):
+            return False
+        bounds = [('above', self.at_most), ('below', self.at_least)]
+        ends = [f', {where} its limit of {own:g}' for where, own in bounds if own is not None]
+        return message == _NAN or message.endswith(tuple(ends))
+
     def _violation(self, name: str, value: float) -> str | None:
         if math.isnan(value):
-            return f'{name} is nan, which violates every limit'
+            return f'{name} is {_NAN}'
         if self.at_most is not None and value > self.at_most:
             return f'{name} is {_digits(value, self.at_most)}, above its limit of {self.at_most:g}'
         if self.at_least is not None and value < self.at_least:

@@ -6,10 +6,13 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from paxtune.analysis.checks import checks
 from paxtune.analysis.importance import MIN_TRIALS, importances
+from paxtune.reports.check_tables import checks_table
 from paxtune.reports.next_trial import next_trials
 from paxtune.reports.range_edges import at_edges
-from paxtune.reports.study_tables import budgets, reasons, rungs_of
+from paxtune.reports.study_counts import budgets, reasons
+from paxtune.reports.study_tables import rungs_of
 from paxtune.reports.tables import Row, Table
 from paxtune.schedulers import rung_report
 from paxtune.search_space.decision_rows import rows as decision_rows
@@ -59,6 +62,7 @@ def sections(study: Study, where: str, train_command: str) -> list[Section]:
         _how(study, trials),
         _progress(study, trials),
         _best(study, trials),
+        _checks(study),
         _importance(study),
         _edges(study),
         _next(study),
@@ -217,6 +221,13 @@ def _uncertainty(has_replicates: bool) -> str:
         'Each trial ran once, so the noise of the rewards is unknown. paxtune.studies confirm '
         'adds replicates of the best trials.'
     )
+
+
+def _checks(study: Study) -> Section:
+    found = checks(study)
+    remarks = [] if found else ['There is too little to check yet.']
+    data = [dataclasses.asdict(each) for each in found]
+    return Section('checks', 'Checks', data, [checks_table(found, title='')], remarks)
 
 
 def _importance(study: Study) -> Section:

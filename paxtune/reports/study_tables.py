@@ -3,22 +3,25 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paxtune.analysis.checks import checks
+from paxtune.reports.check_tables import checks_table
+from paxtune.reports.study_counts import budgets, reasons
 from paxtune.reports.tables import Document, Row, Table, to_text
+from paxtune.reports.worker_tables import workers_table
 from paxtune.schedulers import rung_report
 from paxtune.search_space.decision_rows import rows as decision_rows
 from paxtune.search_space.differences import differences, rendered
 from paxtune.search_space.labels import display_value
-from paxtune.study import export, replicates, stopping_criteria
+from paxtune.study import export, replicates
 from paxtune.study.frames import reward_columns, reward_headings, trial_columns, trial_row
-from paxtune.study.reasons import commonest
 from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from paxtune.study.worker_logs import worker_rows
 from trainer.symbolic.component import unchecked
 from trainer.symbolic.errors import UserError, nearest
 
-_MOST_REASONS = 5
-
+_GROUPS = ('decisions', 'metrics', 'attributes')
 _RUNGS = 'Rungs, and the rank correlation of rewards there with later ones'
 
 
@@ -28,6 +31,7 @@ def summary(study: Study) -> Document:
     counts = collections.Counter(trial.status for trial in trials)
     decisions = [dataclasses.asdict(row) for row in decision_rows(study.space)]
     front, limits, infeasible = best_trials(study), budgets(study, trials), reasons(trials)
+    checked, workers = checks(study), worker_rows(study.directory)
     facts = {
         'directory': None if study.directory is None else str(study.directory),
         'experiment': study.record.experiment,
@@ -45,6 +49,8 @@ def summary(study: Study) -> Document:
         'decisions': decisions,
         'best': _merged(_rows(study, front), _replicates(study, front)),
         'infeasible': infeasible,
+        'checks': [dataclasses.asdict(each) for each in checked],
+        'workers': workers,
     }
     passed, remark = rungs_of(study)
     if study.search.scheduler is not None:
@@ -62,6 +68,8 @@ def summary(study: Study) -> Document:
         *_best_tables(study, front),
         Table(infeasible, ['count', 'reason'], 'Commonest reasons of infeasible trials'),
         Table(passed, rung_report.COLUMNS, _RUNGS),
+        workers_table(workers),
+        checks_table(checked),
     ]
     fields = [{'field': name, 'value': value} for name, value in data.items()]
     return Document(data, fields, ['field', 'value'], tables, remark)
@@ -100,7 +108,8 @@ def trials_of(
         sort: the column to sort by, least first, or best first where it is a reward; with - before
             it the other way round.
         limit: only the first of them.
-        only: these columns, separated by commas; `decisions` and `metrics` are all of them.
+        only: these columns, separated by commas; `decisions`, `metrics` and `attributes` are all of
+            them.
 
     Raises:
         UserError: there is no such column.
@@ -166,6 +175,7 @@ def facts_of(study: Study, trial: Trial) -> Document:
         'replicate_of': trial.lineage.replicate_of_here,
         **{name: row[name] for name in ('origin', 'created', 'completed', 'seconds')},
         **trial.decisions,
+        **{f'attributes.{name}': value for name, value in trial.attributes.items()},
     }
     events = [{**event.to_json(), 'time': event.time} for event in trial.record.history]
     names = ['time', 'event', 'attempt', 'worker', 'step', 'detail']
@@ -332,9 +342,10 @@ def _compact(
     several = ['attempt'] if any(trial.attempt > 1 for trial in trials) else []
     reached = ['rung'] if rungs else []
     rewards = reward_headings(study.rewards)
-    columns = ['trial', 'state', *several, *reached, *rewards, 'seconds', 'decisions', 'reason']
+    added = sorted({f'attributes.{name}' for trial in trials for name in trial.attributes})
+    columns = ['trial', 'state', *several, *reached, *rewards, 'seconds', 'decisions', *added]
     rows = _renamed(_rows(study, trials, rungs), _reward_names(study))
-    return Table.compact(rows, columns, decided, title)
+    return Table.compact(rows, [*columns, 'reason'], decided, title)
 
 
 def _reward_names(study: Study) -> dict[str, str]:
@@ -351,10 +362,10 @@ def _headers(
 ) -> dict[str, str]:
     """Maps columns to their names for people: decisions and metrics by short names, if free."""
     columns, names = _columns(study, trials, rungs), {}
-    taken = {each for each in columns if '.' not in each} | {'reward', 'decisions', 'metrics'}
+    taken = {each for each in columns if '.' not in each} | {'reward', *_GROUPS}
     for column in columns:
         prefix, _, path = column.partition('.')
-        is_own = prefix in ('decisions', 'metrics') and path
+        is_own = prefix in _GROUPS and path
         name = study.space.short_names.get(path, path) if prefix == 'decisions' else path
         names[column] = name if is_own and name not in taken else column
         taken.add(names[column])
@@ -387,28 +398,6 @@ def _vertical(values: Mapping[str, Any], first: str, second: str) -> Table:
     return Table(rows, [first, second])
 
 
-def budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Lists what is used of each budget, and its limit; None without one."""
-    search = study.search
-    failures = sum(trial.is_failed for trial in trials)
-    rows: list[tuple[str, float | None, float | None]] = [
-        ('trials', len(trials), study.num_trials),
-        ('hours', stopping_criteria.hours(trials), search.budget.hours),
-        ('device hours', stopping_criteria.device_hours(trials), search.budget.device_hours),
-        ('failures', failures, search.faults.max_failures),
-    ]
-    if search.budget.target_reward is not None:
-        best = study.leaderboard[:1]
-        rows.append(('reward', best[0].rewards[0] if best else None, search.budget.target_reward))
-    return [{'budget': name, 'used': used, 'limit': limit} for name, used, limit in rows]
-
-
-def reasons(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Counts the commonest reasons of infeasible trials."""
-    found = commonest(trial.infeasible_reason for trial in trials if trial.infeasible_reason)
-    return [{'count': count, 'reason': reason} for count, reason in found[:_MOST_REASONS]]
-
-
 def _sorted(
     study: Study, trials: Sequence[Trial], sort: str, rungs: Mapping[int, float] | None
 ) -> list[Trial]:
@@ -430,7 +419,7 @@ def _meant(study: Study, name: str, names: Mapping[str, str], flag: str) -> list
     if name == 'reward' and len(rewards) == 1:
         name = rewards[0]
     meant = [c for c, own in names.items() if name in (c, own, c.partition('.')[2])][:1]
-    if not meant and name in ('decisions', 'metrics'):
+    if not meant and name in _GROUPS:
         meant = [column for column in names if column.startswith(f'{name}.')]
     if meant:
         return meant

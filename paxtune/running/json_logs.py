@@ -12,7 +12,9 @@ from pathlib import Path
 
 from absl import logging as absl_logging
 
-LOGS = 'logs'
+from paxtune.study import worker_logs
+
+LOGS = worker_logs.LOGS
 """Where the logs of workers are, in the directory of a study."""
 
 _LOG = logging.getLogger('paxtune')

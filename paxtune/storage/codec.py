@@ -13,7 +13,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeAlias, get_type_hints
+from typing import Any, TypeAlias, get_type_hints
 
 import msgspec
 from vizier._src.service import study_pb2
@@ -382,8 +382,7 @@ def _json_fields() -> dict[str, Any]:
 
 @functools.cache
 def _trial_json() -> type[Any]:
-    # Each attempt has a directory, which may be looked for.
-    types = get_type_hints(TrialRecord) | {'attempt': Annotated[int, msgspec.Meta(ge=1, le=10**5)]}
+    types = get_type_hints(TrialRecord, include_extras=True)
     fields = [
         (name, types[name], msgspec.field(default_factory=dict) if default == {} else default)
         for name, default in _json_fields().items()

@@ -25,6 +25,7 @@ def content(trial: Trial) -> dict[str, Any]:
         'decisions': trial.decisions,
         'rewards': list(trial.rewards),
         'metrics': dict(trial.metrics),
+        'attributes': dict(trial.attributes),
         'origin': lineage.origin,
         'parent': lineage.parent,
         'retry_of': lineage.retry_of,

@@ -20,13 +20,16 @@ def trial_columns(
     trials: Iterable[Trial], paths: Iterable[str], rewards: Sequence[Reward]
 ) -> list[str]:
     """Lists the columns of a table of trials, which have a column for each of their metrics."""
+    trials = list(trials)
     metrics = dict.fromkeys(name for trial in trials for name in trial.metrics)
+    attributes = dict.fromkeys(name for trial in trials for name in trial.attributes)
     return [
         'trial',
         'state',
         *reward_columns(rewards),
         *(f'decisions.{path}' for path in paths),
         *(f'metrics.{name}' for name in sorted(metrics)),
+        *(f'attributes.{name}' for name in sorted(attributes)),
         *_ABOUT,
     ]
 
@@ -48,6 +51,7 @@ def trial_row(trial: Trial, rewards: list[str]) -> dict[str, Any]:
     row |= dict.fromkeys(rewards) | dict(zip(rewards, trial.rewards, strict=False))
     row |= {f'decisions.{path}': value for path, value in trial.decisions.items()}
     row |= {f'metrics.{name}': value for name, value in trial.metrics.items()}
+    row |= {f'attributes.{name}': value for name, value in trial.attributes.items()}
     return row | {
         'stopped': trial.stop_reason is not None,
         'reason': trial.reason,

@@ -124,8 +124,13 @@ def _frozen(trial: Trial, parameters: _Parameters) -> 'optuna.trial.FrozenTrial'
 def _attributes(trial: Trial) -> dict[str, Any]:
     row = trial_row(trial, [])
     hidden = {'state', 'created', 'completed', *(f'decisions.{path}' for path in trial.decisions)}
+    hidden |= {f'attributes.{name}' for name in trial.attributes}
     known = {key: value for key, value in row.items() if key not in hidden and value is not None}
-    return {**trial.metadata, **known}
+    own = {
+        name if name not in known else f'attributes.{name}': value
+        for name, value in trial.attributes.items()
+    }
+    return {**trial.metadata, **own, **known}
 
 
 def _local(time: datetime.datetime) -> datetime.datetime:

@@ -5,12 +5,18 @@ import datetime
 import enum
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Annotated, Any, Protocol, TypeAlias
+
+from msgspec import Meta
 
 from paxtune.objectives.measurement import Measurement
+from paxtune.study.attributes import Attributes
 
 Costs: TypeAlias = Mapping[str, Mapping[str, float]]
 """Measured costs by the name of the sub-experiment ('' without any), then by metric."""
+
+Attempt: TypeAlias = Annotated[int, Meta(ge=1, le=10**5)]
+"""The number of an attempt. Each has a directory, which may be looked for."""
 
 Snapshot: TypeAlias = Mapping[int, int | None]
 """Trials that have not ended, each with the step at which it is paused; None where it is not."""
@@ -187,6 +193,7 @@ class TrialRecord:
         devices: the number of devices that it ran on.
         memo: the state that the algorithm keeps with the trial.
         metadata: the metadata that users wrote.
+        attributes: small values that programs set, by name.
     """
 
     parameters: Mapping[str, str | float]
@@ -200,7 +207,7 @@ class TrialRecord:
     is_failed: bool = False
     lineage: Lineage = dataclasses.field(default_factory=Lineage)
     holder: str = ''
-    attempt: int = 1
+    attempt: Attempt = 1
     failures: Failures = dataclasses.field(default_factory=Failures)
     request: str = ''
     requests: tuple[str, ...] = ()
@@ -216,6 +223,7 @@ class TrialRecord:
     devices: int = 0
     memo: Mapping[str, str] = dataclasses.field(default_factory=dict)
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    attributes: Attributes = dataclasses.field(default_factory=dict)
 
     @property
     def paused_at(self) -> int | None:

@@ -176,6 +176,31 @@ class RunningTrial(Trial):
         """Adds an event to the history."""
         self._apply(lambda record, now: transitions.add_event(record, event, now, step=step))
 
+    def set_attribute(self, name: str, value: bool | int | float | str) -> None:
+        """Sets an attribute: a small value for people, which no algorithm sees.
+
+        A value of this name is replaced. Attributes stay when the trial goes on in another attempt.
+
+        Args:
+            name: a printable text of at most 100 characters.
+            value: a finite number, a boolean, or a text of at most 1,000 characters.
+
+        Raises:
+            ValueError: the name or the value is another one, or the trial has 64 attributes.
+            IllegalTransition: the trial has ended.
+
+        Example:
+            >>> import paxtune, pyglove as pg
+            >>> def train(x, trial):
+            ...     trial.set_attribute('dataset', 'v2')
+            ...     return x
+            >>> space = {'x': pg.floatv(0.0, 1.0)}
+            >>> study = paxtune.tune(train, space=space, objective='minimize', num_trials=1)
+            >>> dict(study.trials[0].attributes)
+            {'dataset': 'v2'}
+        """
+        self._apply(lambda record, _: transitions.set_attribute(record, name, value))
+
     def set_metadata(self, values: Mapping[str, str]) -> None:
         """Adds to the trial's metadata, in any state."""
         self._change(metadata=lambda record: {**record.metadata, **values})

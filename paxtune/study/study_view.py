@@ -176,8 +176,8 @@ class StudyView:
 
         Returns:
             Columns: state, rewards by their labels, `decisions.<path>`, `metrics.<name>` (final
-            ones), attempt, origin, parent, replicate, replicate_of, reason, created, completed,
-            seconds. Decisions that a trial does not have are missing.
+            ones), `attributes.<name>`, attempt, origin, parent, replicate, replicate_of, reason,
+            created, completed, seconds. Decisions that a trial does not have are missing.
         """
         from paxtune.study.frames import trials_frame
 
@@ -191,8 +191,8 @@ class StudyView:
         Trials keep their order; Optuna counts from 0, and the user attribute `trial` has our
         number. Trials that were stopped early are pruned, infeasible ones have failed, and paused
         ones are running. Rewards by step are intermediate values of a study with one objective.
-        Metrics are user attributes. Parameters have the paths of decisions. Where a path stands
-        for several decisions that differ, their ids distinguish them.
+        Metrics and attributes are user attributes. Parameters have the paths of decisions. Where a
+        path stands for several decisions that differ, their ids distinguish them.
 
         Args:
             storage: URL or storage of Optuna; None for memory.

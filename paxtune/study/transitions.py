@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from paxtune.objectives.measurement import Measurement
+from paxtune.study import attributes
 from paxtune.study.record import Event, Failures, Snapshot, Status, TrialRecord
 
 Transition: TypeAlias = Callable[[TrialRecord, datetime.datetime], TrialRecord]
@@ -194,6 +195,22 @@ def fail(
         record, status=Status.INFEASIBLE, reason=reason, is_failed=is_error or record.is_failed
     )
     return _end(ended, f'infeasible: {reason}', now)
+
+
+def set_attribute(record: TrialRecord, name: str, value: Any) -> TrialRecord:
+    """Sets an attribute of a trial that has not ended.
+
+    Raises:
+        ValueError: the value is none that a study keeps, or there are too many.
+    """
+    _require_open(record)
+    found = {**record.attributes, name: attributes.validated(name, value)}
+    if len(found) > attributes.MAX_ATTRIBUTES:
+        raise ValueError(
+            f'trial {record.id} has {attributes.MAX_ATTRIBUTES} attributes already: {name} is one '
+            'too many'
+        )
+    return dataclasses.replace(record, attributes=found)
 
 
 def add_event(

@@ -16,6 +16,7 @@ from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import Reward
 from paxtune.search_space.decisions import Decisions, to_dna
 from paxtune.search_space.space import Space
+from paxtune.study.attributes import Attributes
 from paxtune.study.record import Lineage, Status, TrialRecord
 from trainer.runtime.directory import JobPath, trial_directory_name
 from trainer.symbolic.errors import UserError
@@ -91,8 +92,9 @@ class Trial:
         facts: dict[str, object] = {'state': self.status, 'reward': rewards}
         facts |= {'reason': self.reason, 'attempt': self.attempt, 'directory': self.directory}
         metrics = {f'metrics.{name}': value for name, value in self.metrics.items()}
+        attributes = {f'attributes.{name}': value for name, value in self.attributes.items()}
         known = {name: value for name, value in facts.items() if value not in (None, '')}
-        rows = (known | dict(self.decisions) | metrics).items()
+        rows = (known | dict(self.decisions) | metrics | attributes).items()
         return html_table(f'Trial {self.id}', ['', ''], rows)
 
     @property
@@ -161,11 +163,7 @@ class Trial:
         `Search.retention` says.
         """
         home = self._context.directory
-        return None if home is None else self.directory_in(home)
-
-    def directory_in(self, home: JobPath) -> JobPath:
-        """Returns the directory of the trial inside that of the study."""
-        return home / TRIALS / trial_directory_name(self.id, self.decisions)
+        return None if home is None else directory_in(home, self)
 
     @property
     def lineage(self) -> Lineage:
@@ -271,9 +269,19 @@ class Trial:
         return [event.to_json() for event in self.record.history]
 
     @property
+    def attributes(self) -> Attributes:
+        """Small values that programs set, by name: see `RunningTrial.set_attribute`."""
+        return self.record.attributes
+
+    @property
     def metadata(self) -> Mapping[str, str]:
         """Metadata that users wrote."""
         return self.record.metadata
+
+
+def directory_in(home: JobPath, trial: Trial) -> JobPath:
+    """Returns the directory of a trial inside that of its study."""
+    return home / TRIALS / trial_directory_name(trial.id, trial.decisions)
 
 
 def aggregated(trial: Trial, scoring: Scoring) -> dict[str, float]:

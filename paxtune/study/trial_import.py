@@ -10,6 +10,7 @@ from typing import Any
 from paxtune.objectives.limits import violation
 from paxtune.objectives.measurement import Measurement, with_carried
 from paxtune.search_space.parameters import to_parameters
+from paxtune.study.attributes import MAX_ATTRIBUTES, Value, validated
 from paxtune.study.record import Lineage, Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.study_view import StudyView
@@ -107,6 +108,7 @@ def _ended(study: Study, each: Mapping[str, Any], origin: str) -> TrialRecord | 
         lineage=_lineage(each, origin),
         seconds=_duration(each['seconds']),
         devices=_whole(each['devices']),
+        attributes=_attributes(each.get('attributes', {})),
     )
     if status is Status.INFEASIBLE:
         return dataclasses.replace(record, reason=_text(each['reason'] or ''))
@@ -156,6 +158,12 @@ def _duration(value: Any) -> float:
     if not (math.isfinite(seconds) and seconds >= 0):
         raise ValueError(f'expected seconds: {value!r}')
     return seconds
+
+
+def _attributes(found: Mapping[str, Any]) -> dict[str, Value]:
+    if len(found) > MAX_ATTRIBUTES:
+        raise ValueError(f'expected at most {MAX_ATTRIBUTES} attributes, not {len(found)}')
+    return {name: validated(name, value) for name, value in found.items()}
 
 
 def _metrics(measured: Mapping[str, Any]) -> dict[str, float]:

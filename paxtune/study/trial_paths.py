@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from paxtune.study.trial import Trial
+from paxtune.study.trial import Trial, directory_in
 from trainer.runtime.directory import JobPath, absolute
 
 
@@ -10,7 +10,7 @@ def trial_directory(study_directory: JobPath | None, trial: Trial) -> JobPath:
     """Returns the directory of a trial's files; raises ValueError where the study is in memory."""
     if study_directory is None:
         raise ValueError('a study in memory has no directories')
-    return trial.directory_in(study_directory)
+    return directory_in(study_directory, trial)
 
 
 def attempt_directory(

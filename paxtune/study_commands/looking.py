@@ -97,7 +97,7 @@ def _watch(args: Args) -> None:
     flag(
         '--columns',
         metavar='A,B',
-        help='only these columns; decisions and metrics: a column for each of them',
+        help='only these columns; decisions, metrics, attributes: a column for each',
     ),
     is_view=True,
 )

@@ -84,6 +84,13 @@ def records(draw: st.DrawFn) -> TrialRecord:
         seconds=abs(draw(_numbers)),
         memo=draw(st.dictionaries(_texts, _texts, max_size=2)),
         metadata=draw(st.dictionaries(_texts, _texts, max_size=2)),
+        attributes=draw(
+            st.dictionaries(
+                _names.filter(bool),
+                st.booleans() | st.integers(-(2**63), 2**63 - 1) | _numbers | _texts,
+                max_size=2,
+            )
+        ),
     )
 
 
