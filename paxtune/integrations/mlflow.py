@@ -1,10 +1,12 @@
 """Trials as runs of MLflow."""
 
+import contextlib
 import itertools
+import os
 import posixpath
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from paxtune.integrations.tracker import Tracked, Tracker
@@ -25,6 +27,9 @@ _STUDY, _TRIAL, _STATE, _STEP = (f'paxtune.{name}' for name in ('study', 'trial'
 _PARENT = 'mlflow.parentRunId'
 _OF_STUDY = '0'  # The number in the tags of the study's own run.
 _BATCH, _MOST_CHARACTERS = 100, 5000  # Limits of MLflow's service.
+
+# By default, MLflow tries for many minutes, in which no trial goes on.
+_PATIENCE = {'MLFLOW_HTTP_REQUEST_TIMEOUT': '10', 'MLFLOW_HTTP_REQUEST_MAX_RETRIES': '1'}
 
 
 class MlflowCallback(Tracker):
@@ -61,6 +66,11 @@ class MlflowCallback(Tracker):
         self._uri, self._experiment_name = tracking_uri, experiment
         self._client: Any = None
         self._experiment = self._study = self._parent = ''
+
+    @contextlib.contextmanager
+    def _warned(self) -> Iterator[None]:
+        with super()._warned(), _impatient():
+            yield
 
     def _open(self, study: 'Study') -> None:
         self._client = self._mlflow.MlflowClient(self._uri)
@@ -160,6 +170,18 @@ class MlflowCallback(Tracker):
         for kind, listed in entities.items():
             for batch in _batches(listed):
                 self._client.log_batch(run, **{kind: batch})
+
+
+@contextlib.contextmanager
+def _impatient() -> Iterator[None]:
+    """Limits the time that MLflow tries, unless the environment already does."""
+    added = {name: value for name, value in _PATIENCE.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def valid_names(names: Iterable[str]) -> dict[str, str]:

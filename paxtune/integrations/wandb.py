@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from paxtune.study.study import Study
     from paxtune.study.trial import Trial
 
+_INIT_SECONDS, _FINISH_SECONDS = 30.0, 60.0
+
 _MARKER = 'paxtune.json'
 """A file in the local directory of a finished run: the state of its trial, and the last step."""
 
@@ -74,8 +76,14 @@ class WandbCallback(Tracker):
         self._tracked = {**finished, **self._tracked}
 
     def _begin(self, study: 'Study', trial: 'Trial') -> Tracked:
-        # Else each run prints several lines.
-        settings = self._wandb.Settings(console='off', silent=True)
+        settings = self._wandb.Settings(
+            console='off',  # Else each run prints several lines.
+            silent=True,
+            init_timeout=_INIT_SECONDS,
+            # By default, a run without a network ends once it has one again.
+            finish_timeout=_FINISH_SECONDS,
+            finish_timeout_raises=True,
+        )
         run = self._wandb.init(
             **{
                 'id': f'{self._study}-{trial.id}',

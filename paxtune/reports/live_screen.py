@@ -48,7 +48,9 @@ def screen(snapshot: StudySnapshot, size: Size, notice: str = '') -> Text:
         head.insert(0, Text(printable(snapshot.where), 'bold'))
     foot = [Text(printable(notice), 'bold yellow')] if notice else []
     room = max(0, size.height - len(head) - len(foot))
-    trials = _trials(snapshot.running, snapshot.reward_names[0], size, room)
+    # A search without rewards only measures.
+    reward = next(iter(snapshot.reward_names), 'reward')
+    trials = _trials(snapshot.running, reward, size, room)
     count = min(_MOST_EVENTS, room - len(trials) - 1)
     events = [_event(each) for each in snapshot.events[-count:]] if count > 0 else []
     lines = [*head, *trials, *([Text()] if events else []), *events, *foot]

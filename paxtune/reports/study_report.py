@@ -182,9 +182,12 @@ def _best(study: Study, trials: Sequence[Trial]) -> Section:
         tables.append(
             Table.of(heading, ['decision', 'value'], [(path, _exact(own)) for path, own in decided])
         )
-    remarks = [] if entries else ['No trial was completed yet.']
     if entries:
-        remarks.append(_uncertainty(has_replicates))
+        remarks = [_uncertainty(has_replicates)]
+    elif any(trial.status is Status.COMPLETED for trial in trials):
+        remarks = ['The search has no objective: no trial is better than another.']
+    else:
+        remarks = ['No trial was completed yet.']
     return Section('best', title, rows, tables, remarks)
 
 

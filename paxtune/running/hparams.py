@@ -40,12 +40,18 @@ _FLUSH_SECONDS = 10.0
 
 
 class HParams:
-    """Writes what TensorBoard compares the trials of a study by. A full disk is no error."""
+    """Writes what TensorBoard compares the trials of a study by.
+
+    Whatever fails is a warning, and ends neither a trial nor the search: the study has all of it.
+    """
 
     def __init__(self, study: StudyView) -> None:
         """Prepares for the trials of a study that has a directory."""
         self._study = study
-        self._infos = hparam_infos(study.space)
+        self._has_warned = False
+        self._infos: dict[str, Any] = {}
+        with self.going_on(study.directory):
+            self._infos = hparam_infos(study.space)
         self._rewards = [f'reward/{name}' for name in reward_columns(study.rewards)]
         self._metrics: set[str] = set()
 
@@ -56,8 +62,8 @@ class HParams:
         if has_link(home, directory):
             return Session(None, self)
         start = directory / START
-        if not start.exists():
-            with _unless_full(start):
+        with self.going_on(start):
+            if not start.exists():
                 info = self._start(trial, directory)
                 replace_event_file(start, _summary('session_start_info', info))
         return Session(directory, self)
@@ -67,9 +73,22 @@ class HParams:
         if missing := measurement.metrics.keys() - self._metrics:
             known = {name for trial in self._study.trials for name in trial.metrics}
             self._metrics |= missing | known
-            self._write_experiment()
+            with self.going_on(self._study.directory):
+                self._write_experiment()
         rewards = dict(zip(self._rewards, measurement.rewards, strict=False))
         return rewards | {f'trial/{name}': value for name, value in measurement.metrics.items()}
+
+    @contextlib.contextmanager
+    def going_on(self, path: JobPath | None) -> Iterator[None]:
+        """Goes on after an error. The first one is a warning, unless the disk is full."""
+        try:
+            yield
+        except Exception as error:
+            is_minor = self._has_warned or is_disk_full(error)
+            self._has_warned |= not is_minor
+            level = logging.INFO if is_minor else logging.WARNING
+            text = '%s: HParams were not written: %s: %s'
+            logging.log(level, text, path, type(error).__name__, error)
 
     def _write_experiment(self) -> None:
         labels = self._rewards if len(self._rewards) > 1 else ['reward']
@@ -85,8 +104,7 @@ class HParams:
             ],
         )
         path = self._study.directory / FILE
-        with _unless_full(path):
-            replace_event_file(path, _summary('experiment', experiment))
+        replace_event_file(path, _summary('experiment', experiment))
 
     def _start(self, trial: Trial, directory: JobPath) -> Any:
         start = _PLUGIN.SessionStartInfo(start_time_secs=time.time(), model_uri=str(directory))
@@ -113,45 +131,36 @@ class Session:
         """Writes the rewards and the metrics of a step."""
         if self._directory is None:
             return
-        self._write(_scalars(self._hparams.values(measurement)), measurement.step)
-        if self._file is not None and time.monotonic() - self._flushed > _FLUSH_SECONDS:
-            self._flushed = time.monotonic()
-            with _unless_full(self._directory):
+        with self._hparams.going_on(self._directory):
+            self._write(_scalars(self._hparams.values(measurement)), measurement.step)
+            if self._file is not None and time.monotonic() - self._flushed > _FLUSH_SECONDS:
+                self._flushed = time.monotonic()
                 self._file.flush()
 
     def close(self, trial: Trial) -> None:
         """Closes the file. A trial that has ended gets its final values and its status."""
-        if trial.is_terminal and self._directory is not None:
-            last = max([0, *(each.step for each in trial.measurements)])
-            if trial.final is not None:
-                self._write(_scalars(self._hparams.values(trial.final)), last)
-            is_failure = trial.status is Status.INFEASIBLE
-            status = _API.STATUS_FAILURE if is_failure else _API.STATUS_SUCCESS
-            ended = time.time() if trial.completed is None else trial.completed.timestamp()
-            info = _PLUGIN.SessionEndInfo(status=status, end_time_secs=ended)
-            self._write(_summary('session_end_info', info), last)
+        with self._hparams.going_on(self._directory):
+            if trial.is_terminal and self._directory is not None:
+                self._end(trial)
         if self._file is not None:
-            with _unless_full(self._directory):
+            with self._hparams.going_on(self._directory):
                 self._file.close()
 
+    def _end(self, trial: Trial) -> None:
+        last = max([0, *(each.step for each in trial.measurements)])
+        if trial.final is not None:
+            self._write(_scalars(self._hparams.values(trial.final)), last)
+        is_failure = trial.status is Status.INFEASIBLE
+        status = _API.STATUS_FAILURE if is_failure else _API.STATUS_SUCCESS
+        ended = time.time() if trial.completed is None else trial.completed.timestamp()
+        info = _PLUGIN.SessionEndInfo(status=status, end_time_secs=ended)
+        self._write(_summary('session_end_info', info), last)
+
     def _write(self, summary: Any, step: int) -> None:
-        if self._directory is None:
-            return
-        with _unless_full(self._directory):
-            if self._file is None:
-                self._file = EventFile(event_path(self._directory, f'{time.time_ns()}'))
-            self._file.summary(summary, step)
-
-
-@contextlib.contextmanager
-def _unless_full(path: JobPath | None) -> Iterator[None]:
-    """Goes on where the disk is full: the study has all that is lost."""
-    try:
-        yield
-    except OSError as error:
-        if not is_disk_full(error):
-            raise
-        logging.info('%s: HParams were not written: %s', path, error)
+        assert self._directory is not None
+        if self._file is None:
+            self._file = EventFile(event_path(self._directory, f'{time.time_ns()}'))
+        self._file.summary(summary, step)
 
 
 def hparam_infos(space: Space) -> dict[str, Any]:

@@ -27,7 +27,11 @@ def current(command: Sequence[str]) -> Provenance:
         >>> current(['paxtune.search', '--exp=lm.StdlibTunable']).versions['python']
         '3...'
     """
-    return Provenance(tuple(command), _versions(), _commit(Path.cwd()))
+    try:
+        commit = _commit(Path.cwd())
+    except OSError:  # The working directory was deleted.
+        commit = ''
+    return Provenance(tuple(command), _versions(), commit)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import pyglove as pg
 import pytest
 
 import paxtune
-from paxtune.integrations.mlflow import MlflowCallback
+from paxtune.integrations.mlflow import _PATIENCE, MlflowCallback
 from paxtune.running.tuner import Paused
 from paxtune.study.study import Study
 from tests.jobs import free_port
@@ -243,6 +244,20 @@ def test_mlflow_gets_what_it_missed_in_a_search_without_its_server(
     assert warning.startswith('MLflow does not have the latest of the study: MlflowException')
     with tuned_in(tmp_path, MlflowCallback(uri)) as study:
         require_all(uri, study)
+
+
+def test_an_mlflow_server_that_never_answers_holds_a_search_briefly(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(_PATIENCE, 'MLFLOW_HTTP_REQUEST_TIMEOUT', '1')
+    began = time.monotonic()
+    with socket.create_server(('127.0.0.1', 0)) as silent:
+        uri = f'http://127.0.0.1:{silent.getsockname()[1]}'
+        with tuned_in(tmp_path, MlflowCallback(uri)) as study:
+            assert [trial.status for trial in study.trials] == ['completed'] * 3
+    assert 'MLflow does not have the latest of the study' in caplog.text
+    assert time.monotonic() - began < 60.0
+    assert _PATIENCE.keys().isdisjoint(os.environ)
 
 
 def test_mlflow_gets_what_it_missed_once_its_server_answers_again(

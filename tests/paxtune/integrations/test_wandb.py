@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pyglove as pg
 import pytest
+import wandb
 
 import paxtune
 from paxtune.integrations.wandb import WandbCallback
@@ -176,6 +177,23 @@ def test_wandb_that_fails_ends_no_search(
     study = tuned(tmp_path, num_trials=2)
     states = {number: run.summary['state'] for number, (run,) in runs_in(tmp_path).items()}
     assert states == {trial.id: trial.status for trial in study.trials}
+
+
+def test_wandb_without_a_network_holds_a_search_for_a_limited_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, init = [], wandb.init
+
+    def kept_init(**given: Any) -> Any:
+        kept.append(init(**given))
+        return kept[-1]
+
+    monkeypatch.setattr('wandb.init', kept_init)
+    tuned(tmp_path, num_trials=1)
+    (run,) = kept
+    assert 0 < run.settings.init_timeout <= 30
+    assert 0 < run.settings.finish_timeout <= 60
+    assert run.settings.finish_timeout_raises
 
 
 def test_wandb_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,14 @@ def test_text_of_a_study_moves_no_cursor() -> None:
     assert '\x1b' not in text and '\r' not in text and '\x07' not in text
 
 
+def test_a_screen_of_a_search_without_rewards_has_its_trials() -> None:
+    measured = [running(7, rewards=(), curve=())]
+    overview = dataclasses.replace(snapshot().overview, best=None, best_trial=None)
+    only = dataclasses.replace(snapshot(), reward_names=(), running=measured, overview=overview)
+    lines = screen(only, Size(80, 24)).plain.splitlines()
+    assert any(line.split()[:2] == ['7', '700'] for line in lines)
+
+
 def test_a_sparkline_has_the_first_and_the_last_value() -> None:
     values = [float(value) for value in range(100)]
     assert sparkline(values, 8) == '▁▂▃▄▅▆▇█'

@@ -166,3 +166,13 @@ def test_a_report_of_an_empty_study_is_complete() -> None:
         found = report(study)
     assert found['best'].remarks == ['No trial was completed yet.']
     assert found['how'].data['objective'] == []
+
+
+def test_a_report_of_a_search_without_rewards_says_that_none_is_better() -> None:
+    space = pg.Dict(x=pg.floatv(0.0, 1.0))
+    with open_study(None, space, search=paxtune.Search(None, budget=Budget(1))) as study:
+        trial = ask(study)
+        trial.report(1, {'loss': 1.0})
+        trial.complete()
+        remarks = report(study)['best'].remarks
+    assert remarks == ['The search has no objective: no trial is better than another.']

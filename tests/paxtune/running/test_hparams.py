@@ -171,6 +171,32 @@ def test_hparams_go_on_without_files_on_a_full_disk(
     assert not list(tmp_path.rglob('*tfevents*'))
 
 
+def test_an_error_of_hparams_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*args: Any) -> None:
+        raise PermissionError(13, 'Permission denied')
+
+    monkeypatch.setattr('paxtune.running.hparams.EventFile', refused)
+    monkeypatch.setattr('paxtune.running.hparams.replace_event_file', refused)
+    study = search_in(tmp_path, two)
+    assert [trial.status for trial in study.trials] == ['completed'] * 4
+    assert 'HParams were not written: PermissionError: ' in caplog.text
+
+
+@pytest.mark.parametrize('value', [10**400, '\udc80'], ids=['number', 'text'])
+def test_a_candidate_that_tensorboard_cannot_have_is_searched(tmp_path: Path, value: Any) -> None:
+    study = paxtune.tune(
+        lambda x: float(x == 1),
+        space={'x': pg.oneof([value, 1])},
+        objective='maximize',
+        num_trials=2,
+        job_log_dir=tmp_path,
+        callbacks=[],
+    )
+    assert [trial.status for trial in study.trials] == ['completed'] * 2
+
+
 @pytest.mark.slow
 def test_hparams_of_workers_are_those_of_one_process(tmp_path: Path) -> None:
     for workers in (1, 2):

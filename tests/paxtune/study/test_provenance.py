@@ -48,6 +48,16 @@ def test_the_commit_is_that_of_the_working_directory(
     assert provenance.current([]).commit == f'{head}-dirty'
 
 
+def test_a_deleted_working_directory_has_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / 'gone'
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert provenance.current([]).commit == ''
+
+
 def test_a_study_keeps_the_provenance_of_its_first_process(tmp_path: Path) -> None:
     space = pg.Dict(x=pg.floatv(0.0, 1.0))
     how = {'space': space, 'objective': 'minimize', 'job_log_dir': tmp_path / 'study'}
