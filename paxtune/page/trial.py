@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from paxtune.page import figure_views, figures, widgets
+from paxtune.page import choices, figures, widgets
 from paxtune.page.actions import Actions
 from paxtune.page.commands import StudyCommands
 from paxtune.page.live import LiveStudy
@@ -29,7 +29,7 @@ def layout(live: LiveStudy, number: int) -> list[Any]:
     parts: list[Any] = [
         html.H2(f'Trial {number}'),
         dcc.Link('Compare with another one', href=f'/compare/{number}'),
-        *figure_views.choices(live, ['reward']),
+        *choices.elements(live, ['reward']),
         figures.graph('trial'),
         html.Div(id='trial-live'),
         html.H3('Note'),
@@ -90,7 +90,7 @@ def register(app: Dash, live: LiveStudy, actions: Actions, commands: StudyComman
     def refresh(version: str, path: str) -> list[Any]:
         return _parts(live, _number(path))
 
-    figures.register_clicks(app, ['figure-trial'])
+    figures.register_clicks(app, 'figure-trial')
 
     @app.callback(
         Output('figure-trial', 'figure'),

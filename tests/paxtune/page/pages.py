@@ -40,7 +40,7 @@ def make_study(directory: Path, count: int = 4) -> None:
 
 def opened(directory: Path) -> LiveStudy:
     """Opens the study of a directory for a page."""
-    return LiveStudy(DirectoryLocation(str(directory)))
+    return LiveStudy(DirectoryLocation(str(directory)), [str(directory)])
 
 
 def client(live: LiveStudy, access: Access | None = None) -> FlaskClient:
