@@ -1,7 +1,9 @@
 """Views of the study page, without a browser."""
 
 import contextlib
+import csv
 import dataclasses
+import io
 import json
 from pathlib import Path
 
@@ -44,6 +46,22 @@ def test_views_show_markup_of_a_study_as_text(live: LiveStudy) -> None:
     for path in ('/trials', '/trial/4', '/nothing<script>'):
         answer = page.get(path, base_url=HOST)
         assert SCRIPT not in answer.text and 'nothing<' not in answer.text
+
+
+def test_download_has_the_filtered_trials_with_all_columns(live: LiveStudy) -> None:
+    sort = {'column': 'loss', 'descending': True}
+    states = {'filter.value': 'state=completed loss<1', 'sort.data': sort}
+    two = ('csv.data', 'csv-problem.children')
+    reply = call(client(live), two, {'download.n_clicks': 1}, states)
+    found = reply.json['response']['csv']['data']
+    assert found['filename'] == 'trials.csv'
+    table = list(csv.DictReader(io.StringIO(found['content'])))
+    assert [row['trial'] for row in table] == ['2', '3']
+    assert table[0]['loss'] == '0.5' and float(table[0]['metrics.size']) == 2.0
+    assert {'decisions.kind', 'note', 'seconds'} <= {*table[0]}
+    states['filter.value'] = 'no_column=1'
+    refused = call(client(live), two, {'download.n_clicks': 1}, states)
+    assert 'there is no column no_column' in refused.text
 
 
 def test_page_title_of_a_study_is_escaped(tmp_path: Path) -> None:
