@@ -148,8 +148,9 @@ class LiveStudy:
             (each.id, str(each.status), each.record.holder, each.attempt, len(each.measurements))
             for each in trials.unended
         ]
-        requests = record.stop_requests, record.pause_requested, sorted(record.notes.items())
-        content = repr((len(trials), sum(each.id for each in trials), state, requests))
+        requests = record.stop_requests, record.pause_requested, record.note
+        notes = sorted(record.notes.items())
+        content = repr((len(trials), sum(each.id for each in trials), state, requests, notes))
         return Snapshot(trials, record, hashlib.sha256(content.encode()).hexdigest())
 
 

@@ -14,7 +14,16 @@ import flask
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from werkzeug.serving import make_server
 
-from paxtune.page import compare, figure_views, overview, trial, trial_table, widgets
+from paxtune.page import (
+    compare,
+    figure_views,
+    note,
+    overview,
+    trial,
+    trial_changes,
+    trial_table,
+    widgets,
+)
 from paxtune.page.access import COOKIE, Access
 from paxtune.page.actions import Actions
 from paxtune.page.commands import StudyCommands
@@ -50,7 +59,9 @@ def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
     overview.register(app, live, actions)
     trial_table.register(app, live)
     figure_views.register(app, live)
-    trial.register(app, live, actions, commands)
+    note.register(app, live, actions)
+    trial.register(app, live, commands)
+    trial_changes.register(app, live, actions)
     compare.register(app, live, commands)
     _protect(app, access)
     return app
@@ -120,7 +131,7 @@ def _layout(live: LiveStudy, path: str) -> Any:
         return trial_table.layout(live)
     if path in figure_views.VIEWS:
         return figure_views.layout(live, path)
-    if (number := widgets.number_in(path, trial.PATH)) is not None:
+    if (number := widgets.trial_in(path)) is not None:
         return trial.layout(live, number)
     if sides := re.fullmatch(compare.PATH, path):
         left, right = (int(each) if each else None for each in sides.groups())

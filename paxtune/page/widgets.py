@@ -92,10 +92,23 @@ def guarded(render: Callable[..., Any]) -> Callable[..., Any]:
     return render_or_explain
 
 
-def number_in(path: str, pattern: str) -> int | None:
-    """Returns the number in an address of the page; None for another address."""
-    found = re.fullmatch(pattern, path)
+def trial_in(path: str) -> int | None:
+    """Returns the trial whose view an address is; None for another address.
+
+    Example:
+        >>> trial_in('/trial/12'), trial_in('/trials')
+        (12, None)
+    """
+    found = re.fullmatch(r'/trial/(\d{1,9})', path)
     return int(found[1]) if found else None
+
+
+def trial_at(path: str) -> int:
+    """Returns the same; raises UserError for another address."""
+    number = trial_in(path)
+    if number is None:
+        raise UserError(f'{path}: expected /trial/NUMBER')
+    return number
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> html.Div:

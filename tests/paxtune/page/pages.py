@@ -19,12 +19,12 @@ from paxtune.storage.open_study import open_study
 SCRIPT = '<script>alert(1)</script>'
 HOST = 'http://127.0.0.1:8471'
 SPACE = pg.Dict(rate=pg.floatv(1e-4, 1e-1, 'log'), kind=pg.oneof(['plain', SCRIPT]))
+SEARCH = Search(MetricReward('minimize', 'loss'), Budget(100))
 
 
 def make_study(directory: Path, count: int = 4) -> None:
     """Makes a study: the last trial is infeasible, and one more runs."""
-    search = Search(MetricReward('minimize', 'loss'), Budget(100))
-    with open_study(directory, SPACE, search=search) as study:
+    with open_study(directory, SPACE, search=SEARCH) as study:
         for number in range(1, count + 1):
             trial = study.ask()
             assert trial is not None
