@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paxtune import plots
@@ -20,7 +20,7 @@ from trainer.symbolic.errors import UserError
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-FIGURES = {
+FIGURES: dict[str, Callable[..., 'go.Figure']] = {
     'cross_validation': plots.cross_validation,
     'effects': plots.effects,
     'feasibility': plots.feasibility,

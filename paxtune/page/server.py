@@ -17,6 +17,7 @@ from werkzeug.serving import make_server
 from paxtune.page import (
     compare,
     figure_views,
+    file_views,
     note,
     overview,
     trial,
@@ -62,6 +63,7 @@ def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
     note.register(app, live, actions)
     trial.register(app, live, commands)
     trial_changes.register(app, live, actions)
+    file_views.register(app, live)
     compare.register(app, live, commands)
     _protect(app, access)
     return app
@@ -181,7 +183,7 @@ def _protect(app: Dash, access: Access) -> None:
     @server.after_request
     def add_headers(answer: flask.Response) -> flask.Response:
         # Dash adds scripts of its own at the first request.
-        answer.headers['Content-Security-Policy'] = _policy(app.csp_hashes())
+        answer.headers.setdefault('Content-Security-Policy', _policy(app.csp_hashes()))
         answer.headers['X-Content-Type-Options'] = 'nosniff'
         answer.headers['Referrer-Policy'] = 'no-referrer'
         answer.headers['X-Frame-Options'] = 'DENY'

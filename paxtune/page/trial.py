@@ -4,7 +4,7 @@ from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from paxtune.page import choices, figures, note, trial_changes, widgets
+from paxtune.page import choices, figures, file_views, note, trial_changes, widgets
 from paxtune.page.commands import StudyCommands
 from paxtune.page.live import LiveStudy
 from paxtune.page.trial_log import log_of
@@ -29,7 +29,7 @@ def layout(live: LiveStudy, number: int) -> list[Any]:
     ]
     if live.study.space.is_tunable:
         parts += [html.H3('Architecture'), dcc.Loading(html.Div(id='architecture'))]
-    return [*parts, html.H3('Log'), html.Div(id='trial-log')]
+    return [*parts, *file_views.elements(), html.H3('Log'), html.Div(id='trial-log')]
 
 
 def register(app: Dash, live: LiveStudy, commands: StudyCommands) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dash import dcc, html
+from dash.development.base_component import Component
 
 from paxtune.reports.tables import Document, Row, Table, cell
 from trainer.symbolic.errors import UserError
@@ -36,7 +37,7 @@ def grid(
     heading: Callable[[str], Any] | None = None,
     **attributes: Any,
 ) -> html.Div:
-    """Renders rows; the column `trial` links to the trial.
+    """Renders rows; the column `trial` links to the trial, and a cell may be a component.
 
     Args:
         columns: names for people by key.
@@ -53,6 +54,8 @@ def _cell(key: str, value: Any) -> html.Td:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and key == 'trial':
         return html.Td(trial_link(int(value)))
+    if isinstance(value, Component):
+        return html.Td(value)
     classes = ['number'] if is_number else []
     if key == 'state':
         classes.append(f'state {value}')
