@@ -1,6 +1,7 @@
 """Changes of the shown study: those of the commands, and notes."""
 
 import contextlib
+import json
 import re
 from collections.abc import Iterator
 
@@ -10,7 +11,8 @@ from paxtune.reports.study_edits import stop
 from paxtune.study import notes
 from trainer.symbolic.errors import UserError
 
-_DECISION = re.compile(r'[^-\s=][^=]*=.*', re.DOTALL)
+_ASSIGNMENT = re.compile(r'[^-\s=][^=]*=.*', re.DOTALL)
+_NUMBER = re.compile(r'-?[0-9.]+(e[-+]?[0-9]+)?', re.IGNORECASE)
 
 
 class Actions:
@@ -32,17 +34,46 @@ class Actions:
         with self._changing():
             return stop(self._live.where, []).remark
 
-    def note(self, trial: int, text: str) -> str:
-        """Keeps a note on a trial; an empty one removes it."""
+    def note(self, trial: int | None, text: str) -> str:
+        """Keeps a note on a trial, or on the study; an empty one removes it."""
         where = self._live.where
         with self._changing(), contextlib.closing(where.store(can_write=True)) as store:
-            notes.write_note(store, trial, text)
+            if trial is None:
+                notes.write_study_note(store, text)
+            else:
+                notes.write_note(store, trial, text)
         return 'The note is kept.' if text.strip() else 'The note is removed.'
 
     def retry(self, trial: int) -> str:
         """Adds a trial that repeats another one."""
         with self._changing():
             return self._commands.run('retry', str(trial))
+
+    def delete(self, trial: int) -> str:
+        """Deletes a trial with its files."""
+        with self._changing():
+            return self._commands.run('delete', str(trial), '--yes')
+
+    def tell(self, trial: int, metrics: str) -> str:
+        """Ends a trial that waits for its result.
+
+        Args:
+            trial: its number.
+            metrics: lines of METRIC=VALUE, or the number of the reward.
+        """
+        given = [line.strip() for line in metrics.splitlines() if line.strip()]
+        for each in given:
+            if not (_ASSIGNMENT.fullmatch(each) or _NUMBER.fullmatch(each)):
+                raise UserError(f'{each}: expected METRIC=VALUE, such as loss=0.5')
+        if not given:
+            raise UserError('expected lines of METRIC=VALUE, or the number of the reward')
+        return self._reported(trial, *given)
+
+    def tell_infeasible(self, trial: int, reason: str) -> str:
+        """Ends a trial that waits for its result: it has none, for a reason."""
+        if not reason.strip():
+            raise UserError('expected the reason why the trial has no result')
+        return self._reported(trial, f'--infeasible={reason.strip()}')
 
     def add(self, decisions: str) -> str:
         """Adds a trial.
@@ -53,12 +84,18 @@ class Actions:
         given = [line.strip() for line in decisions.splitlines() if line.strip()]
         for each in given:
             # A line is an argument of a command: it must not be a flag.
-            if not _DECISION.fullmatch(each):
+            if not _ASSIGNMENT.fullmatch(each):
                 raise UserError(f'{each}: expected PATH=VALUE, such as learning_rate=1e-3')
         if not given:
             raise UserError('expected lines of PATH=VALUE; decisions without one are drawn')
         with self._changing():
             return self._commands.run('add', *given)
+
+    def _reported(self, trial: int, *arguments: str) -> str:
+        with self._changing():
+            found = json.loads(self._commands.run('tell', str(trial), *arguments))
+        rewards = [f'{name} = {value:.6g}' for name, value in found['rewards'].items()]
+        return f'Trial {trial} is {found["state"]}. {", ".join(rewards)}'.rstrip()
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:

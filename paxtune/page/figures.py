@@ -8,8 +8,9 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 
+from paxtune.page import choices, widgets
 from paxtune.page.live import LiveStudy
 from paxtune.page.svg import without_webgl
 from paxtune.plots import layout
@@ -41,17 +42,51 @@ class Panel:
         draw: makes the figure; UserError explains why there is none.
         choices: names of what can be chosen for it; the elements are `choice-<name>`.
         opens_trials: a click on a point opens its trial, the first of its `customdata`.
+        heading: of a figure that is only drawn once a browser asks for it; '' for any other.
+        about: a line below the heading.
     """
 
     name: str
     draw: Callable[[LiveStudy, Chosen], 'go.Figure']
     choices: tuple[str, ...] = ('reward',)
     opens_trials: bool = True
+    heading: str = ''
+    about: str = ''
 
     @property
     def id(self) -> str:
         """The id of the element."""
         return f'figure-{self.name}'
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """A view of figures.
+
+    Attributes:
+        title: its name in the navigation.
+        about: a line about it.
+        panels: its figures, from the top.
+    """
+
+    title: str
+    about: str
+    panels: tuple[Panel, ...]
+
+
+def panel_elements(live: LiveStudy, panel: Panel, names: list[str]) -> list[Any]:
+    """Makes the elements of a figure.
+
+    Args:
+        live: the study.
+        panel: the figure.
+        names: what is chosen at this figure, and not above it.
+    """
+    if not panel.heading:
+        return [*choices.elements(live, names), graph(panel.name)]
+    button = html.Button('Draw', id=f'ask-{panel.name}')
+    parts = [html.H3(panel.heading), widgets.remark(panel.about)]
+    return [html.Div([*parts, html.Div(button, id=f'asked-{panel.name}')], className='part')]
 
 
 def graph(name: str) -> html.Div:
@@ -69,9 +104,11 @@ def register(app: Dash, live: LiveStudy, panels: Sequence[Panel]) -> None:
     """Adds the callbacks of the figures of a view."""
     for panel in panels:
         _register(app, live, panel)
-    opening = [panel.id for panel in panels if panel.opens_trials]
-    if opening:
-        register_clicks(app, opening)
+        if panel.heading:
+            _register_question(app, live, panel)
+        if panel.opens_trials:
+            # Each by itself: a view may not have asked for the others.
+            register_clicks(app, panel.id)
 
 
 def _register(app: Dash, live: LiveStudy, panel: Panel) -> None:
@@ -90,16 +127,27 @@ def _register(app: Dash, live: LiveStudy, panel: Panel) -> None:
         return drawn(live, key, lambda: panel.draw(live, chosen), known)
 
 
-def register_clicks(app: Dash, ids: Sequence[str]) -> None:
-    """Adds the callback that opens the trial of a point."""
+def _register_question(app: Dash, live: LiveStudy, panel: Panel) -> None:
+    @app.callback(
+        Output(f'asked-{panel.name}', 'children'),
+        Input(f'ask-{panel.name}', 'n_clicks'),
+        prevent_initial_call=True,
+    )
+    @widgets.guarded
+    def ask(clicks: int) -> Any:
+        own = [name for name in panel.choices if name != 'reward']
+        return [*choices.elements(live, own), graph(panel.name)]
+
+
+def register_clicks(app: Dash, id_: str) -> None:
+    """Adds the callback that opens the trial of a point of a figure."""
 
     @app.callback(
         Output('url', 'pathname', allow_duplicate=True),
-        *(Input(each, 'clickData') for each in ids),
+        Input(id_, 'clickData'),
         prevent_initial_call=True,
     )
-    def open_trial(*clicks: Any) -> Any:
-        clicked = dict(zip(ids, clicks, strict=True)).get(str(ctx.triggered_id))
+    def open_trial(clicked: Any) -> Any:
         number = clicked_trial(clicked)
         return no_update if number is None else f'/trial/{number}'
 

@@ -8,7 +8,7 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from paxtune.service.schema import RequestRejectedError
@@ -25,7 +25,7 @@ LEAST_SECONDS = 1.0
 
 # A computation takes longer with more trials, on a machine that is busy with training.
 _MOST_OF_THE_TIME = 0.1
-_MOST_RESULTS = 24  # That are kept: browsers choose what figures show.
+_MOST_RESULTS = 32  # That are kept: browsers choose what figures show.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,12 +68,13 @@ class LiveStudy:
 
     Attributes:
         where: the location of the study.
+        location: the arguments of a command that name the study.
         study: the study, which is only read here.
     """
 
-    def __init__(self, where: StudyLocation) -> None:
+    def __init__(self, where: StudyLocation, location: Sequence[str]) -> None:
         """Opens the study and reads it; raises UserError if there is none."""
-        self.where, self.study = where, where.open()
+        self.where, self.location, self.study = where, [*location], where.open()
         self._lock = threading.RLock()
         self._read_at = 0.0
         self._snapshot = self._read()
@@ -147,8 +148,9 @@ class LiveStudy:
             (each.id, str(each.status), each.record.holder, each.attempt, len(each.measurements))
             for each in trials.unended
         ]
-        requests = record.stop_requests, record.pause_requested, sorted(record.notes.items())
-        content = repr((len(trials), sum(each.id for each in trials), state, requests))
+        requests = record.stop_requests, record.pause_requested, record.note
+        notes = sorted(record.notes.items())
+        content = repr((len(trials), sum(each.id for each in trials), state, requests, notes))
         return Snapshot(trials, record, hashlib.sha256(content.encode()).hexdigest())
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html
 
-from paxtune.page import figure_views, figures, widgets
+from paxtune.page import choices, figure_views, figures, note, widgets
 from paxtune.page.actions import Actions
 from paxtune.page.live import LiveStudy
 from paxtune.reports.study_tables import summary
@@ -26,10 +26,13 @@ _MOST_RUNNING = 100
 def layout(live: LiveStudy) -> list[Any]:
     """Makes the view; what changes is filled in by callbacks."""
     return [
+        note.rendered(),
         html.Div(id='overview-live'),
-        *figure_views.choices(live, ['reward']),
+        *choices.elements(live, ['reward']),
         figures.graph(figure_views.HISTORY.name),
         html.Div(id='overview-tables'),
+        html.H3('Note on the study'),
+        note.form(live, None),
         html.H3('Change'),
         html.Button('Pause the search', id='pause'),
         html.Div(

@@ -14,7 +14,17 @@ import flask
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from werkzeug.serving import make_server
 
-from paxtune.page import compare, figure_views, overview, trial, trial_table, widgets
+from paxtune.page import (
+    compare,
+    figure_views,
+    file_views,
+    note,
+    overview,
+    trial,
+    trial_changes,
+    trial_table,
+    widgets,
+)
 from paxtune.page.access import COOKIE, Access
 from paxtune.page.actions import Actions
 from paxtune.page.commands import StudyCommands
@@ -50,7 +60,10 @@ def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
     overview.register(app, live, actions)
     trial_table.register(app, live)
     figure_views.register(app, live)
-    trial.register(app, live, actions, commands)
+    note.register(app, live, actions)
+    trial.register(app, live, commands)
+    trial_changes.register(app, live, actions)
+    file_views.register(app, live)
     compare.register(app, live, commands)
     _protect(app, access)
     return app
@@ -120,7 +133,7 @@ def _layout(live: LiveStudy, path: str) -> Any:
         return trial_table.layout(live)
     if path in figure_views.VIEWS:
         return figure_views.layout(live, path)
-    if (number := widgets.number_in(path, trial.PATH)) is not None:
+    if (number := widgets.trial_in(path)) is not None:
         return trial.layout(live, number)
     if sides := re.fullmatch(compare.PATH, path):
         left, right = (int(each) if each else None for each in sides.groups())
@@ -170,7 +183,7 @@ def _protect(app: Dash, access: Access) -> None:
     @server.after_request
     def add_headers(answer: flask.Response) -> flask.Response:
         # Dash adds scripts of its own at the first request.
-        answer.headers['Content-Security-Policy'] = _policy(app.csp_hashes())
+        answer.headers.setdefault('Content-Security-Policy', _policy(app.csp_hashes()))
         answer.headers['X-Content-Type-Options'] = 'nosniff'
         answer.headers['Referrer-Policy'] = 'no-referrer'
         answer.headers['X-Frame-Options'] = 'DENY'

@@ -1,96 +1,48 @@
-"""The view of one trial: state, history, curve, architecture, log, note, and its changes."""
+"""The view of one trial: state, history, curve, note, changes, architecture, log."""
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from paxtune.page import figure_views, figures, widgets
-from paxtune.page.actions import Actions
+from paxtune.page import choices, figures, file_views, note, trial_changes, widgets
 from paxtune.page.commands import StudyCommands
 from paxtune.page.live import LiveStudy
 from paxtune.page.trial_log import log_of
 from paxtune.plots.learning_curves import trial_curve
 from paxtune.reports.study_tables import facts_of
 from paxtune.reports.tables import Table
-from paxtune.study.notes import MAX_LENGTH
-from trainer.symbolic.errors import UserError
-
-Callback: TypeAlias = Callable[..., Any]
-
-PATH = r'/trial/(\d{1,9})'
-"""Pattern of the address of the view."""
 
 
 def layout(live: LiveStudy, number: int) -> list[Any]:
     """Makes the view; what changes is filled in by callbacks. Raises UserError without a trial."""
     live.study.trial(number)
-    note = live.snapshot().record.notes.get(number, '')
     parts: list[Any] = [
         html.H2(f'Trial {number}'),
         dcc.Link('Compare with another one', href=f'/compare/{number}'),
-        *figure_views.choices(live, ['reward']),
+        *choices.elements(live, ['reward']),
         figures.graph('trial'),
         html.Div(id='trial-live'),
         html.H3('Note'),
-        html.Div(
-            [
-                dcc.Textarea(id='note', value=note, maxLength=MAX_LENGTH),
-                html.Button('Keep the note', id='keep-note'),
-            ],
-            className='form',
-        ),
-        html.H3('Change'),
-        html.Div(
-            [
-                html.Button('Stop this trial', id='stop'),
-                html.Button('Repeat this trial', id='retry'),
-            ],
-            className='form',
-        ),
-        dcc.Loading(html.Div(id='trial-done', className='done')),
+        note.rendered(),
+        note.form(live, number),
+        *trial_changes.elements(),
     ]
     if live.study.space.is_tunable:
         parts += [html.H3('Architecture'), dcc.Loading(html.Div(id='architecture'))]
-    return [*parts, html.H3('Log'), html.Div(id='trial-log')]
+    return [*parts, *file_views.elements(), html.H3('Log'), html.Div(id='trial-log')]
 
 
-def register(app: Dash, live: LiveStudy, actions: Actions, commands: StudyCommands) -> None:
+def register(app: Dash, live: LiveStudy, commands: StudyCommands) -> None:
     """Adds the callbacks of the view."""
-
-    def action(button: str, *states: State) -> Callable[[Callback], Callback]:
-        decorator: Callable[[Callback], Callback] = app.callback(
-            Output('trial-done', 'children', allow_duplicate=True),
-            Input(button, 'n_clicks'),
-            State('url', 'pathname'),
-            *states,
-            prevent_initial_call=True,
-        )
-        return decorator
-
-    @action('stop')
-    @widgets.guarded
-    def stop(clicks: int, path: str) -> Any:
-        return html.Pre(actions.stop(_number(path)))
-
-    @action('retry')
-    @widgets.guarded
-    def retry(clicks: int, path: str) -> Any:
-        return html.Pre(actions.retry(_number(path)))
-
-    @action('keep-note', State('note', 'value'))
-    @widgets.guarded
-    def keep_note(clicks: int, path: str, note: str | None) -> Any:
-        return html.Pre(actions.note(_number(path), note or ''))
 
     @app.callback(
         Output('trial-live', 'children'), Input('version', 'data'), State('url', 'pathname')
     )
     @widgets.guarded
     def refresh(version: str, path: str) -> list[Any]:
-        return _parts(live, _number(path))
+        return _parts(live, widgets.trial_at(path))
 
-    figures.register_clicks(app, ['figure-trial'])
+    figures.register_clicks(app, 'figure-trial')
 
     @app.callback(
         Output('figure-trial', 'figure'),
@@ -101,7 +53,7 @@ def register(app: Dash, live: LiveStudy, actions: Actions, commands: StudyComman
         State('drawn-trial', 'data'),
     )
     def curve(version: str, reward: str | None, path: str, known: str | None) -> Any:
-        number = widgets.number_in(path, PATH)
+        number = widgets.trial_in(path)
         if number is None:
             return no_update, no_update
         key = 'figure-trial', number, reward
@@ -112,7 +64,7 @@ def register(app: Dash, live: LiveStudy, actions: Actions, commands: StudyComman
     )
     @widgets.guarded
     def log(version: str, path: str) -> Any:
-        lines = log_of(live.study.directory, _number(path))
+        lines = log_of(live.study.directory, widgets.trial_at(path))
         if not lines:
             return widgets.remark('No worker has written about this trial in logs/ of the study.')
         return html.Pre('\n'.join(lines), className='log')
@@ -120,14 +72,11 @@ def register(app: Dash, live: LiveStudy, actions: Actions, commands: StudyComman
     @app.callback(Output('architecture', 'children'), Input('url', 'pathname'))
     @widgets.guarded
     def architecture(path: str) -> list[Any]:
-        return [part for model in commands.architecture(_number(path)) for part in _model(model)]
-
-
-def _number(path: str) -> int:
-    number = widgets.number_in(path, PATH)
-    if number is None:
-        raise UserError(f'{path}: expected /trial/NUMBER')
-    return number
+        return [
+            part
+            for model in commands.architecture(widgets.trial_at(path))
+            for part in _model(model)
+        ]
 
 
 def _parts(live: LiveStudy, number: int) -> list[Any]:

@@ -6,8 +6,10 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from paxtune.page import rows, widgets
 from paxtune.page.live import LiveStudy
+from paxtune.reports.tables import to_csv
 from trainer.symbolic.errors import UserError
 
+_FILE = {'filename': 'trials.csv', 'type': 'text/csv'}
 _HELP = 'state=completed seconds>10 "some text" …'
 
 
@@ -36,9 +38,12 @@ def layout(live: LiveStudy) -> list[Any]:
                 html.Button('‹ previous', id='previous'),
                 html.Span(id='page-label'),
                 html.Button('next ›', id='next'),
+                html.Button('Download as CSV', id='download'),
             ],
             className='pager',
         ),
+        dcc.Download(id='csv'),
+        html.Div(id='csv-problem'),
     ]
 
 
@@ -87,6 +92,38 @@ def register(app: Dash, live: LiveStudy) -> None:
             return _page(live, text or '', sort, number, metrics or [])
         except UserError as error:
             return widgets.problem(error), ''
+
+    @app.callback(
+        Output('csv', 'data'),
+        Output('csv-problem', 'children'),
+        Input('download', 'n_clicks'),
+        State('filter', 'value'),
+        State('sort', 'data'),
+        prevent_initial_call=True,
+    )
+    def download(clicks: int, text: str | None, sort: dict[str, Any]) -> tuple[Any, Any]:
+        try:
+            return {'content': csv_of(live, text or '', sort), **_FILE}, ''
+        except UserError as error:
+            return no_update, widgets.problem(error)
+
+
+def csv_of(live: LiveStudy, text: str, sort: dict[str, Any]) -> str:
+    """Makes the whole table as CSV: all columns of the trials that a filter finds, in its order.
+
+    Args:
+        live: the study.
+        text: the filter.
+        sort: the column, and whether the order is descending.
+
+    Raises:
+        UserError: the study has no such column.
+    """
+    columns, snapshot = _columns(live), live.snapshot()
+    terms = rows.parse_filter(text, columns)
+    found = rows.rows_of(live.study, snapshot.trials, snapshot.record.notes)
+    found = rows.ordered(rows.filtered(found, terms), sort['column'], sort['descending'])
+    return to_csv(found, [*columns])
 
 
 def _columns(live: LiveStudy) -> dict[str, str]:

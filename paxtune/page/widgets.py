@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dash import dcc, html
+from dash.development.base_component import Component
 
 from paxtune.reports.tables import Document, Row, Table, cell
 from trainer.symbolic.errors import UserError
@@ -36,7 +37,7 @@ def grid(
     heading: Callable[[str], Any] | None = None,
     **attributes: Any,
 ) -> html.Div:
-    """Renders rows; the column `trial` links to the trial.
+    """Renders rows; the column `trial` links to the trial, and a cell may be a component.
 
     Args:
         columns: names for people by key.
@@ -53,6 +54,8 @@ def _cell(key: str, value: Any) -> html.Td:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and key == 'trial':
         return html.Td(trial_link(int(value)))
+    if isinstance(value, Component):
+        return html.Td(value)
     classes = ['number'] if is_number else []
     if key == 'state':
         classes.append(f'state {value}')
@@ -92,10 +95,23 @@ def guarded(render: Callable[..., Any]) -> Callable[..., Any]:
     return render_or_explain
 
 
-def number_in(path: str, pattern: str) -> int | None:
-    """Returns the number in an address of the page; None for another address."""
-    found = re.fullmatch(pattern, path)
+def trial_in(path: str) -> int | None:
+    """Returns the trial whose view an address is; None for another address.
+
+    Example:
+        >>> trial_in('/trial/12'), trial_in('/trials')
+        (12, None)
+    """
+    found = re.fullmatch(r'/trial/(\d{1,9})', path)
     return int(found[1]) if found else None
+
+
+def trial_at(path: str) -> int:
+    """Returns the same; raises UserError for another address."""
+    number = trial_in(path)
+    if number is None:
+        raise UserError(f'{path}: expected /trial/NUMBER')
+    return number
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> html.Div:

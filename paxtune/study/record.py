@@ -282,6 +282,7 @@ class StudyRecord:
         uuid: identifies the study in the directories of its trials; '' of an older version.
         notes: of people, by the number of the trial.
         provenance: how the study was made; empty of an older version.
+        note: of people, on the study itself; '' without one.
     """
 
     value: str
@@ -301,6 +302,7 @@ class StudyRecord:
     uuid: str = ''
     notes: Mapping[int, str] = dataclasses.field(default_factory=dict)
     provenance: Provenance = dataclasses.field(default_factory=Provenance)
+    note: str = ''
 
     @property
     def experiment(self) -> str:

@@ -45,8 +45,9 @@ def _page(args: Args) -> None:
     tls = None if args.tls_cert is None else (args.tls_cert, args.tls_key)
     if tls is not None:
         auth.certificate(Path(args.tls_cert), Path(args.tls_key))
-    commands = StudyCommands(location_arguments(args))
-    with signal_event() as ended, contextlib.closing(LiveStudy(args.where)) as live:
+    location = location_arguments(args)
+    commands = StudyCommands(location)
+    with signal_event() as ended, contextlib.closing(LiveStudy(args.where, location)) as live:
         access = server.access_rule(args.host, secret, tls is not None)
         app = server.make_app(live, commands, access)
         with server.serving(app, args.host, args.port, tls) as port:

@@ -19,12 +19,12 @@ from paxtune.storage.open_study import open_study
 SCRIPT = '<script>alert(1)</script>'
 HOST = 'http://127.0.0.1:8471'
 SPACE = pg.Dict(rate=pg.floatv(1e-4, 1e-1, 'log'), kind=pg.oneof(['plain', SCRIPT]))
+SEARCH = Search(MetricReward('minimize', 'loss'), Budget(100))
 
 
 def make_study(directory: Path, count: int = 4) -> None:
     """Makes a study: the last trial is infeasible, and one more runs."""
-    search = Search(MetricReward('minimize', 'loss'), Budget(100))
-    with open_study(directory, SPACE, search=search) as study:
+    with open_study(directory, SPACE, search=SEARCH) as study:
         for number in range(1, count + 1):
             trial = study.ask()
             assert trial is not None
@@ -40,7 +40,7 @@ def make_study(directory: Path, count: int = 4) -> None:
 
 def opened(directory: Path) -> LiveStudy:
     """Opens the study of a directory for a page."""
-    return LiveStudy(DirectoryLocation(str(directory)))
+    return LiveStudy(DirectoryLocation(str(directory)), [str(directory)])
 
 
 def client(live: LiveStudy, access: Access | None = None) -> FlaskClient:
@@ -51,17 +51,31 @@ def client(live: LiveStudy, access: Access | None = None) -> FlaskClient:
 
 
 def call(
-    client: FlaskClient, output: str, inputs: Mapping[str, Any], states: Mapping[str, Any] = {}
+    client: FlaskClient,
+    output: str | tuple[str, ...],
+    inputs: Mapping[str, Any],
+    states: Mapping[str, Any] = {},
 ) -> Any:
-    """Calls a callback as the page does, and returns the reply; keys are `id.property`."""
+    """Calls a callback as the page does, and returns the reply.
+
+    Args:
+        client: of the page.
+        output: `id.property`, or several of a callback that has several.
+        inputs: by `id.property`.
+        states: likewise.
+    """
 
     def entries(values: Mapping[str, Any]) -> list[dict[str, Any]]:
         parts = [(*key.rsplit('.', 1), value) for key, value in values.items()]
         return [{'id': id_, 'property': name, 'value': value} for id_, name, value in parts]
 
+    def named(each: str) -> dict[str, str]:
+        id_, _, name = each.rpartition('.')
+        return {'id': id_, 'property': name.partition('@')[0]}
+
     body = {
-        'output': output,
-        'outputs': {'id': output.rpartition('.')[0], 'property': output.rpartition('.')[2]},
+        'output': output if isinstance(output, str) else f'..{"...".join(output)}..',
+        'outputs': named(output) if isinstance(output, str) else [*map(named, output)],
         'inputs': entries(inputs),
         'state': entries(states),
         'changedPropIds': list(inputs),

@@ -21,7 +21,7 @@ from paxtune.storage.open_study import load_study, open_study
 from search_spaces.lm import StdlibTunable
 from tests import chromium
 from tests.paxtune.page.searches import LEARNED, WORKERS, searching
-from tests.paxtune.page.served import served, served_when_there, views, visit
+from tests.paxtune.page.served import draw_all, served, served_when_there, views, visit
 from tests.processes import ROOT
 
 DIRECTORY = ROOT / 'docs' / 'images'
@@ -72,6 +72,7 @@ def _visited(
     for view, path in paths.items():
         with chromium.tab(browser) as tab:
             visit(tab.page, url + path.lstrip('/'))
+            draw_all(tab.page)
             if view == ARCHITECTURE:
                 tab.page.locator('#architecture').evaluate('each => each.scrollIntoView()')
             (directory / file_name(view)).write_bytes(_picture(tab.page))

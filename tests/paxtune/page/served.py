@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from paxtune.storage.open_study import load_study
 from tests.processes import environment
@@ -79,3 +79,12 @@ def visit(page: Page, address: str) -> None:
     """Opens an address of the page and waits until the view is drawn."""
     page.goto(address, wait_until='networkidle')
     page.wait_for_function(_IS_DRAWN)
+
+
+def draw_all(page: Page) -> None:
+    """Asks for each figure of the view that waits for that, one after the other."""
+    buttons = page.get_by_role('button', name='Draw', exact=True)
+    while count := buttons.count():
+        buttons.first.click()
+        expect(buttons).to_have_count(count - 1)
+        page.wait_for_function(_IS_DRAWN)

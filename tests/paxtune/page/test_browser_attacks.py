@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import http.server
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +15,22 @@ from playwright.sync_api import Browser, expect
 from paxtune.page.access import COOKIE
 from paxtune.storage.open_study import load_study
 from paxtune.study import notes
+from paxtune.study.trial_paths import trial_directory
 from tests import chromium
 from tests.paxtune.page.pages import SCRIPT, make_study
-from tests.paxtune.page.served import served, views, visit
+from tests.paxtune.page.served import draw_all, served, views, visit
 
 pytestmark = pytest.mark.slow
 
 IMAGE = '<img src=x onerror="window.isOurs = true; alert(2)">'
 ATTACK = f'{SCRIPT}{IMAGE}'
+
+MARKDOWN = f"""{ATTACK}
+
+[one](javascript:alert(3)) [two](JaVaScRiPt:alert(4)) [three](data:text/html,{SCRIPT})
+<javascript:alert(5)>
+[four](vbscript:alert(6)) <a href="javascript:alert(7)">five</a> <dccMarkdown>six</dccMarkdown>
+"""
 
 _REQUESTS = {'': 'GET', '_dash-layout': 'GET', '_dash-update-component': 'POST'}
 
@@ -34,6 +43,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with load_study(directory, read_only=False) as study:
         study.store.update_study(lambda record: dataclasses.replace(record, exp=ATTACK))
         notes.write_note(study.store, 1, ATTACK)
+        notes.write_study_note(study.store, MARKDOWN)
+        folder = Path(trial_directory(directory, study.trial(1)))
+    folder.mkdir(parents=True)
+    (folder / IMAGE).write_text(ATTACK)
+    (folder / 'drawing.svg').write_text(f'<svg xmlns="http://www.w3.org/2000/svg">{SCRIPT}</svg>')
     return directory
 
 
@@ -60,13 +74,42 @@ def test_browser_runs_no_script_of_a_hostile_study(browser: Browser, hostile: Pa
         assert page.title() == ATTACK
         for path in [*views(page).values(), '/trial/1', '/trial/4', '/compare/1/4']:
             visit(page, url + path.lstrip('/'))
+            draw_all(page)
             assert page.evaluate('window.isOurs') is None, path
             assert page.locator('img').count() == 0, path
         visit(page, f'{url}trial/4')
         expect(page.locator('#trial-live')).to_contain_text(f'{SCRIPT} failed')
         visit(page, f'{url}trial/1')
         expect(page.locator('#note')).to_have_value(ATTACK)
+        expect(page.locator('#note-shown')).to_contain_text(ATTACK)
+        page.get_by_role('button', name=IMAGE).click()
+        expect(page.locator('#file-shown')).to_contain_text(f'{IMAGE}{ATTACK}')
+        visit(page, url)
+        links = page.locator('#note-shown a')
+        expect(links.first).to_have_text('one')
+        for link in links.all():
+            address = link.evaluate('each => each.href')
+            assert address.startswith(('http:', 'javascript:void(0)')), address
+            link.click(modifiers=['Alt'], no_wait_after=True)
+        assert page.locator('img').count() == 0
         assert not tab.problems
+
+
+def test_browser_loads_no_image_of_a_note_from_elsewhere(browser: Browser, tmp_path: Path) -> None:
+    directory = tmp_path / 'study'
+    make_study(directory)
+    other = socket.create_server(('127.0.0.1', 0))
+    other.setblocking(False)
+    port = other.getsockname()[1]
+    with load_study(directory, read_only=False) as study:
+        notes.write_study_note(study.store, f'![seen](http://127.0.0.1:{port}/seen.png)')
+    with served(directory) as url, chromium.tab(browser) as tab:
+        visit(tab.page, url)
+        expect(tab.page.locator('#note-shown img')).to_have_count(1)
+        (problem,) = tab.problems
+        assert 'violates the following Content Security Policy' in problem
+    with other, pytest.raises(BlockingIOError):
+        other.accept()
 
 
 def test_browser_reads_and_changes_nothing_from_another_origin(

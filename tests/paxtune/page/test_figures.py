@@ -1,8 +1,10 @@
 """Figures of the study page, without a browser."""
 
+import concurrent.futures
 import contextlib
 import html
 import json
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,7 +22,7 @@ from paxtune.page import figure_views, svg
 from paxtune.page.figures import clicked_trial
 from paxtune.page.live import LiveStudy
 from paxtune.storage.open_study import open_study
-from tests.paxtune.page.pages import HOST, SCRIPT, client, opened
+from tests.paxtune.page.pages import HOST, SCRIPT, call, client, opened
 
 PANELS = {
     panel.id: panel
@@ -29,8 +31,10 @@ PANELS = {
         *(each for view in figure_views.VIEWS.values() for each in view.panels),
     )
 }
-FITTED = {'figure-importances', 'figure-contour'}
-"""Figures of a forest, which a process of its own fits."""
+FITTED = {'figure-importances', 'figure-contour', 'figure-ranks'} | {
+    panel.id for panel in PANELS.values() if panel.heading
+}
+"""Figures of a forest or a model, which a process of its own fits."""
 
 LOSS = MetricReward('minimize', f'loss{SCRIPT}&lt;')
 ACCURACY = MetricReward('maximize', 'accuracy')
@@ -156,6 +160,10 @@ def test_each_figure_of_an_empty_study_is_a_line_of_text(
 def test_each_view_has_its_figures_and_choices(path: str, study: LiveStudy) -> None:
     text = json.dumps(figure_views.layout(study, path), default=_json)
     for panel in figure_views.VIEWS[path].panels:
+        if panel.heading:  # A click on its button gets it.
+            assert f'"{panel.id}"' not in text
+            clicks = {f'ask-{panel.name}.n_clicks': 1}
+            text += call(client(study), f'asked-{panel.name}.children', clicks).text
         assert f'"{panel.id}"' in text
         assert all(f'"choice-{name}"' in text for name in panel.choices)
 
@@ -178,6 +186,45 @@ def test_a_figure_takes_the_chosen_metric_and_axes(tmp_path: Path) -> None:
         assert contour['layout']['xaxis']['title']['text'] == 'kind'
         unknown = line_of(figure_of(page, 'history', reward=SCRIPT))
         assert unknown.startswith(f'{SCRIPT}: there is no such reward or metric')
+
+
+@pytest.mark.slow
+def test_figures_of_the_model_take_chosen_decisions(study: LiveStudy) -> None:
+    page = client(study)
+    effect = figure_of(page, 'effects', decision='kind')
+    assert effect['layout']['xaxis']['title']['text'] == 'kind'
+    chosen = {'surface-x': 'kind', 'surface-y': 'rate'}
+    surface = figure_of(page, 'surface', **chosen)['layout']
+    assert [surface[axis]['title']['text'] for axis in ('xaxis', 'yaxis')] == ['kind', 'rate']
+
+
+def test_problems_with_a_figure_of_the_model_are_text(
+    study: LiveStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = client(study)
+    same = figure_of(page, 'surface', **{'surface-x': 'kind', 'surface-y': 'kind'})
+    assert line_of(same) == 'Choose two different decisions.'
+    monkeypatch.setattr(study, 'location', ['nowhere'])
+    assert 'There is no study in nowhere' in line_of(figure_of(page, 'effects'))
+
+
+def test_a_slow_figure_delays_no_other_view(study: LiveStudy) -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        began.set()
+        assert may_end.wait(60)
+        return 'slow'
+
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        waiting = threads.submit(study.computed, 'slow', slow)
+        try:
+            assert began.wait(60)
+            assert study.version() and figure_of(client(study), 'history')['data']
+            assert not waiting.done()
+        finally:
+            may_end.set()
+        assert waiting.result() == 'slow'
 
 
 def test_a_browser_gets_a_figure_once(study: LiveStudy) -> None:

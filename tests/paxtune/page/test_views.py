@@ -1,7 +1,9 @@
 """Views of the study page, without a browser."""
 
 import contextlib
+import csv
 import dataclasses
+import io
 import json
 from pathlib import Path
 
@@ -11,8 +13,18 @@ from paxtune.page.actions import Actions
 from paxtune.page.commands import StudyCommands
 from paxtune.page.live import LiveStudy
 from paxtune.page.trial_log import log_of
-from paxtune.storage.open_study import load_study
-from tests.paxtune.page.pages import HOST, SCRIPT, call, client, make_study, opened
+from paxtune.reports.ask_tell import ask
+from paxtune.storage.open_study import load_study, open_study
+from tests.paxtune.page.pages import (
+    HOST,
+    SCRIPT,
+    SEARCH,
+    SPACE,
+    call,
+    client,
+    make_study,
+    opened,
+)  # fmt: skip
 from trainer.symbolic.errors import UserError
 
 VERSION = {'version.data': ''}
@@ -44,6 +56,22 @@ def test_views_show_markup_of_a_study_as_text(live: LiveStudy) -> None:
     for path in ('/trials', '/trial/4', '/nothing<script>'):
         answer = page.get(path, base_url=HOST)
         assert SCRIPT not in answer.text and 'nothing<' not in answer.text
+
+
+def test_download_has_the_filtered_trials_with_all_columns(live: LiveStudy) -> None:
+    sort = {'column': 'loss', 'descending': True}
+    states = {'filter.value': 'state=completed loss<1', 'sort.data': sort}
+    two = ('csv.data', 'csv-problem.children')
+    reply = call(client(live), two, {'download.n_clicks': 1}, states)
+    found = reply.json['response']['csv']['data']
+    assert found['filename'] == 'trials.csv'
+    table = list(csv.DictReader(io.StringIO(found['content'])))
+    assert [row['trial'] for row in table] == ['2', '3']
+    assert table[0]['loss'] == '0.5' and float(table[0]['metrics.size']) == 2.0
+    assert {'decisions.kind', 'note', 'seconds'} <= {*table[0]}
+    states['filter.value'] = 'no_column=1'
+    refused = call(client(live), two, {'download.n_clicks': 1}, states)
+    assert 'there is no column no_column' in refused.text
 
 
 def test_page_title_of_a_study_is_escaped(tmp_path: Path) -> None:
@@ -101,6 +129,63 @@ def test_actions_add_and_repeat_trials_unless_a_search_works_there(tmp_path: Pat
             pytest.raises(UserError, match='is working there'),
         ):
             actions.retry(1)
+
+
+@pytest.mark.slow
+def test_actions_report_a_result_by_hand_and_delete_trials(tmp_path: Path) -> None:
+    make_study(tmp_path)
+    with open_study(tmp_path, SPACE, search=SEARCH) as study:
+        asked = [each['trial'] for each in ask(study, 3)]
+    with contextlib.closing(opened(tmp_path)) as live:
+        page, actions = client(live), Actions(live, StudyCommands([str(tmp_path)]))
+
+        def has_form(trial: int) -> bool:
+            states = {'url.pathname': f'/trial/{trial}'}
+            reply = call(page, 'result-form.style', VERSION, states)
+            return reply.json['response']['result-form']['style'] == {}
+
+        assert asked == [5, 6, 7] and not has_form(1) and has_form(6)
+        assert actions.tell(6, 'loss=0.25\nsize=3') == 'Trial 6 is completed. loss = 0.25'
+        assert actions.tell_infeasible(7, SCRIPT) == 'Trial 7 is infeasible.'
+        assert not has_form(6)
+        trials = live.snapshot().trials
+        assert (trials[5].metrics['size'], trials[6].record.reason) == (3.0, SCRIPT)
+        with pytest.raises(UserError, match='trial 1 '):
+            actions.tell(1, '0.5')
+        directory = tmp_path / 'trials' / '1'
+        assert 'Deleted: trial 1' in actions.delete(1)
+        assert [each.id for each in live.snapshot().trials] == [2, 3, 4, 5, 6, 7]
+        assert not directory.exists()
+        with (
+            load_study(tmp_path, read_only=False),
+            pytest.raises(UserError, match='is working there'),
+        ):
+            actions.delete(2)
+
+
+@pytest.mark.parametrize('lines', ['--infeasible=x', '-x=1', 'loss', '', '=1'])
+def test_actions_report_only_metrics(live: LiveStudy, lines: str) -> None:
+    actions = Actions(live, StudyCommands(['nowhere']))
+    with pytest.raises(UserError, match='METRIC=VALUE'):
+        actions.tell(5, lines)
+    with pytest.raises(UserError, match='the reason'):
+        actions.tell_infeasible(5, ' ')
+
+
+def test_notes_on_a_study_and_its_trials_are_markdown_without_html(tmp_path: Path) -> None:
+    make_study(tmp_path)
+    with contextlib.closing(opened(tmp_path)) as live:
+        page, actions = client(live), Actions(live, StudyCommands([str(tmp_path)]))
+        assert actions.note(None, f'# Why\n{SCRIPT}') == 'The note is kept.'
+        assert actions.note(2, '*seen*') == 'The note is kept.'
+        for path, expected in (('/', f'# Why\n{SCRIPT}'), ('/trial/2', '*seen*')):
+            reply = call(page, 'note-shown.children', VERSION, {'url.pathname': path})
+            made = reply.json['response']['note-shown']['children']
+            assert made['type'] == 'Markdown' and made['props']['children'] == expected
+            assert not made['props'].get('dangerously_allow_html')
+        before = live.snapshot().version
+        assert actions.note(None, ' ') == 'The note is removed.'
+        assert live.snapshot().record.note == '' and live.snapshot().version != before
 
 
 def test_log_of_a_trial_has_the_lines_of_all_its_workers(tmp_path: Path) -> None:

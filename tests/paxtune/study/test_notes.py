@@ -1,4 +1,4 @@
-"""Notes on trials."""
+"""Notes on trials and on studies."""
 
 import contextlib
 from pathlib import Path
@@ -38,3 +38,19 @@ def test_notes_go_with_their_trial() -> None:
     notes.write_note(study.store, 1, 'text')
     study.delete_trial(1)
     assert study.record.notes == {}
+
+
+def test_a_study_has_a_note_of_its_own(tmp_path: Path) -> None:
+    where = DirectoryLocation(str(tmp_path))
+    with open_study(tmp_path, SPACE, search=search(), is_alone=True) as study:
+        assert study.suggest() is not None
+        with contextlib.closing(where.store(can_write=True)) as other:
+            notes.write_note(other, 1, 'of the trial')
+            notes.write_study_note(other, ' *why* ')
+            with pytest.raises(UserError, match='10,000 characters'):
+                notes.write_study_note(other, 'x' * 10_001)
+        assert (study.record.note, study.record.notes) == ('*why*', {1: 'of the trial'})
+    with open_study(tmp_path, SPACE, search=search()) as again:
+        assert again.record.note == '*why*'
+        notes.write_study_note(again.store, '')
+        assert again.record.note == ''
