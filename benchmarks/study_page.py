@@ -3,11 +3,11 @@
     python benchmarks/study_page.py --check
 
 Chromium opens the overview of the study `ranges` of `large_study.py`. It is interactive once its
-numbers, tables and figure are drawn, and a click on `Trials` has drawn the table of trials. Each
-repetition has a new server and a new browser, so nothing is known from before; the least time
-counts. Then the browser visits each view. Memory is resident memory of the server's process. The
-forest of importance and the Gaussian process are fitted in processes of their own, which end with
-it. Goals: at most 2 s, below 300 MB also after all views.
+numbers, tables and figure are drawn, and a click on `Trials` has changed the view. Each repetition
+has a new server and a new browser; the median time counts. Then the browser visits each view.
+Memory is resident memory of the server's process. The forest of importance and the Gaussian process
+are fitted in processes of their own, which end with it. Goals: at most 2 s, below 300 MB also after
+all views.
 
 `--quick` makes a tenth of the trials and measures once; `--check` exits with 1 where a goal is
 missed.
@@ -88,7 +88,7 @@ def opened(page: Page, url: str) -> tuple[float, float]:
     wait_for(page, '/')
     drawn = time.perf_counter() - start
     page.click('nav a[href="/trials"]')
-    page.wait_for_selector(VIEWS['/trials'])
+    page.wait_for_selector('#filter')
     return drawn, time.perf_counter() - start - drawn
 
 
@@ -124,7 +124,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         large_study.make(Path(folder), 'ranges', count)
         found = [measured(Path(folder)) for _ in range(1 if args.quick else 3)]
-    drawn, answered, memory, views = min(found, key=lambda each: each[0] + each[1])
+    drawn, answered, memory, views = sorted(found, key=lambda each: each[0] + each[1])[
+        len(found) // 2
+    ]
     print(f'{count:,} trials: overview {drawn:.2f} s, click {answered:.2f} s, {memory:.0f} MB')
     for path, (seconds, size) in views.items():
         print(f'{path:14} drawn in {seconds:5.2f} s  {size:4.0f} MB')

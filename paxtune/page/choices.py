@@ -57,12 +57,12 @@ def _register(app: Dash, live: LiveStudy, name: str, choice: Choice) -> None:
 def _choice(live: LiveStudy, name: str) -> html.Label:
     choice = _CHOICES[name]
     options = choice.options(live)
-    default = None if choice.unchosen else _default(live, name)
+    chosen = None if choice.unchosen else default(live, name)
     select = dcc.Dropdown(
         options,
-        default,
+        chosen,
         id=f'choice-{name}',
-        clearable=default is None,
+        clearable=chosen is None,
         placeholder=choice.unchosen,
         persistence=True,
         persistence_type='session',
@@ -72,7 +72,8 @@ def _choice(live: LiveStudy, name: str) -> html.Label:
     return html.Label([html.Span(choice.name), select], style=hidden)
 
 
-def _default(live: LiveStudy, name: str) -> str | None:
+def default(live: LiveStudy, name: str) -> str | None:
+    """Returns what a new browser has chosen; None where there is nothing to choose from."""
     rewards, metrics = reward_columns(live.study.rewards), _metrics(live)
     if name == 'reward':
         return next(iter([*rewards, *metrics]), None)

@@ -122,9 +122,17 @@ def _register(app: Dash, live: LiveStudy, panel: Panel) -> None:
     def refresh(version: str, *values: Any) -> Any:
         *given, known = values
         texts = [value if isinstance(value, str) else None for value in given]
-        chosen = dict(zip(panel.choices, texts, strict=True))
-        key = (panel.id, *texts)
-        return drawn(live, key, lambda: panel.draw(live, chosen), known)
+        return _drawn_panel(live, panel, dict(zip(panel.choices, texts, strict=True)), known)
+
+
+def prepare(live: LiveStudy, panel: Panel) -> None:
+    """Draws a figure, as a new browser asks for it."""
+    chosen = {name: choices.default(live, name) for name in panel.choices}
+    _drawn_panel(live, panel, chosen, None)
+
+
+def _drawn_panel(live: LiveStudy, panel: Panel, chosen: Chosen, known: str | None) -> Any:
+    return drawn(live, (panel.id, *chosen.values()), lambda: panel.draw(live, chosen), known)
 
 
 def _register_question(app: Dash, live: LiveStudy, panel: Panel) -> None:

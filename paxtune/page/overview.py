@@ -1,5 +1,6 @@
 """The overview: budget, states, best trials, running trials, faults."""
 
+import contextlib
 import datetime
 from collections import Counter
 from typing import Any
@@ -15,6 +16,7 @@ from paxtune.study.record import Status
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory
 from trainer.runtime.metrics_file import METRICS, last_training_record
+from trainer.symbolic.errors import UserError
 
 _RUNNING = (
     'trial', 'state', 'worker', 'attempt', 'step', 'reward', 'train/loss', 'steps/s', 'last event',
@@ -44,6 +46,14 @@ def layout(live: LiveStudy) -> list[Any]:
         ),
         dcc.Loading(html.Div(id='overview-done', className='done')),
     ]
+
+
+def prepare(live: LiveStudy) -> None:
+    """Computes the view before a browser asks for it. An error is left for the view to show."""
+    with contextlib.suppress(UserError):
+        layout(live)
+        live.computed('overview', lambda: _parts(live))
+        figures.prepare(live, figure_views.HISTORY)
 
 
 def register(app: Dash, live: LiveStudy, actions: Actions) -> None:

@@ -15,7 +15,7 @@ from trainer.symbolic.errors import UserError, nearest
 
 _Item = TypeVar('_Item')
 
-PAGE = 50
+PAGE = 25
 """Rows of a page."""
 
 _TERM = re.compile(r'(?P<name>[^\s"=<>!]+)(?P<sign><=|>=|!=|=|<|>)(?P<value>"[^"]*"|\S*)|(\S+)')

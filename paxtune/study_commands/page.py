@@ -36,7 +36,7 @@ def _page(args: Args) -> None:
     except ImportError as error:
         raise UserError("page: dash is not installed: pip install 'paxtune[page]'") from error
 
-    from paxtune.page import server
+    from paxtune.page import overview, server
     from paxtune.page.commands import StudyCommands, location_arguments
     from paxtune.page.live import LiveStudy
     from paxtune.service import auth
@@ -55,6 +55,7 @@ def _page(args: Args) -> None:
             query = '' if secret is None else f'?token={secret}'
             url = f'{access.scheme}://{auth.address(host, port)}/{query}'
             say(json.dumps({'url': url}) if args.format == 'json' else f'The study page: {url}')
+            overview.prepare(live)
             ended.wait()
 
 
