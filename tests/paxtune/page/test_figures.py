@@ -17,7 +17,7 @@ from flask.testing import FlaskClient
 
 from paxtune import Budget, MetricReward, Objectives, Search
 from paxtune.analysis.forest import fit, fit_elsewhere
-from paxtune.page import figure_views, live, svg
+from paxtune.page import figure_views, svg
 from paxtune.page.figures import clicked_trial
 from paxtune.page.live import LiveStudy
 from paxtune.storage.open_study import open_study
@@ -84,7 +84,7 @@ def drawn(
     """Asks for a figure as the page does; returns what it gets for its two elements."""
     id_ = f'figure-{name}'
     names = PANELS[id_].choices if id_ in PANELS else ('reward',)
-    given = [{'id': 'version', 'property': 'data', 'value': ''}]
+    given: list[dict[str, Any]] = [{'id': 'version', 'property': 'data', 'value': ''}]
     given += [
         {'id': f'choice-{each}', 'property': 'value', 'value': chosen.get(each)} for each in names
     ]
@@ -111,7 +111,7 @@ def drawn(
     if reply.status_code == 204:  # There is nothing new.
         return {}
     assert reply.status_code == 200, reply.text
-    found: dict[str, Any] = reply.json['response']
+    found: dict[str, Any] = reply.get_json()['response']
     return found
 
 
@@ -243,7 +243,7 @@ def test_an_older_figure_is_drawn_again_later(
 ) -> None:
     fill(tmp_path, LOSS, count=1)
     clock = [0.0]
-    monkeypatch.setattr(live.time, 'monotonic', lambda: clock[0])
+    monkeypatch.setattr('paxtune.page.live.time.monotonic', lambda: clock[0])
     counts = iter(range(9))
 
     def slow() -> int:
@@ -268,7 +268,8 @@ def test_an_older_figure_is_drawn_again_later(
 def test_a_click_opens_the_trial_of_a_point() -> None:
     assert clicked_trial({'points': [{'customdata': 7}]}) == 7
     assert clicked_trial({'points': [{'customdata': [8, 0.5]}]}) == 8
-    assert [clicked_trial(each) for each in (None, {}, {'points': [{}]})] == [None] * 3
+    elsewhere: list[Any] = [None, {}, {'points': [{}]}]
+    assert [clicked_trial(each) for each in elsewhere] == [None] * 3
 
 
 def test_many_points_are_thinned_out_and_counted() -> None:
