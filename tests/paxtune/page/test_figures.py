@@ -5,7 +5,6 @@ import contextlib
 import html
 import json
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -89,7 +88,7 @@ def drawn(
     given += [
         {'id': f'choice-{each}', 'property': 'value', 'value': chosen.get(each)} for each in names
     ]
-    states: list[dict[str, Any]] = [{'id': f'drawn-{name}', 'property': 'data', 'value': known}]
+    states = [{'id': f'drawn-{name}', 'property': 'data', 'value': known}]
     if id_ not in PANELS:
         states.insert(0, {'id': 'url', 'property': 'pathname', 'value': '/trial/1'})
     body = {
@@ -112,7 +111,7 @@ def drawn(
     if reply.status_code == 204:  # There is nothing new.
         return {}
     assert reply.status_code == 200, reply.text
-    found: dict[str, Any] = json.loads(reply.text)['response']
+    found: dict[str, Any] = reply.get_json()['response']
     return found
 
 
@@ -244,7 +243,7 @@ def test_an_older_figure_is_drawn_again_later(
 ) -> None:
     fill(tmp_path, LOSS, count=1)
     clock = [0.0]
-    monkeypatch.setattr(time, 'monotonic', lambda: clock[0])
+    monkeypatch.setattr('paxtune.page.live.time.monotonic', lambda: clock[0])
     counts = iter(range(9))
 
     def slow() -> int:
@@ -269,8 +268,8 @@ def test_an_older_figure_is_drawn_again_later(
 def test_a_click_opens_the_trial_of_a_point() -> None:
     assert clicked_trial({'points': [{'customdata': 7}]}) == 7
     assert clicked_trial({'points': [{'customdata': [8, 0.5]}]}) == 8
-    nothing: list[Any] = [None, {}, {'points': [{}]}]
-    assert [clicked_trial(each) for each in nothing] == [None] * 3
+    elsewhere: list[Any] = [None, {}, {'points': [{}]}]
+    assert [clicked_trial(each) for each in elsewhere] == [None] * 3
 
 
 def test_many_points_are_thinned_out_and_counted() -> None:
