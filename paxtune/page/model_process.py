@@ -50,7 +50,7 @@ def drawn_elsewhere(location: Sequence[str], name: str, settings: Mapping[str, A
     """
     import plotly.graph_objects as go
 
-    line = [sys.executable, '-m', 'paxtune.page.model_process']
+    line = [sys.executable, '-c', 'from paxtune.page import model_process; model_process.serve()']
     given = json.dumps({'location': [*location], 'name': name, 'settings': settings})
     with _one_at_a_time:
         try:
@@ -71,8 +71,12 @@ def drawn_elsewhere(location: Sequence[str], name: str, settings: Mapping[str, A
     return go.Figure(json.loads(done.stdout))
 
 
-def main(argv: Sequence[str] | None) -> int:
-    """Draws the figure that standard input names; raises UserError."""
+def serve() -> None:
+    """Draws the figure that standard input names, to standard output; errors are messages."""
+    command.run_command(_draw)
+
+
+def _draw(argv: Sequence[str] | None) -> int:
     from plotly.utils import PlotlyJSONEncoder
 
     flags = command.parser(__doc__)
@@ -85,7 +89,3 @@ def main(argv: Sequence[str] | None) -> int:
         figure = FIGURES[given['name']](study, **given['settings'])
     print(json.dumps(figure.to_plotly_json(), cls=PlotlyJSONEncoder))
     return 0
-
-
-if __name__ == '__main__':
-    command.run_command(main)

@@ -3,7 +3,6 @@
 import logging
 import resource
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING, Self
 
@@ -15,11 +14,12 @@ from paxtune.study.worker_logs import RESOURCES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from paxtune.objectives.measurement import Measurement
     from paxtune.study.study import Study
     from paxtune.study.trial import Trial
 
 SECONDS = 30.0
-"""The time between two lines."""
+"""The least time between two lines of a trial that runs."""
 
 _RSS_UNIT = 1 if sys.platform == 'darwin' else 1024  # Of `ru_maxrss`.
 
@@ -27,7 +27,7 @@ _LOG = logging.getLogger('paxtune.worker')
 
 
 class ResourceLog(Callback):
-    """Logs the resources of this process while entered: at once, every 30 s, and at the end.
+    """Logs the resources of this process: at once, while trials run, and at the end.
 
     A line has these fields. Memory of devices is there once a trial took a step on them, where
     they report it: reading it would start JAX otherwise.
@@ -41,31 +41,32 @@ class ResourceLog(Callback):
         self._process, self._seconds = psutil.Process(), seconds
         self._last = self._process.create_time(), 0.0
         self._has_devices = False
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name='resources', daemon=True)
+        self._logged = 0.0
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._log()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        self._thread.join()
+        self._log()
 
     def on_step(
         self, study: 'Study', trial: 'Trial', step: int, metrics: 'Mapping[str, float]'
     ) -> None:
         self._has_devices = True
+        self._log_if_due()
 
-    def _run(self) -> None:
-        is_last = False
-        while True:
-            # Lines about a worker are none about its trial.
-            fields = {'trial': None, **self._sample()}
-            _LOG.info(RESOURCES, extra={'fields': fields})
-            if is_last:
-                return
-            is_last = self._ended.wait(self._seconds)
+    def on_measurement(self, study: 'Study', trial: 'Trial', measurement: 'Measurement') -> None:
+        self._log_if_due()
+
+    def _log_if_due(self) -> None:
+        if time.monotonic() - self._logged >= self._seconds:
+            self._log()
+
+    def _log(self) -> None:
+        self._logged = time.monotonic()
+        # Lines about a worker are none about its trial.
+        _LOG.info(RESOURCES, extra={'fields': {'trial': None, **self._sample()}})
 
     def _sample(self) -> dict[str, float]:
         times = self._process.cpu_times()

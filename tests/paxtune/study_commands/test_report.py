@@ -41,6 +41,7 @@ def test_a_report_in_markdown_is_written_and_printed(directory: Path, shown: Sho
         '## How it was searched',
         '## States and faults',
         '## Best trials',
+        '## Checks',
         '## Importance of decisions',
         '## Edges of ranges',
         '## Next trials',
