@@ -10,6 +10,7 @@ from absl import logging
 
 from paxtune.integrations.tracker import Tracked, Tracker
 from paxtune.study.record import Status
+from trainer.runtime.directory import write_json
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class WandbCallback(Tracker):
         marker = Path(tracked.run.dir).parent / _MARKER
         self._finish(tracked, int(trial.status is Status.INFEASIBLE))
         if marker.parent.exists():
-            marker.write_text(json.dumps({'step': tracked.step, 'state': facts['state']}))
+            write_json(marker, {'step': tracked.step, 'state': facts['state']})
 
     def _end(self, study: 'Study', is_done: bool) -> None:
         for tracked in self._tracked.values():
