@@ -29,6 +29,7 @@ from paxtune.page.access import COOKIE, Access
 from paxtune.page.actions import Actions
 from paxtune.page.commands import StudyCommands
 from paxtune.page.live import LiveStudy
+from paxtune.plots.script import script
 from paxtune.service import auth
 from trainer.symbolic.errors import UserError
 
@@ -39,6 +40,9 @@ _NAV = {
     **{view.title: path for path, view in figure_views.VIEWS.items()},
     'Compare': '/compare',
 }
+
+
+_PLOTLY = '/_dash-component-suites/plotly/package_data/plotly.min.'
 
 
 def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
@@ -66,6 +70,7 @@ def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
     file_views.register(app, live)
     compare.register(app, live, commands)
     _protect(app, access)
+    _serve_small_plotly(app)
     return app
 
 
@@ -156,6 +161,20 @@ def _policy(hashes: Sequence[str]) -> str:
             "frame-ancestors 'none'",
         ]
     )
+
+
+def _serve_small_plotly(app: Dash) -> None:
+    """Answers with plotly's small bundle, which a browser compiles in a third of the time."""
+    small = script()
+    server: flask.Flask = app.server
+
+    @server.before_request
+    def plotly() -> Any:
+        if not small.is_small or not flask.request.path.startswith(_PLOTLY):
+            return None
+        answer = flask.Response(small.packed, mimetype='text/javascript')
+        answer.headers['Content-Encoding'] = 'gzip'
+        return answer
 
 
 def _protect(app: Dash, access: Access) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = dict[str, Any]
 
-MOST_POINTS = 3000
+MOST_POINTS = 1500
 """Marks of a figure."""
 
 _MOST_LINES = 1000  # Of parallel coordinates, beyond which nothing is seen.

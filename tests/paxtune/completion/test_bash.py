@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
         ('paxtune se', ['search', 'serve']),
         ('paxtune ', [*COMMANDS, 'completion']),
         ('paxtune completion ', ['bash', 'zsh', 'fish']),
-        ('paxtune studies re', ['retry', 'recover']),
+        ('paxtune studies re', ['retry', 'recover', 'report']),
         ('paxtune studies show ru', ['runs/']),
         ('paxtune studies show runs/', ['runs/one']),
         ('paxtune studies trials runs/one --state=com', ['completed']),

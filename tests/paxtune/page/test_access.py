@@ -1,10 +1,13 @@
 """Requests that the study page refuses."""
 
+import gzip
+
 import pytest
 
 from paxtune.page.access import COOKIE
 from paxtune.page.live import LiveStudy
 from paxtune.page.server import access_rule
+from paxtune.plots.script import script
 from tests.paxtune.page.pages import HOST, client
 
 SECRET = '0123456789abcdef'
@@ -88,3 +91,13 @@ def test_page_names_only_itself_as_a_source(live: LiveStudy) -> None:
     assert "default-src 'self'" in policy and "frame-ancestors 'none'" in policy
     assert 'unsafe-eval' not in policy and "script-src 'self' 'unsafe-inline'" not in policy
     assert '//' not in answer.text.partition('<footer>')[0]
+
+
+def test_page_has_the_small_bundle_of_plotly_for_those_with_its_token(live: LiveStudy) -> None:
+    page = client(live, access_rule('0.0.0.0', SECRET, False))
+    path = '/_dash-component-suites/plotly/package_data/plotly.min.js'
+    assert page.get(path, base_url=HOST).status_code == 403
+    page.get(f'/?token={SECRET}', base_url=HOST)
+    answer = page.get(path, base_url=HOST)
+    assert gzip.decompress(answer.data).decode() == script().text
+    assert answer.headers['Content-Encoding'] == 'gzip'
