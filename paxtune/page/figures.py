@@ -12,8 +12,8 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from paxtune.page import choices, widgets
 from paxtune.page.live import LiveStudy
-from paxtune.page.svg import without_webgl
 from paxtune.plots import layout
+from paxtune.plots.svg import without_webgl
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:

@@ -78,13 +78,13 @@ def _page(study: 'Study', title: str, sections: 'list[Section]') -> tuple[str, s
 def _figures(study: 'Study', key: str) -> 'list[go.Figure]':
     """Draws the figures of a section, without those that have nothing to show."""
     from paxtune import plots
-    from paxtune.plots.bundled import bundled
+    from paxtune.plots.svg import without_webgl
 
     names = FIGURES[key]
     if key == 'best' and len(study.rewards) > 1:
         names = ('pareto_front', *names)
     drawn = [getattr(plots, name)(study) for name in names]
-    return [bundled(figure) for figure in drawn if figure.data]
+    return [without_webgl(figure) for figure in drawn if figure.data]
 
 
 def _train_command(study: 'Study', exp: str | None) -> str:

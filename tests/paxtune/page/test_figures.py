@@ -17,9 +17,10 @@ from flask.testing import FlaskClient
 
 from paxtune import Budget, MetricReward, Objectives, Search
 from paxtune.analysis.forest import fit, fit_elsewhere
-from paxtune.page import figure_views, svg
+from paxtune.page import figure_views
 from paxtune.page.figures import clicked_trial
 from paxtune.page.live import LiveStudy
+from paxtune.plots import svg
 from paxtune.storage.open_study import open_study
 from tests.paxtune.page.pages import HOST, SCRIPT, call, client, opened
 

@@ -1,4 +1,4 @@
-"""Figures in the traces of plotly's small bundle."""
+"""Figures in SVG, in the traces of plotly's small bundle."""
 
 import numpy as np
 import plotly.graph_objects as go
@@ -6,7 +6,7 @@ import pytest
 
 from paxtune import plots
 from paxtune.config.budget import Budget
-from paxtune.plots.bundled import bundled
+from paxtune.plots.svg import MOST_POINTS, without_webgl
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from tests.paxtune.studies import ask, finish
@@ -24,14 +24,14 @@ def study() -> Study:
 
 
 @pytest.mark.parametrize('name', plots.__all__)
-def test_bundled_figures_have_traces_of_the_bundle(name: str, study: Study) -> None:
-    figure = bundled(getattr(plots, name)(study))
+def test_svg_figures_have_traces_of_the_bundle(name: str, study: Study) -> None:
+    figure = without_webgl(getattr(plots, name)(study))
     assert {trace.type for trace in figure.data} <= BUNDLE
 
 
-def test_bundled_parallel_coordinates_have_a_line_for_each_trial(study: Study) -> None:
+def test_svg_parallel_coordinates_have_a_line_for_each_trial(study: Study) -> None:
     before = plots.parallel_coordinates(study)
-    figure = bundled(before)
+    figure = without_webgl(before)
     (source,) = before.data
     count = len(source.dimensions[0]['values'])
     lines = [
@@ -46,14 +46,14 @@ def test_bundled_parallel_coordinates_have_a_line_for_each_trial(study: Study) -
 
 
 def count_of(trace: go.Scatter) -> int:
-    return sum(each is None for each in trace.y)
+    return int(np.isnan(np.array(trace.y, float)).sum())
 
 
-def test_bundled_webgl_becomes_svg_with_seven_digits() -> None:
-    y = np.random.default_rng(0).random(3000)
-    (trace,) = bundled(go.Figure(go.Scattergl(y=y, mode='markers'))).data
+def test_svg_webgl_becomes_svg_with_seven_digits() -> None:
+    y = np.random.default_rng(0).random(MOST_POINTS)
+    (trace,) = without_webgl(go.Figure(go.Scattergl(y=y, mode='markers'))).data
     assert trace.type == 'scatter'
     assert np.asarray(trace.y).dtype == np.float32
     assert np.asarray(trace.y) == pytest.approx(y, rel=1e-6)
-    (huge,) = bundled(go.Figure(go.Scatter(y=y * 1e300))).data
+    (huge,) = without_webgl(go.Figure(go.Scatter(y=y * 1e300))).data
     assert np.asarray(huge.y) == pytest.approx(y * 1e300)

@@ -1,4 +1,4 @@
-"""Figures without WebGL: pure functions.
+"""Figures without WebGL, in traces of plotly's small bundle: pure functions.
 
 Plotly compiles code for WebGL in the browser, which the content security policy of the page
 forbids. SVG has no such need, but is slow for many points.
@@ -23,6 +23,7 @@ MOST_POINTS = 1500
 _MOST_LINES = 1000  # Of parallel coordinates, beyond which nothing is seen.
 _MOST_MARKED = 6000  # Points of lines that also have marks.
 _COLORS = 16
+_MANY = 1000
 _BY_POINT = ('x', 'y', 'customdata', 'hovertext', 'text')
 _BY_MARK = ('color', 'size', 'symbol')
 
@@ -47,9 +48,19 @@ def _in_svg(trace: Json, layout: Json) -> list[Json]:
         return list(_parallel(trace, layout))
     if trace['type'] == 'scattergl':
         trace['type'] = 'scatter'
+    if isinstance(y := trace.get('y'), np.ndarray):
+        trace['y'] = _short(y)
     if trace.get('mode') == 'lines+markers' and _size(trace) > _MOST_MARKED:
         trace['mode'] = 'lines'
     return [trace]
+
+
+def _short(values: np.ndarray) -> np.ndarray:
+    """Returns many numbers with the seven digits that a figure can show: half the bytes."""
+    is_float = values.dtype == np.float64 and values.size >= _MANY
+    if not is_float or not np.nanmax(np.abs(values)) < np.finfo(np.float32).max:
+        return values
+    return values.astype(np.float32)
 
 
 def _size(trace: Json) -> int:
