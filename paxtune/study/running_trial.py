@@ -35,6 +35,11 @@ class RunningTrial(Trial):
         self.resumed = sum(event.event == 'claimed' for event in record.history) > 1
         self.step = 0
 
+    @property
+    def last_step(self) -> int:
+        """The last step that was reported, here or in another process; 0 before the first."""
+        return max([self.step, *(each.step for each in self.measurements)])
+
     def report(
         self, step: int, metrics: Mapping[str, float], checkpoint: str | None = None
     ) -> Measurement:
@@ -144,8 +149,7 @@ class RunningTrial(Trial):
         if len(rewards) < len(self._scoring.rewards):
             self.fail(f'{reason} (before a reward was measured)')
             return
-        step = max([self.step, *(each.step for each in self.measurements)])
-        self._end(Measurement(step, known, rewards), reason=reason)
+        self._end(Measurement(self.last_step, known, rewards), reason=reason)
 
     def fail(self, reason: str, is_error: bool = False) -> None:
         """Ends the trial as infeasible.

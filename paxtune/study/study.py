@@ -259,7 +259,7 @@ class Study(StudyView):
             metrics = {metric.name: metrics for reward in self.rewards for metric in reward.metrics}
         try:
             if metrics is not None:
-                trial.report(trial.step + 1 if step is None else step, metrics)
+                trial.report(trial.last_step + 1 if step is None else step, metrics)
             trial.complete()
         except NonFiniteRewardError as error:
             trial.fail(str(error))

@@ -39,6 +39,14 @@ def test_a_trial_is_handed_out_once_and_reported(asked: Path, shown: Callable[..
         assert study.trials[0].infeasible_reason == 'no memory'
 
 
+def test_a_result_comes_after_what_was_measured(asked: Path, shown: Callable[..., str]) -> None:
+    with load_study(asked, read_only=False) as study:
+        study.open_trial(1).report(3, {'objective': 0.75})
+    assert json.loads(shown('tell', asked, 1, 0.25))['rewards'] == {'objective': 0.25}
+    with load_study(asked) as study:
+        assert [each.step for each in study.trials[0].measurements] == [3, 4]
+
+
 def test_asking_ends_with_the_study(
     asked: Path, shown: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
