@@ -24,7 +24,7 @@ from paxtune.study.reasons import commonest
 from paxtune.study.record import Status
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from paxtune.study.transitions import DetachedError
+from paxtune.study.transitions import DetachedError, IllegalTransition
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
 from trainer.loop.report import Interrupted, Report
@@ -167,7 +167,10 @@ class Tuner:
             raise
         except BaseException:
             if not self.study.store.is_shared and trial.status is Status.ACTIVE:
-                with contextlib.suppress(DatabaseUnavailableError, sqlalchemy.exc.SQLAlchemyError):
+                # An interrupt may come after its end was committed, and before that was known here.
+                ended = IllegalTransition
+                lost = DatabaseUnavailableError, sqlalchemy.exc.SQLAlchemyError
+                with contextlib.suppress(ended, *lost):
                     trial.release('the search ended')
             raise
 

@@ -180,3 +180,23 @@ def test_a_resumed_trial_shows_the_measurement_of_the_step(study: Study, train: 
         'trial 1: step 4 eval/log_pplx=2',
         'trial 1: step 6 eval/log_pplx=1',
     ]
+
+
+def test_an_interrupt_during_the_commit_of_an_end_stays_an_interrupt(
+    study: Study, train: Callable[[Callable[..., Running]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(whole)
+    apply = study.store.apply
+
+    def interrupted(number: int, transition: Any) -> Any:
+        record = apply(number, transition)
+        if record.status.has_ended:
+            raise KeyboardInterrupt
+        return record
+
+    monkeypatch.setattr(study.store, 'apply', interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tune(study)
+    monkeypatch.undo()
+    train(whole)
+    assert 'all trials are done' in tune(study)
