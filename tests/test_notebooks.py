@@ -50,6 +50,7 @@ def test_links_of_notebooks_lead_to_files(path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sentinel
 @pytest.mark.parametrize('path', FILES, ids=lambda path: path.stem)
 def test_each_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('PYTHONPATH', str(ROOT))
