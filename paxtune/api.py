@@ -43,6 +43,7 @@ with epy.lazy_imports():  # They import JAX, and a study of a function has no us
     from paxtune import experiment as experiments
     from paxtune.engines import multi_host, remote, remote_multi_host, threads
     from paxtune.engines import workers as worker_engine
+    from paxtune.reports import displays
     from paxtune.running import progress, runners, search_checks
     from trainer import command
     from trainer import experiment as trainer_experiment
@@ -307,7 +308,9 @@ def _listening(
     callbacks: Sequence[Callback | Callable[[Study, Trial], object]] | None,
 ) -> list[Callback]:
     if callbacks is None:
-        is_seen = sys.stdout.isatty() or 'ipykernel' in sys.modules
+        # A library may import the kernel where no notebook runs.
+        is_notebook = 'ipykernel' in sys.modules and displays.standard_console().is_jupyter
+        is_seen = sys.stdout.isatty() or is_notebook
         callbacks = [progress.Progress()] if is_seen else []
     return [each if isinstance(each, Callback) else OnTrialEnd(each) for each in callbacks]
 
