@@ -109,8 +109,8 @@ def _best(directory: Path) -> int:
 
 def _has_measured(directory: Path) -> bool:
     with load_study(directory) as study:
-        held = [trial for trial in study.trials if trial.id > LEARNED and trial.measurements]
-    return len(held) == WORKERS
+        open_ = [trial for trial in study.trials if trial.id > LEARNED and not trial.is_terminal]
+    return len(open_) == WORKERS and all(trial.measurements for trial in open_)
 
 
 def _wait_for(is_so: Callable[[], bool]) -> None:
