@@ -93,8 +93,10 @@ scheduler = PopulationBasedTraining(
 )
 results = tuner('pbt', train, [1e-4, 1e-2], scheduler).fit()
 assert not results.errors, results.errors
-# One that exploits the other at the last step has that step again.
-assert [steps(result)[:3] for result in results] == 2 * [[2, 4, 6]], list(map(steps, results))
+# One that exploits the other continues after its step, and has the last step again.
+for found in map(steps, results):
+    assert found[-1] == 6 and {*found} <= {2, 4, 6}, found
+    assert found[:-1] == sorted({*found[:-1]}), found
 rates = {result.config[RATE] for result in results}
 assert rates != {1e-4, 1e-2}, rates
 print('exploited')
