@@ -29,5 +29,7 @@ from paxtune.algorithms.external.vizier import VizierDesigner as VizierDesigner
 from paxtune.algorithms.gp.bandit import GPBandit as GPBandit
 from paxtune.algorithms.grid import Grid as Grid
 from paxtune.algorithms.hill_climbing import HillClimbing as HillClimbing
+from paxtune.algorithms.portfolio import Portfolio as Portfolio
 from paxtune.algorithms.quasi_random import QuasiRandom as QuasiRandom
 from paxtune.algorithms.random_search import RandomSearch as RandomSearch
+from paxtune.algorithms.tpe.tpe import TPE as TPE

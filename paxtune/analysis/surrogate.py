@@ -6,19 +6,18 @@ the reward. Stopped trials do not count: their last values are not final ones.
 """
 
 import dataclasses
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
+from paxtune.algorithms.gp.blas import one_blas_thread
 from paxtune.analysis.trade_off import Axis, axis_of, value_of_trial
 from paxtune.study.record import Status
 
 if TYPE_CHECKING:
-    from paxtune.algorithms.gp.encoding import EncodingSpec
+    from paxtune.algorithms.encoding.points import EncodingSpec
     from paxtune.algorithms.gp.model import Posterior
     from paxtune.study.study_view import StudyView
     from paxtune.study.trial import Trial
@@ -32,10 +31,6 @@ _MAX_TRIALS = 256  # Of each kind, completed and infeasible.
 _MAX_FEATURES = 300  # As the algorithm.
 _WIDTH = 1.959964  # Standard deviations of the half of an interval of 95 %.
 _SEED = 0
-
-# Threads would wait actively for small products. The limit holds for the whole process, hence the
-# lock.
-_one_at_a_time = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,8 +120,8 @@ class Surrogate:
 
     def predict(self, rows: Array) -> Predictions:
         """Predicts rows of the unit cube [points, features]."""
+        from paxtune.algorithms.encoding.points import encoder
         from paxtune.algorithms.gp import model
-        from paxtune.algorithms.gp.encoding import encoder
 
         _, points, _ = encoder(self._encoding)(rows)
         found = model.predict(self._posterior, points)
@@ -204,8 +199,8 @@ def fit(
     if len(values) < MIN_TRIALS or np.ptp(values) == 0.0 or not 0 < len(space) <= _MAX_FEATURES:
         return None
     # Imported here: `scipy.stats` takes a second.
+    from paxtune.algorithms.encoding.points import encoder, encoding_spec
     from paxtune.algorithms.gp import model
-    from paxtune.algorithms.gp.encoding import encoder, encoding_spec
     from paxtune.algorithms.gp.warping import warp
 
     encoding = encoding_spec(space)
@@ -214,7 +209,7 @@ def fit(
     warped = warp(axis.sign * values)
     padded = np.append(warped, np.zeros(len(infeasible)))
     data = model.TrainingData(points, padded, is_observed, is_observed, ~is_observed)
-    with _one_at_a_time, threadpool_limits(1, user_api='blas'):
+    with one_blas_thread():
         theta = model.fit(data, encoding.columns, np.random.default_rng(_SEED))
     posterior = model.posterior(theta, data, encoding.columns)
     return Surrogate(axis, space, completed, infeasible, values, warped, encoding, posterior)

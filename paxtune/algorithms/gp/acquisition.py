@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import scipy.special
 
+from paxtune.algorithms.encoding.points import EncodingSpec, encoder
 from paxtune.algorithms.gp import model
-from paxtune.algorithms.gp.encoding import EncodingSpec, encoder
 from paxtune.algorithms.gp.model import Array, Posterior
 
 Kind = Literal['log_ei', 'ucb', 'pe']

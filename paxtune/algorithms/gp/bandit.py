@@ -1,24 +1,19 @@
-import threading
 from typing import Literal
 
 import numpy as np
 import pyglove as pg
-from threadpoolctl import threadpool_limits
 
+from paxtune.algorithms import initial_design
 from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
-from paxtune.algorithms.encoding.sampling import draw, draw_eligible
+from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
-from paxtune.algorithms.gp.novelty import EarlierTrials
-from paxtune.algorithms.quasi_random import draw_quasi_random
-from paxtune.search_space.decisions import Decisions
+from paxtune.algorithms.gp.blas import one_blas_thread
 from paxtune.search_space.labels import parameter_path
 from trainer.symbolic.component import require_at_least
 from trainer.symbolic.errors import UserError
 
 _MAX_FEATURES = 300
 _MAX_CANDIDATES = 2000
-
-_one_at_a_time = threading.Lock()
 
 
 class GPBandit(Algorithm):
@@ -74,28 +69,15 @@ class GPBandit(Algorithm):
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
         space = FlatSpace(context.spec)
-        completed = [trial for trial in context.observations if trial.state == 'completed']
-        started = [trial for trial in context.observations if trial.state != 'infeasible']
-        initial = self.num_initial or min(max(len(space) + 1, 5), 10)
-        if len(started) < initial or len(completed) < 2:
-            return Suggestion(_initial(context, space))
+        if initial_design.is_needed(context.observations, space, self.num_initial):
+            return Suggestion(initial_design.draw_initial(context, space))
         # Imported here: `scipy.stats` takes a second.
-        from paxtune.algorithms.gp.search import suggest_decisions
+        from paxtune.algorithms.gp import search
 
-        # Threads would wait actively for small products, and their number would change the last
-        # digits. The limit holds for the whole process, hence the lock.
-        with _one_at_a_time, threadpool_limits(1, user_api='blas'):
-            decisions = suggest_decisions(context, space, self.acquisition, self.prior_strength)
+        rng = np.random.default_rng(context.rng().getrandbits(64))
+        with one_blas_thread():
+            fitted = search.fit(context, space, rng)
+            decisions = search.suggest_decisions(
+                context, fitted, self.acquisition, self.prior_strength, rng
+            )
         return Suggestion(draw_eligible(context, context.rng()) if decisions is None else decisions)
-
-
-def _initial(context: SuggestionContext, space: FlatSpace) -> Decisions:
-    """Quasi-random decisions; the first trial has its numbers in the middle of their ranges."""
-    if context.number == 1:
-        row = np.nan_to_num(space.encode(draw(context.spec, context.rng())), nan=0.5)
-        is_number = [feature.kind != 'category' for feature in space.features]
-        middle = space.decode(np.where(is_number, 0.5, row))
-        if context.is_eligible(middle):
-            return middle
-    earlier = EarlierTrials(space, context.observations)
-    return draw_quasi_random(context, lambda decisions: not earlier.has_close(decisions))

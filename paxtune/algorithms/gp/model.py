@@ -210,6 +210,21 @@ def posterior(theta: Array, data: TrainingData, columns: Array) -> Posterior:
     return Posterior(scaled, lengths, amplitude, weights, inverse_cholesky, feasibility)
 
 
+def leave_one_out(theta: Array, data: TrainingData, columns: Array) -> tuple[Array, Array]:
+    """Predicts each completed trial from the others, given parameters [2 + features].
+
+    Returns:
+        The errors of the means, and the standard deviations of the predictions, with noise: each
+        [completed trials].
+    """
+    amplitude, noise = np.exp(theta[:2])
+    points = data.points[data.is_observed] / np.exp(theta[2:])[columns]
+    _, inverse = _cholesky(amplitude * matern52(_distances(points, points)), noise)
+    precision = np.sum(inverse**2, axis=0)
+    weights = inverse.T @ (inverse @ data.values[data.is_observed])
+    return weights / precision, precision**-0.5
+
+
 def predict(posterior: Posterior, points: Array) -> Prediction:
     """Predicts points [B, columns]."""
     scaled = points / posterior.lengths

@@ -4,8 +4,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from paxtune.algorithms.encoding.points import EncodingSpec
 from paxtune.algorithms.gp.acquisition import Acquisition
-from paxtune.algorithms.gp.encoding import EncodingSpec
 from paxtune.algorithms.gp.model import Array
 
 # Numbers of evaluations: 75,000 in all, as in Vizier's optimizer. A gradient step counts as three.

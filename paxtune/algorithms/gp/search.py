@@ -1,17 +1,17 @@
 """One suggestion with a Gaussian process."""
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from paxtune.algorithms.base import Observation, SuggestionContext
+from paxtune.algorithms.encoding.novelty import RESOLUTION, WIDE, EarlierTrials, first_new
+from paxtune.algorithms.encoding.points import EncodingSpec, encoder, encoding_spec
 from paxtune.algorithms.encoding.sampling import changeable_points, mutate
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp import model
 from paxtune.algorithms.gp.acquisition import Acquisition, AcquisitionContext, Kind
-from paxtune.algorithms.gp.encoding import EncodingSpec, encoder, encoding_spec
-from paxtune.algorithms.gp.novelty import RESOLUTION, WIDE, EarlierTrials
 from paxtune.algorithms.gp.optimizer import maximize
 from paxtune.algorithms.gp.warping import warp
 from paxtune.search_space.decisions import Decisions
@@ -21,30 +21,68 @@ MAX_TRIALS = 512
 
 _NUM_KNOWN = 32
 _NUM_PERTURBATIONS = 256
-_MAX_INFEASIBLE = 40  # A check of feasibility takes some hundredths of a second.
 _PRIOR_WIDTH = 0.2  # Standard deviation of the user prior, relative to the range.
+
+
+class FittedModel(NamedTuple):
+    """Gaussian process of a study.
+
+    Attributes:
+        space: search space.
+        encoding: how decisions become points.
+        trials: trials that are modelled.
+        data: their points and warped scores.
+        theta: parameters of the process: see `model.fit`.
+    """
+
+    space: FlatSpace
+    encoding: EncodingSpec
+    trials: Sequence[Observation]
+    data: model.TrainingData
+    theta: np.ndarray
+
+    @property
+    def completed(self) -> list[Observation]:
+        """The completed trials."""
+        return [trial for trial in self.trials if trial.state == 'completed']
+
+    def information(self) -> float:
+        """Mean gain of the logarithm of the likelihood of a completed trial's score, in nats.
+
+        The process predicts each trial from the others. The gain is that over one normal
+        distribution for all trials: 0 or less where decisions tell nothing about scores.
+        """
+        values = self.data.values[self.data.is_observed]
+        errors, deviations = model.leave_one_out(self.theta, self.data, self.encoding.columns)
+        gains = (values**2 - (errors / deviations) ** 2) / 2 - np.log(deviations)
+        return float(np.mean(gains))
+
+
+def fit(context: SuggestionContext, space: FlatSpace, rng: np.random.Generator) -> FittedModel:
+    """Fits the process to at least two completed trials."""
+    trials = _subsample(context.observations)
+    encoding = encoding_spec(space)
+    data = _training_data(trials, space, encoding)
+    theta = model.fit(data, encoding.columns, rng)
+    return FittedModel(space, encoding, trials, data, theta)
 
 
 def suggest_decisions(
     context: SuggestionContext,
-    space: FlatSpace,
+    fitted: FittedModel,
     acquisition: Literal['log_ei', 'ucb_pe'],
     prior_strength: float,
+    rng: np.random.Generator,
 ) -> Decisions | None:
     """Returns eligible decisions of high acquisition value, or None if none were found.
 
-    The context has at least two completed trials. `prior_strength` is the weight of the user prior
-    after one trial.
+    `prior_strength` is the weight of the user prior after one trial.
     """
-    rng = np.random.default_rng(context.rng().getrandbits(64))
-    trials = _subsample(context.observations)
-    completed = [trial for trial in trials if trial.state == 'completed']
+    space, encoding, trials, data, theta = fitted
+    completed = fitted.completed
     ranked = sorted(completed, key=lambda trial: trial.scores, reverse=True)
     leaders = [trial.decisions for trial in ranked[:_NUM_KNOWN]]
     kind = _kind(acquisition, sum(trial.state == 'pending' for trial in trials), rng)
-    encoding = encoding_spec(space)
-    data = _training_data(trials, space, encoding)
-    theta = model.fit(data, encoding.columns, rng)
     posterior = model.posterior(theta, data, encoding.columns)
     incumbent = np.max(model.predict(posterior, data.points[data.is_observed]).mean)
     prior = _prior(context.prior or {}, space, prior_strength / len(completed))
@@ -53,12 +91,12 @@ def suggest_decisions(
     score = Acquisition(kind, encoding, posterior, inputs)
     rows, _ = maximize(score, np.resize(_rows(leaders, space), (_NUM_KNOWN, len(space))), rng)
     earlier = EarlierTrials(space, trials)
-    found = _first_new(context, earlier, map(space.decode, rows), RESOLUTION, WIDE)
+    found = first_new(context, earlier, map(space.decode, rows), RESOLUTION, WIDE)
     if found is None and (near := _perturbations(context, leaders)):
         _, values = score(_rows(near, space))
         ordered = [near[i] for i in np.argsort(-values, kind='stable')]
         # Where nothing else is feasible, even a point close to an earlier one is tried.
-        tries = (_first_new(context, earlier, ordered, d, d) for d in (WIDE, RESOLUTION, 0.0))
+        tries = (first_new(context, earlier, ordered, d, d) for d in (WIDE, RESOLUTION, 0.0))
         found = next((each for each in tries if each is not None), None)
     return found
 
@@ -133,33 +171,6 @@ def _trust_region(
         is_choice = np.array(encoding.counts) > 0
         radius = np.where(is_choice, 1.0, np.clip(width * relative, width / 4, 1.0))
     return center, radius
-
-
-def _first_new(
-    context: SuggestionContext,
-    earlier: EarlierTrials,
-    candidates: Iterable[Decisions],
-    distance: float,
-    wider: float,
-) -> Decisions | None:
-    """Finds the first feasible candidate that is farther than a distance from earlier trials.
-
-    Where the model prefers a known point, as at a bound, its neighbours teach little more. After
-    such a candidate, others must be farther than the wider distance.
-    """
-    refused: list[Decisions] = []
-    for decisions in candidates:
-        if earlier.has_close(decisions, distance):
-            distance = wider
-            continue
-        if context.seen(decisions) or decisions in refused:
-            continue
-        if context.infeasibility_reason(decisions) is None:
-            return decisions
-        refused.append(decisions)
-        if len(refused) == _MAX_INFEASIBLE:
-            break
-    return None
 
 
 def _perturbations(context: SuggestionContext, parents: Sequence[Decisions]) -> list[Decisions]:

@@ -6,6 +6,7 @@ import pytest
 import scipy.optimize
 import scipy.special
 
+from paxtune.algorithms.encoding.points import encoder, encoding_spec
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp import model
 from paxtune.algorithms.gp.acquisition import (
@@ -13,7 +14,6 @@ from paxtune.algorithms.gp.acquisition import (
     AcquisitionContext,
     log_expected_improvement,
 )
-from paxtune.algorithms.gp.encoding import encoder, encoding_spec
 
 
 @pytest.mark.contract

@@ -5,9 +5,8 @@ import pyglove as pg
 import pytest
 
 from paxtune.algorithms import GPBandit, Observation, QuasiRandom, SuggestionContext
+from paxtune.algorithms.encoding.novelty import EarlierTrials, first_new
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
-from paxtune.algorithms.gp import search
-from paxtune.algorithms.gp.novelty import EarlierTrials
 from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.ranges import intv
 
@@ -59,7 +58,7 @@ def test_candidates_beside_a_known_point_are_skipped():
     earlier = EarlierTrials(FlatSpace(spec), trials)
 
     def found(*numbers: float) -> Decisions | None:
-        return search._first_new(context, earlier, [{'x': x} for x in numbers], 0.001, 0.01)
+        return first_new(context, earlier, [{'x': x} for x in numbers], 0.001, 0.01)
 
     assert found(0.002, 0.0) == {'x': 0.002}
     assert found(0.0005, 0.002, 0.02, 0.5) == {'x': 0.02}

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paxtune.algorithms.encoding.points import encoder, encoding_spec
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
-from paxtune.algorithms.gp.encoding import encoder, encoding_spec
 from tests.paxtune.spaces import values
 from tests.properties import examples
 

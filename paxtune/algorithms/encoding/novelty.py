@@ -1,11 +1,11 @@
 """Novelty of decisions: a point very close to an earlier trial only repeats that trial."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyglove as pg
 
-from paxtune.algorithms.base import Observation
+from paxtune.algorithms.base import Observation, SuggestionContext
 from paxtune.algorithms.encoding.scaling import to_unit
 from paxtune.algorithms.encoding.unit_cube import Feature, FlatSpace
 from paxtune.search_space.decisions import Decisions, is_integer
@@ -16,6 +16,7 @@ RESOLUTION = 1e-3
 WIDE = 1e-2
 """Distance to earlier trials after a candidate that repeats one: the next is worth its trial."""
 
+_MAX_INFEASIBLE = 40  # A check of feasibility takes some hundredths of a second.
 _INACTIVE = -1.0  # Farther from any unit value than every distance.
 
 
@@ -46,6 +47,33 @@ class EarlierTrials:
 
     def _row(self, decisions: Decisions) -> np.ndarray:
         return np.nan_to_num(self._space.encode(decisions), nan=_INACTIVE)
+
+
+def first_new(
+    context: SuggestionContext,
+    earlier: EarlierTrials,
+    candidates: Iterable[Decisions],
+    distance: float,
+    wider: float,
+) -> Decisions | None:
+    """Finds the first feasible candidate that is farther than a distance from earlier trials.
+
+    Where the model prefers a known point, as at a bound, its neighbours teach little more. After
+    such a candidate, others must be farther than the wider distance.
+    """
+    refused: list[Decisions] = []
+    for decisions in candidates:
+        if earlier.has_close(decisions, distance):
+            distance = wider
+            continue
+        if context.seen(decisions) or decisions in refused:
+            continue
+        if context.infeasibility_reason(decisions) is None:
+            return decisions
+        refused.append(decisions)
+        if len(refused) == _MAX_INFEASIBLE:
+            break
+    return None
 
 
 def _is_fine(space: FlatSpace, feature: Feature) -> bool:

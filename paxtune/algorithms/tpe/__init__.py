@@ -1,0 +1,1 @@
+"""Tree-structured Parzen estimator: density of rows, and the algorithm that compares two."""
