@@ -1,16 +1,18 @@
-"""Algorithms of paxtune, asked for one trial after another."""
+"""Algorithms of paxtune, each in a study that is asked for one trial after another."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyglove as pg
 
+import paxtune
 from benchmarks.search.methods import Refused, Searcher, own_algorithm
 from benchmarks.search.problems import Parameter, Problem, Value
-from paxtune.algorithms import Observation, Suggestion, SuggestionContext
 from paxtune.search_space.decisions import Decisions, decide
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
+
+_MANY = 10_000  # Trials; a run ends earlier.
 
 
 def space(problem: Problem) -> Any:
@@ -60,7 +62,7 @@ def decisions_of(problem: Problem, spec: pg.DNASpec, values: Mapping[str, Value]
 
 
 class Study:
-    """A run of an algorithm, each suggestion with the whole history and nothing else."""
+    """A run of an algorithm in a study in memory, asked and told as users do."""
 
     def __init__(self, algorithm: Any, problem: Problem, seed: int) -> None:
         """Begins a run.
@@ -68,35 +70,31 @@ class Study:
         Raises:
             Refused: the algorithm cannot search the problem.
         """
-        self._algorithm, self._problem, self._seed = algorithm, problem, seed
-        self.spec = pg.dna_spec(space(problem))
-        self.history: list[Observation] = []
+        self._problem = problem
+        reward = paxtune.MetricReward('minimize', 'loss')
+        search = paxtune.Search(reward, paxtune.Budget(_MANY), algorithm, seed=seed)
         try:
-            algorithm.check_space(self.spec, 1)
+            self.study = paxtune.open_study(None, space(problem), search=search)
         except UserError as error:
             raise Refused(str(error)) from error
 
     def ask(self) -> Mapping[str, Value]:
-        number = len(self.history) + 1
-        context = SuggestionContext(self.spec, self._seed, number, lambda: self.history)
-        self._suggestion = self._algorithm.suggest(context)
-        return values_of(self._problem, self._suggestion.decisions)
+        trial = self.study.ask()
+        assert trial is not None
+        self._trial = trial
+        return values_of(self._problem, trial.by_id)
 
     def tell(self, value: float | None) -> None:
-        self._append(self._suggestion, value)
+        if value is None:
+            self.study.tell(self._trial, infeasible='infeasible')
+        else:
+            self.study.tell(self._trial, {'loss': value})
 
     def add(self, values: Mapping[str, Value], value: float | None) -> None:
         """Adds a trial that the algorithm has not suggested."""
-        self._append(Suggestion(decisions_of(self._problem, self.spec, values)), value)
-
-    def _append(self, suggestion: Suggestion, value: float | None) -> None:
-        made = (len(self.history) + 1, suggestion.decisions)
-        if value is None:
-            trial = Observation(*made, 'infeasible', algorithm_state=suggestion.algorithm_state)
-        else:
-            trial = Observation(*made, 'completed', (-value,), suggestion.algorithm_state)
-        # Another list, since a request may be read when the next trial has been reported.
-        self.history = [*self.history, trial]
+        spec = self.study.space.spec
+        self._trial = self.study.start(decisions_of(self._problem, spec, values), {})
+        self.tell(value)
 
 
 def twin(problem: Problem, others: Sequence[str]) -> str | None:
