@@ -38,7 +38,6 @@ WORDS = {
     r'has not what': 'lacks',
     r'makes? no sense': 'is invalid',
     r'heard': 'received, seen',
-    r'asks? ahead|asking ahead|asked ahead': 'prefetch',
     r'hubs?': 'coordinator',
     r'wire': 'schema, protocol',
     r'whereabouts': 'location',
@@ -60,7 +59,6 @@ WORDS = {
 NAMES = {
     r'told|Told|Tell|Ask|\w+_told': 'observe, observed, reported',
     r'heard|said|shown': 'received, message, rendered',
-    r'asks_ahead|asking_ahead': 'prefetch',
     r'Advancing|NextTrial': 'Scheduler, TrialQueue',
     r'PastTrial': 'Observation',
     r'verdicts?|judge[ds]?': 'decision, should_prune',

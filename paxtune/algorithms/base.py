@@ -139,15 +139,6 @@ class Algorithm(Component):
     continues after a kill with the same suggestions.
     """
 
-    prefetches: ClassVar[bool] = False
-    """True if suggestions may be slow. A slow one is made while trials run.
-
-    The suggestion then uses the trials that had ended when the previous trial began.
-    """
-
-    prefetch_share: ClassVar[float] = 0.05
-    """Suggestions that take more than this share of a trial's time are slow."""
-
     uses_prior: ClassVar[bool] = False
     """True if the algorithm uses the user prior."""
 

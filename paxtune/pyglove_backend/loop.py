@@ -145,7 +145,7 @@ class Loop:
                 continue
             if group is None or kind == 'thread' or group == name:
                 self._left_behind.remove(each.id)
-                self.study.store.apply(each.id, lambda record, now: claim(record, own, {}, now))
+                self.study.store.apply(each.id, lambda record, now: claim(record, own, now))
                 return each.id
         return None
 

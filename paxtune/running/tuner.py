@@ -127,7 +127,6 @@ class Tuner:
         if not study.store.is_shared:
             take_up(study)
         with contextlib.ExitStack() as listening:
-            listening.callback(study.stop_prefetching)
             for callback in self._callbacks:
                 callback.on_study_start(study)
                 listening.callback(callback.on_study_end, study)

@@ -55,11 +55,6 @@ class ChangeFeed:
         """Returns the numbers of the trials in a status that is not final, in order."""
         return sorted(id_ for id_, each in self._unended.items() if each.status is status)
 
-    @property
-    def unended(self) -> dict[int, int | None]:
-        """All unfinished trials, each with the step at which it is paused, or None."""
-        return {id_: each.paused_at for id_, each in self._unended.items()}
-
     def put(self, proto: TrialProto, record: TrialRecord | None = None) -> TrialRecord:
         """Records that a trial was written: as it is stored, and what it was encoded from."""
         record = record or decode_trial(proto)

@@ -217,13 +217,12 @@ class StudyCoordinator:
     def _new(self, record: TrialRecord, worker: str, request_id: str) -> TrialRecord:
         """Returns a new trial without the fields that only the service writes."""
         new = dataclasses.replace(
-            record, holder='', attempt=1, failures=Failures(), snapshot=None, request=request_id
+            record, holder='', attempt=1, failures=Failures(), request=request_id
         )
         if record.status is not Status.ACTIVE:
             return new
         new = dataclasses.replace(new, status=Status.REQUESTED, history=())
-        unended = self._feed.unended if record.snapshot is None else record.snapshot
-        return transitions.claim(new, worker, unended, self._store.now())
+        return transitions.claim(new, worker, self._store.now())
 
     def update(
         self, id: int, expected: str, trial: bytes, worker: str, attempt: int, request_id: str
@@ -307,10 +306,7 @@ class StudyCoordinator:
             free = next((id_ for id_ in waiting if id_ not in self._leases), None)
             if free is None:
                 return schema.ClaimReply(trial=None)
-            unended = self._feed.unended
-            claimed = self._apply(
-                free, lambda each, now: transitions.claim(each, worker, unended, now)
-            )
+            claimed = self._apply(free, lambda each, now: transitions.claim(each, worker, now))
             self._leases.grant(claimed, options)
             return schema.ClaimReply(trial=self._feed[free])
 

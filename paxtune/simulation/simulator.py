@@ -320,8 +320,7 @@ class _Study:
         return adrift + [each for each in self._records if each.status is Status.REQUESTED]
 
     def _claim(self) -> int:
-        unended = transitions.unended(self._records)
-        claimed = transitions.claim(self._claimable()[0], _WORKER, unended, self._time)
+        claimed = transitions.claim(self._claimable()[0], _WORKER, self._time)
         return self._show(claimed).id
 
     def _paused(self, id_: int) -> Trial:
@@ -396,7 +395,6 @@ class _Study:
         return SuggestionContext(self.table.spec, self.seed, len(self.trials) + 1, self._history)
 
     def _history(self) -> list[Observation]:
-        # On the virtual clock a suggestion takes no time, so none is prefetched.
         return [observe(each) for each in self.trials.values()]
 
 

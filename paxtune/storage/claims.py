@@ -21,7 +21,6 @@ def next_claim(
         is_alive: whether the worker of a name may be alive.
     """
     waiting = [each for each in trials if not each.status.has_ended]
-    snapshot = transitions.unended(waiting)
     active = [each for each in waiting if each.status is Status.ACTIVE]
     adrift = [each for each in active if not is_alive(each.holder)]
     requested = [each for each in waiting if each.status is Status.REQUESTED]
@@ -30,7 +29,7 @@ def next_claim(
         if record.holder not in ('', worker):
             # This never counts: a person starts the search again each time.
             record = transitions.add_event(record, 'lost', now, detail='the search was killed')
-        return transitions.claim(record, worker, snapshot, now)
+        return transitions.claim(record, worker, now)
 
     for each in adrift + requested:
         return each.id, claim

@@ -6,18 +6,13 @@ from paxtune.study.trial import Trial
 
 
 def observe(trial: Trial) -> Observation:
-    """Observes a trial as it stands."""
+    """Observes a trial as it stands. A paused one counts with its reward so far."""
     memo = dict(trial.record.memo)
     if trial.status in (Status.COMPLETED, Status.STOPPED):
         return Observation(trial.id, trial.by_id, 'completed', trial.scores, memo)
     if trial.status is Status.INFEASIBLE:
         return Observation(trial.id, trial.by_id, 'infeasible', algorithm_state=memo)
-    return as_of(trial, trial.record.paused_at)
-
-
-def as_of(trial: Trial, paused_at: int | None) -> Observation:
-    """Observes a trial that had not ended; a paused one counts with its reward so far."""
-    memo = dict(trial.record.memo)
+    paused_at = trial.record.paused_at
     if paused_at is not None and (scores := trial.scores_at(paused_at)):
         return Observation(trial.id, trial.by_id, 'completed', scores, memo)
     return Observation(trial.id, trial.by_id, 'pending', algorithm_state=memo)

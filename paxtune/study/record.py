@@ -18,9 +18,6 @@ Costs: TypeAlias = Mapping[str, Mapping[str, float]]
 Attempt: TypeAlias = Annotated[int, Meta(ge=1, le=10**5)]
 """The number of an attempt. Each has a directory, which may be looked for."""
 
-Snapshot: TypeAlias = Mapping[int, int | None]
-"""Trials that have not ended, each with the step at which it is paused; None where it is not."""
-
 SCHEDULER, REPLICATE, RETRY = 'scheduler', 'replicate', 'retry'
 """Origins of trials that a scheduler forked, that replicate others, or that run others again."""
 
@@ -180,11 +177,7 @@ class TrialRecord:
         failures: losses of its workers.
         request: the idempotency key of its addition through a service.
         requests: those of its last changes.
-        snapshot: the earlier trials that had not ended when the trial began; None before.
-        is_prefetched: whether the trial was suggested before a worker asked for it.
         suggest_seconds: how long the algorithm took for the decisions; 0 where it made none.
-        prefetches_next: whether the suggestion after this trial uses the snapshot, and so can be
-            made while the trial runs; None before the trial began.
         pauses: the steps at which a scheduler paused it, ascending.
         history: the last events.
         non_finite: the last step at which each metric was NaN or infinite.
@@ -211,10 +204,7 @@ class TrialRecord:
     failures: Failures = dataclasses.field(default_factory=Failures)
     request: str = ''
     requests: tuple[str, ...] = ()
-    snapshot: Snapshot | None = None
-    is_prefetched: bool = False
     suggest_seconds: float = 0.0
-    prefetches_next: bool | None = None
     pauses: tuple[int, ...] = ()
     history: tuple[Event, ...] = ()
     non_finite: Mapping[str, int] = dataclasses.field(default_factory=dict)

@@ -26,10 +26,9 @@ class Configuration:
     first: Trial
     trials: list[Trial]
 
-    def has_failed(self, running: frozenset[int] = frozenset()) -> bool:
-        """Returns True if a trial that does not count as running was stopped, or is infeasible."""
-        ended = [trial for trial in self.trials if trial.id not in running]
-        return any(trial.status in (Status.STOPPED, Status.INFEASIBLE) for trial in ended)
+    def has_failed(self) -> bool:
+        """Returns True if a trial was stopped, or is infeasible."""
+        return any(trial.status in (Status.STOPPED, Status.INFEASIBLE) for trial in self.trials)
 
     def missing(self, wanted: int) -> list[tuple[Trial, int]]:
         """Lists the replicates that are missing, as (first trial, replicate index)."""
@@ -101,9 +100,7 @@ def configurations(trials: Sequence[Trial]) -> list[Configuration]:
     ]
 
 
-def due(
-    trials: Sequence[Trial], wanted: int, running: frozenset[int] = frozenset()
-) -> tuple[Trial, int] | None:
+def due(trials: Sequence[Trial], wanted: int) -> tuple[Trial, int] | None:
     """Finds the next replicate that a search asks for, as (first trial, replicate index).
 
     A configuration gets no more replicates once one of its trials was stopped early or is
@@ -112,7 +109,6 @@ def due(
     Args:
         trials: all of the study, by id.
         wanted: the number of trials of each configuration.
-        running: trials that count as running, even if they have ended since.
 
     Returns:
         None where no replicate is missing.
@@ -122,7 +118,7 @@ def due(
     for each in configurations(trials):
         lineage = each.trials[0].lineage
         is_here = lineage.replicate == 1 and not lineage.is_imported
-        if is_here and not each.has_failed(running) and (missing := each.missing(wanted)):
+        if is_here and not each.has_failed() and (missing := each.missing(wanted)):
             return missing[0]
     return None
 

@@ -213,10 +213,6 @@ class RunningTrial(Trial):
         """Sets the run time of all attempts, and the number of devices."""
         self._change(seconds=lambda _: seconds, devices=lambda _: devices)
 
-    def set_prefetches_next(self, prefetches_next: bool) -> None:
-        """Sets whether the suggestion after this trial is made while the trial runs."""
-        self._change(prefetches_next=lambda _: prefetches_next)
-
     def set_costs(self, costs: Costs) -> None:
         """Sets the costs that were measured before the first step."""
         if costs != self.record.costs:

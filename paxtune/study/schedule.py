@@ -89,23 +89,14 @@ def done_reason(view: View) -> str | None:
     """Says why the study needs no more trials; None while it does."""
     if view.budget_used is not None:
         return view.budget_used
-    # A prefetched suggestion is left alone where the study was shortened since.
-    wanted = [each for each in view.unended if not is_prefetched(each)]
-    num_wanted = view.count - len(view.unended) + len(wanted)
-    reason, considered = None, wanted
-    if num_wanted >= view.num_trials:
-        reason = f'it has all of its {num_wanted} trials'
+    reason = None
+    if view.count >= view.num_trials:
+        reason = f'it has all of its {view.count} trials'
     elif view.is_exhausted:
         reason = f'there are no more than {view.count} different experiments in its space'
-        considered = list(view.unended)
-    if not all(each.status is Status.PAUSED for each in considered):
+    if not all(each.status is Status.PAUSED for each in view.unended):
         return None
     decision = view.decide()
     if reason is None and isinstance(decision, Wait):
         reason = decision.reason
     return None if isinstance(decision, Promote | Fork) else reason
-
-
-def is_prefetched(record: TrialRecord) -> bool:
-    """Returns True if a trial is a prefetched suggestion that no worker has begun."""
-    return record.status is Status.REQUESTED and record.is_prefetched

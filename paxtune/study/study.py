@@ -72,15 +72,6 @@ class Study(StudyView):
     def _open(self, record: TrialRecord) -> RunningTrial:
         return RunningTrial(record, self.context, self._scoring, self.store)
 
-    def close(self) -> None:
-        """Waits for a suggestion that is being prefetched, and closes the store."""
-        self.stop_prefetching()
-        super().close()
-
-    def stop_prefetching(self) -> None:
-        """Waits for a suggestion that is being prefetched; later ones are made when asked for."""
-        self._queue.close()
-
     @property
     def num_trials(self) -> int:
         """The number of trials that the study is to have."""
@@ -109,9 +100,8 @@ class Study(StudyView):
         """Returns the next trial to run.
 
         A trial whose process has not finished it comes first, marked as `resumed`. Then come trials
-        that the scheduler promotes or forks, then added ones, then a new one. No trial is handed
-        out twice while the study that has it is open. If the algorithm prefetches, a thread begins
-        to make the suggestion after this one.
+        that the scheduler promotes or forks, then added ones, then a new one, from all results so
+        far. No trial is handed out twice while the study that has it is open.
 
         Returns:
             The trial; None when the study is done, or must wait for other trials.
@@ -146,8 +136,7 @@ class Study(StudyView):
         """
         parameters = to_parameters(self.space.spec, decisions)
         record = TrialRecord(parameters, id=self.store.max_id() + 1, memo=memo)
-        now = self.store.now()
-        return self._add(transitions.claim(record, self.store.worker, {}, now))
+        return self._add(transitions.claim(record, self.store.worker, self.store.now()))
 
     def _add(self, record: TrialRecord) -> RunningTrial:
         return self._open(self.store.add_trials([record])[0])

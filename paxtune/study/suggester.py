@@ -11,10 +11,10 @@ from paxtune.objectives.limits import violation
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.parameters import to_parameters
 from paxtune.search_space.space import Space
-from paxtune.study import prefetch, replicates
-from paxtune.study.observations import as_of, observe
+from paxtune.study import replicates
+from paxtune.study.observations import observe
 from paxtune.study.reasons import commonest
-from paxtune.study.record import Lineage, Snapshot
+from paxtune.study.record import Lineage
 from paxtune.study.trial import Trial
 from trainer.runtime.garbage_collection import gc_paused
 from trainer.runtime.signals import SkipTrial
@@ -68,12 +68,12 @@ class Suggester:
         """
         ordinal = number
         if self._search.replicates > 1:
-            trials, _ = self._earlier(number)
+            trials = self._earlier(number)
             if (due := self.replicate_due(trials)) is not None:
                 return Suggestion(due[0].by_id), replicates.lineage_of(*due)
             ordinal = replicates.ordinal(trials, number)
         if self._search.initial_trials:
-            sown = sum(t.lineage.origin == 'seed' for t in self._read_trials() if t.id < number)
+            sown = sum(trial.lineage.origin == 'seed' for trial in self._earlier(number))
             if sown < len(self._search.initial_trials):
                 seed = self._search.initial_trials[sown]
                 return Suggestion(self.completed(seed, ordinal)), Lineage(origin='seed')
@@ -183,24 +183,16 @@ class Suggester:
 
     def _history(self, number: int) -> list[Observation]:
         with gc_paused():
-            trials, then = self._earlier(number)
-            found = [as_of(t, then[t.id]) if t.id in then else self._remember(t) for t in trials]
+            trials = self._earlier(number)
+            found = [self._remember(trial) for trial in trials]
             return [*self._priors, *replicates.merged(trials, found, self._search.replicates)]
 
     def replicate_due(self, trials: Sequence[Trial]) -> tuple[Trial, int] | None:
         """Finds the replicate that comes after some trials, as (first trial, replicate index)."""
-        return replicates.due(
-            trials, self._search.replicates, frozenset(self._pending_then(trials))
-        )
+        return replicates.due(trials, self._search.replicates)
 
-    def _earlier(self, number: int) -> tuple[list[Trial], Snapshot]:
-        """Returns the trials below a number, and those that count as pending."""
-        trials = [trial for trial in self._read_trials() if trial.id < number]
-        return trials, self._pending_then(trials)
-
-    def _pending_then(self, trials: Sequence[Trial]) -> Snapshot:
-        # A snapshot of the time when the last of them began makes the suggestion reproducible.
-        return prefetch.pending_then(trials) if self.algorithm.prefetches else {}
+    def _earlier(self, number: int) -> list[Trial]:
+        return [trial for trial in self._read_trials() if trial.id < number]
 
     def _remember(self, trial: Trial) -> Observation:
         known = self._observed.get(trial.id)

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from paxtune.objectives.measurement import Measurement
 from paxtune.study import attributes
-from paxtune.study.record import Event, Failures, Snapshot, Status, TrialRecord
+from paxtune.study.record import Event, Failures, Status, TrialRecord
 
 Transition: TypeAlias = Callable[[TrialRecord, datetime.datetime], TrialRecord]
 """A change of a record at a time (UTC)."""
@@ -72,24 +72,17 @@ def is_outside(worker: str) -> bool:
     return worker.startswith(_OUTSIDE)
 
 
-def claim(
-    record: TrialRecord, worker: str, unended: Snapshot, now: datetime.datetime
-) -> TrialRecord:
+def claim(record: TrialRecord, worker: str, now: datetime.datetime) -> TrialRecord:
     """Gives the trial to a worker.
 
     Args:
         record: a REQUESTED trial, or an ACTIVE one whose worker is gone.
-        unended: all trials that have not ended. The first claim keeps those before this trial, so
-            that suggestions stay reproducible.
     """
     if record.status not in (Status.REQUESTED, Status.ACTIVE):
         raise IllegalTransition(
             f'trial {record.id} is {record.status.upper()}: it cannot be claimed'
         )
-    snapshot = record.snapshot
-    if snapshot is None:
-        snapshot = {id_: step for id_, step in sorted(unended.items()) if id_ < record.id}
-    claimed = dataclasses.replace(record, status=Status.ACTIVE, holder=worker, snapshot=snapshot)
+    claimed = dataclasses.replace(record, status=Status.ACTIVE, holder=worker)
     return add_event(claimed, 'claimed', now)
 
 
@@ -235,15 +228,9 @@ def merge(current: TrialRecord, proposed: TrialRecord, request: str) -> TrialRec
         holder=current.holder if is_held else '',
         attempt=current.attempt,
         failures=current.failures,
-        snapshot=current.snapshot,
         request=current.request,
         requests=(*current.requests, request)[-_MAX_REQUESTS:],
     )
-
-
-def unended(records: Iterable[TrialRecord]) -> dict[int, int | None]:
-    """Makes the snapshot of the trials that have not ended."""
-    return {each.id: each.paused_at for each in records if not each.status.has_ended}
 
 
 def _end(record: TrialRecord, how: str, now: datetime.datetime) -> TrialRecord:

@@ -11,8 +11,7 @@ from paxtune.config.search import Search
 from paxtune.schedulers import Fork, Promote
 from paxtune.search_space.parameters import to_parameters
 from paxtune.search_space.space import Space
-from paxtune.study import prefetch, schedule, stop_requests, stopping_criteria, transitions
-from paxtune.study.prefetch import Prefetcher
+from paxtune.study import schedule, stopping_criteria, transitions
 from paxtune.study.record import SCHEDULER, Lineage, Status, TrialRecord
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.schedule import Action, Claim, Decision, Done, Suggest, View
@@ -43,7 +42,6 @@ class TrialQueue:
         self._suggester, self._scheduling = suggester, scheduling
         self._read_trials, self._open_trial = read_trials, open_trial
         self._lock = threading.Lock()
-        self._prefetcher = Prefetcher(self._prefetch)
         study = store.study()
         self._exhausted_at = None if study is None else study.exhausted
 
@@ -59,25 +57,7 @@ class TrialQueue:
     def take(self) -> RunningTrial | None:
         """Returns the next trial to run; None where there is none now: see `Study.suggest`."""
         with self._lock:
-            trial = self._take()
-            if trial is not None and self._prefetches_after(trial):
-                self._prefetcher.begin()
-            return trial
-
-    def _prefetches_after(self, trial: RunningTrial) -> bool:
-        algorithm = self._suggester.algorithm
-        if not algorithm.prefetches:
-            return False
-        if trial.record.prefetches_next is None:
-            # Recorded once: later attempts find other times, but the next trial stays the same.
-            share = algorithm.prefetch_share
-            trial.set_prefetches_next(prefetch.is_worthwhile(self._read_trials(), share))
-        return bool(trial.record.prefetches_next)
-
-    def close(self) -> None:
-        """Waits for a suggestion that is being prefetched, and prefetches no more."""
-        with self._lock:
-            self._prefetcher.close()
+            return self._take()
 
     def done_reason(self, trials: Trials) -> str | None:
         """Says why the study needs no more trials than these; None while it does."""
@@ -141,14 +121,13 @@ class TrialQueue:
                     return self._open_trial(claimed)
                 may_claim = False
                 continue
-            # A suggestion that is being prefetched is not made twice.
-            elif not self._prefetcher.wait():
-                if not isinstance(action, Suggest):
-                    return None
+            elif isinstance(action, Suggest):
                 with contextlib.suppress(TurnLostError), self._store.turn() as add:
-                    trial = self._suggest(add, is_prefetch=False)
+                    trial = self._suggest(add)
                     if trial is not None:
                         return self._open_trial(trial)
+            else:
+                return None
             trials, may_claim = self._read_trials(), True
 
     def _promote_or_fork(self) -> None:
@@ -198,13 +177,7 @@ class TrialQueue:
         with contextlib.suppress(IllegalTransition):
             self._open_trial(trial.record).end_early(reason)
 
-    def _prefetch(self) -> None:
-        while not stop_requests.is_pause_requested(self._store):
-            with contextlib.suppress(TurnLostError), self._store.turn() as add:
-                self._suggest(add, is_prefetch=True)
-                return
-
-    def _suggest(self, add: AddSuggested, is_prefetch: bool) -> TrialRecord | None:
+    def _suggest(self, add: AddSuggested) -> TrialRecord | None:
         """Adds a new trial; raises TurnLostError if another worker's action comes first now."""
         trials = self._read_trials()
         view = self._view(trials)
@@ -212,8 +185,6 @@ class TrialQueue:
             return None
         is_requested = any(each.status is Status.REQUESTED for each in view.unended)
         if view.decide() is not None or is_requested:
-            if is_prefetch:
-                return None
             raise TurnLostError('another action comes first')
         number = trials[-1].id + 1 if trials else 1
         began = time.monotonic()
@@ -228,13 +199,9 @@ class TrialQueue:
             id=number,
             lineage=lineage,
             memo=suggestion.algorithm_state,
-            is_prefetched=is_prefetch,
             suggest_seconds=round(time.monotonic() - began, 6) if is_own else 0.0,
         )
-        if not is_prefetch:
-            unended = transitions.unended(view.unended)
-            record = transitions.claim(record, self._store.worker, unended, self._store.now())
-        return add(record)
+        return add(transitions.claim(record, self._store.worker, self._store.now()))
 
     def _note_exhausted(self, num_trials: int) -> None:
         if not num_trials and (reason := self._suggester.commonest_reason):

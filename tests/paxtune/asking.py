@@ -1,9 +1,8 @@
-"""An algorithm with prefetched suggestions that record the observations it saw."""
+"""An algorithm whose suggestions record the observations that it saw."""
 
 import random
 import sys
-import threading
-import time
+from pathlib import Path
 from typing import Any
 
 import pyglove as pg
@@ -17,47 +16,28 @@ from paxtune.storage.open_study import open_study
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 
+REWARD = MetricReward('minimize', 'y')
+
 
 class Digest(Algorithm):
-    """Draws with all observations as the seed of its random numbers.
-
-    Attributes:
-        seconds: duration of a suggestion.
-        breaks_at: number of the trial at which it raises.
-    """
-
-    prefetches = True
-    prefetch_share = 0.0
-
-    seconds: float = 0.0
-    breaks_at: int | None = None
+    """Draws with all observations as the seed of its random numbers."""
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
-        time.sleep(self.seconds)
-        if context.number == self.breaks_at:
-            raise RuntimeError('this algorithm breaks')
-        seen_trials = [(t.id, dict(t.decisions), t.state, t.scores) for t in context.observations]
-        decisions = draw_eligible(
-            context, random.Random(repr((context.seed, context.number, seen_trials)))
-        )
+        trials = [(t.id, dict(t.decisions), t.state, t.scores) for t in context.observations]
+        rng = random.Random(repr((context.seed, context.number, trials)))
         seen = ' '.join(f'{trial.id}:{trial.state}' for trial in context.observations)
-        return Suggestion(
-            decisions, algorithm_state={'seen': seen, 'by': threading.current_thread().name}
-        )
-
-
-def Ahead() -> Any:
-    """Five small trials of two structures; each is traced before it is suggested."""
-    # Imported here: it imports JAX.
-    from tests.paxtune import tunables
-
-    fields = {'search.budget.trials': 5, 'search.algorithm': Digest(), 'search.scheduler': None}
-    return tunables.Kinds().rebind(fields)
+        return Suggestion(draw_eligible(context, rng), algorithm_state={'seen': seen})
 
 
 def space() -> Any:
     """A range, and choices inside of a choice."""
     return pg.Dict(x=pg.floatv(-1.0, 1.0), kind=pg.oneof(['a', pg.oneof([1, 2])]))
+
+
+def opened(directory: Path | str | None = None, **fields: Any) -> Study:
+    """A study of eight trials by `Digest`; the fields are those of its search."""
+    search = Search(REWARD, **({'budget': Budget(8), 'algorithm': Digest()} | fields))
+    return open_study(directory, space(), search=search)
 
 
 def finish(study: Study, trial: RunningTrial) -> None:
@@ -73,10 +53,7 @@ def finish(study: Study, trial: RunningTrial) -> None:
 
 def main(directory: str) -> None:
     """Ten trials, in a process of their own."""
-    search = Search(
-        MetricReward('minimize', 'y'), budget=Budget(10), algorithm=Digest(seconds=0.02)
-    )
-    with open_study(directory, space(), search=search) as study:
+    with opened(directory, budget=Budget(10)) as study:
         while (trial := study.ask()) is not None:
             finish(study, trial)
 

@@ -76,19 +76,13 @@ def Kinds() -> Tunable:
     return made
 
 
-class Prefetching(GPBandit):
-    """Prefetches in every run: times of short trials lie on both sides of the limit."""
-
-    prefetch_share = 0.0
-
-
 def Modelled() -> Tunable:
     """An architecture search with a constraint, by a Gaussian process; 9 trials."""
     made = Kinds()
     made.rebind(
         {
             'task.model.stack.layers[0].attention.num_heads': pg.oneof([1, 2, 4]),
-            'search.algorithm': Prefetching(num_initial=3),
+            'search.algorithm': GPBandit(num_initial=3),
             'search.scheduler': None,
             'search.budget.trials': 9,
             'search.constraints': [

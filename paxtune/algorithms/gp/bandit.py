@@ -41,7 +41,7 @@ class GPBandit(Algorithm):
             of trials.
     """
 
-    prefetches = uses_prior = True
+    uses_prior = True
 
     acquisition: Literal['log_ei', 'ucb_pe'] = 'log_ei'
     num_initial: int | None = None

@@ -116,8 +116,8 @@ def _kind(
 ) -> Kind:
     if acquisition == 'log_ei':
         return 'log_ei'
-    # While a suggestion is prefetched, at least one trial is running.
-    explores = 0.75 * (1 - 1 / num_running) if num_running > 1 else 0.1
+    # The suggested trial will run beside the others.
+    explores = 0.75 * (1 - 1 / (num_running + 1)) if num_running else 0.1
     return 'pe' if rng.random() < explores else 'ucb'
 
 

@@ -28,6 +28,7 @@ from paxtune.study import stop_requests, transitions
 from paxtune.study.record import Failures, Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.transitions import MAX_LOSSES, LeaseLostError, WorkerLoss
+from tests.paxtune.asking import Digest
 from tests.paxtune.studies import ask, decisions, finish, lose, run
 from tests.paxtune.toys import search, toy
 from trainer.symbolic.errors import UserError
@@ -107,6 +108,16 @@ def test_all_workers_together_do_what_the_study_wants(service: Service) -> None:
             finish(trial)
     assert [trial.id for trial in studies[0].trials] == [1, 2, 3, 4, 5]
     assert len({str(each) for each in decisions(studies[0])}) == 5
+
+
+def test_a_suggestion_uses_all_results_of_other_workers(service: Service) -> None:
+    a, b = (service.study(name, algorithm=Digest()) for name in 'ab')
+    one, two = ask(a), ask(b)
+    finish(one)
+    three = ask(a)
+    finish(two)
+    found = [trial.record.memo['seen'] for trial in (one, two, three, ask(b))]
+    assert found == ['', '1:pending', '1:completed 2:pending', '1:completed 2:completed 3:pending']
 
 
 def test_a_worker_without_heartbeat_loses_its_trial(service: Service) -> None:

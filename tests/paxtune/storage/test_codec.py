@@ -1,6 +1,7 @@
 """The translation of records to and from Vizier's protocol buffers."""
 
 import datetime
+import json
 from typing import Any
 
 import pytest
@@ -74,7 +75,6 @@ def records(draw: st.DrawFn) -> TrialRecord:
         holder=draw(_texts),
         attempt=draw(st.integers(1, 10**5)),
         failures=Failures(draw(_steps), draw(_steps), draw(_steps)),
-        snapshot=draw(st.none() | st.dictionaries(_ids, st.none() | _steps, max_size=3)),
         pauses=tuple(draw(st.lists(_steps, max_size=3))),
         history=tuple(
             draw(st.lists(st.builds(Event, _times, _texts, _ids, _texts, _texts), max_size=3))
@@ -122,6 +122,16 @@ def test_the_metadata_of_other_programs_is_kept() -> None:
         ('other', 'theirs')
     ]
     assert decode_trial(changed).seconds == 2.0
+
+
+def test_a_trial_of_an_older_version_is_read() -> None:
+    record = TrialRecord({}, id=2, seconds=1.0, suggest_seconds=0.5)
+    proto = encode_trial(record)
+    (item,) = proto.metadata
+    former = {'snapshot': {'1': None}, 'is_prefetched': True, 'prefetches_next': False}
+    item.value = json.dumps({**json.loads(item.value), **former})
+    assert decode_trial(proto) == record
+    assert encode_trial(decode_trial(proto)) == encode_trial(record)
 
 
 @pytest.mark.parametrize(

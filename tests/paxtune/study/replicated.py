@@ -49,7 +49,7 @@ def start_next(study: Study) -> RunningTrial:
     suggestion, lineage = study.suggester.next(number)
     parameters = to_parameters(study.space.spec, suggestion.decisions)
     record = TrialRecord(parameters, id=number, lineage=lineage)
-    return study._add(claim(record, 'a', {}, study.store.now()))
+    return study._add(claim(record, 'a', study.store.now()))
 
 
 def confirmable(directory: Path | None = None, **fields: Any) -> Study:

@@ -17,11 +17,9 @@ WAIT = Wait('three trials are to reach the rung first')
 
 
 def view(*statuses: str, decision: Decision = None, holder: str = '', **fields: Any) -> View:
-    """A study of three trials at most. 'prefetched' is a suggestion that no worker has begun."""
+    """A study of three trials at most."""
     records = [
-        TrialRecord({}, id=id_, status=Status.REQUESTED, is_prefetched=True)
-        if status == 'prefetched'
-        else TrialRecord({}, id=id_, status=Status(status), pauses=(2,), holder=holder)
+        TrialRecord({}, id=id_, status=Status(status), pauses=(2,), holder=holder)
         for id_, status in enumerate(statuses, 1)
     ]
     given = {'num_trials': 3, 'is_exhausted': False, 'budget_used': None, **fields}
@@ -59,7 +57,6 @@ def test_promoted_and_forked_trials_come_before_waiting_and_new_ones(decision: A
 def test_trials_that_wait_come_before_new_ones_and_before_waiting() -> None:
     assert next_action(view('completed', 'requested')) == Claim()
     assert next_action(view('paused', 'requested', decision=WAIT)) == Claim()
-    assert next_action(view('prefetched')) == Claim()
 
 
 def test_a_worker_waits_while_others_run() -> None:
@@ -86,8 +83,8 @@ def test_a_worker_waits_while_others_run() -> None:
             view('completed', is_exhausted=True),
             'there are no more than 1 different experiments in its space',
         ),
-        # The study was shortened after the prefetch.
-        (view('completed', 'prefetched', num_trials=1), 'it has all of its 1 trials'),
+        # The study was shortened.
+        (view('completed', 'completed', num_trials=1), 'it has all of its 2 trials'),
     ],
 )
 def test_reasons_why_a_study_is_done(given: View, reason: str) -> None:
@@ -102,8 +99,8 @@ def test_reasons_why_a_study_is_done(given: View, reason: str) -> None:
         view('completed', 'completed'),
         view('completed', 'completed', 'active'),
         view('completed', 'completed', 'requested'),
-        view('completed', 'completed', 'prefetched'),
-        view('completed', 'prefetched', is_exhausted=True),
+        view('completed', 'requested', is_exhausted=True),
+        view('completed', 'requested', num_trials=1),
         view('completed', 'paused', 'paused', decision=PROMOTE),
         view('paused', 'paused', is_exhausted=True, decision=FORK),
         view('paused', 'active', decision=WAIT),
@@ -119,7 +116,7 @@ def test_a_study_is_not_done(given: View) -> None:
 
 @st.composite
 def views(draw: st.DrawFn) -> View:
-    statuses = st.sampled_from([*map(str, Status), 'prefetched'])
+    statuses = st.sampled_from([*map(str, Status)])
     return view(
         *draw(st.lists(statuses, max_size=5)),
         decision=draw(st.sampled_from([None, PROMOTE, FORK, WAIT])),

@@ -32,13 +32,12 @@ with open_study(None, pg.Dict(x=pg.floatv(0.0, 1.0)), search=search()) as _study
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 NEW = TrialRecord(PARAMETERS, id=3, created=START)
 OPEN = (Status.ACTIVE, Status.PAUSED)
-SERVICE_OWNED = ('attempt', 'failures', 'request', 'snapshot')
+SERVICE_OWNED = ('attempt', 'failures', 'request')
 
 words = st.text(st.characters(codec='utf-8'), max_size=5)
 workers = st.sampled_from(['a', 'b'])
 steps = st.integers(1, 9)
 metrics = st.dictionaries(st.sampled_from(['loss', 'speed']), st.floats(), max_size=2)
-snapshots = st.dictionaries(st.integers(1, 5), st.none() | steps, max_size=3)
 losses = st.builds(WorkerLoss, words, st.booleans(), st.booleans())
 finals = st.builds(
     Measurement, steps, metrics, st.tuples(st.floats(allow_nan=False, allow_infinity=False))
@@ -49,7 +48,6 @@ forged = st.fixed_dictionaries(
         'holder': st.sampled_from(['', 'b', 'c']),
         'attempt': st.integers(1, 9),
         'failures': st.builds(Failures, steps, steps, steps),
-        'snapshot': st.none() | snapshots,
         'request': words,
         'requests': st.just(('forged',)),
     }
@@ -83,10 +81,10 @@ class TrialLife(RuleBasedStateMachine):
         self.num_ends += after.status.has_ended and not before.status.has_ended
         assert_follows(before, after)
 
-    @rule(worker=workers, unended=snapshots)
-    def claim(self, worker: str, unended: dict[int, int | None]) -> None:
+    @rule(worker=workers)
+    def claim(self, worker: str) -> None:
         legal = (Status.REQUESTED, Status.ACTIVE)
-        self.apply(legal, lambda each, now: transitions.claim(each, worker, unended, now))
+        self.apply(legal, lambda each, now: transitions.claim(each, worker, now))
         assert self.record.status not in legal or self.record.holder == worker
 
     @rule(why=words)
@@ -190,7 +188,6 @@ class TrialLife(RuleBasedStateMachine):
         assert (record.ended is not None) == record.status.has_ended
         assert (record.final is not None) == (record.status in ('completed', 'stopped'))
         assert not record.holder or record.status is Status.ACTIVE
-        assert (record.snapshot is None) == (record.status is Status.REQUESTED)
         assert record.pauses == tuple(sorted({*record.pauses}))
         assert (record.paused_at is not None) == (record.status is Status.PAUSED)
         assert [each.time for each in record.history] == sorted(e.time for e in record.history)
@@ -220,8 +217,6 @@ def assert_follows(before: TrialRecord, after: TrialRecord) -> None:
     """Asserts what holds from one record to the next, whatever the transition."""
     assert (after.id, after.parameters, after.created) == (3, PARAMETERS, START)
     assert after.attempt >= before.attempt
-    assert before.snapshot is None or after.snapshot == before.snapshot
-    assert {*(after.snapshot or {})} <= {1, 2}
     assert list(after.measurements)[: len(before.measurements)] == list(before.measurements)
     assert len(after.history) >= len(before.history)
     if before.status.has_ended:
@@ -243,7 +238,7 @@ def assert_service_owned(current: TrialRecord, merged: TrialRecord, request: str
 
 
 def active(**fields: Any) -> TrialRecord:
-    claimed = transitions.claim(NEW, 'a', {}, START)
+    claimed = transitions.claim(NEW, 'a', START)
     return dataclasses.replace(claimed, **fields)
 
 

@@ -1,5 +1,7 @@
 """Costs of trials before their first step, and trials that cost too much."""
 
+import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,10 @@ from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward, Objectives, TunasAbsolute
 from paxtune.running.runners import ExperimentRunner, TrialSpec
 from paxtune.running.tuner import Tuner
+from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_study
+from paxtune.study.suggester import Suggester
+from tests.paxtune import tunables
 from tests.paxtune.studies import beyond, never_trained
 from tests.trainer.tiny import VOCAB, experiment
 from trainer.program import costs
@@ -306,3 +311,24 @@ def test_each_sub_experiment_is_timed(tmp_path: Path, monkeypatch: pytest.Monkey
         assert reason.startswith('sum of step_seconds is 1.02')
         assert never_trained(study, by_width[512])
     assert sorted(clock.timed) == [32, 32, 512, 512]
+
+
+@pytest.mark.slow
+def test_several_threads_look_at_the_costs_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """State of PyGlove, the trainer and JAX during tracing is thread-local."""
+    made = tunables.Kinds()
+    space = Space(made)
+    wanted = [draw(space.spec, random.Random(seed)) for seed in range(6)]
+
+    def reasons(threads: int, at_most: float) -> list[str | None]:
+        monkeypatch.setattr('trainer.program.costs._static', {})
+        search = made.search.rebind({'limits': [Limit('num_params', at_most=at_most)]})
+        suggester = Suggester(space, search, [], list)
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(suggester.why_infeasible, wanted))
+
+    found: list[Any] = [float(text.split()[2].rstrip(',')) for text in map(str, reasons(1, 1.0))]
+    middle = sum(found) / len(found)
+    alone = reasons(1, middle)
+    assert None in alone and set(alone) != {None}
+    assert reasons(3, middle) == alone

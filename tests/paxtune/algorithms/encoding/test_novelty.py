@@ -75,14 +75,14 @@ def test_initial_points_are_new():
 
 @pytest.mark.slow
 @pytest.mark.parametrize('dimensions, count', [(1, 16), (2, 16), (3, 24)])
-@pytest.mark.parametrize('is_prefetched', [False, True])
-def test_an_optimum_at_a_bound_is_suggested_once(dimensions, count, is_prefetched):
+@pytest.mark.parametrize('is_last_pending', [False, True])
+def test_an_optimum_at_a_bound_is_suggested_once(dimensions, count, is_last_pending):
     spec = pg.dna_spec({f'x{i}': pg.floatv(0.0, 1.0) for i in range(dimensions)})
     for seed in range(5):
         history: list[Observation] = []
         for number in range(1, count + 1):
             seen = list(history)
-            if is_prefetched and seen:
+            if is_last_pending and seen:
                 seen[-1] = Observation(seen[-1].id, seen[-1].decisions, 'pending')
             context = SuggestionContext(spec, seed, number, functools.partial(list, seen))
             made = GPBandit().suggest(context)

@@ -30,6 +30,7 @@ def test_a_killed_study_continues_with_the_same_suggestions(
 ) -> None:
     killed = search('Modelled', tmp_path, kill=where)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert not all(trial.is_terminal for trial in trials_of(tmp_path)[-1:])
+    ended = [trial for trial in trials_of(tmp_path) if trial.is_terminal]
+    assert len(ended) < len(undisturbed)
     passed(search('Modelled', tmp_path))
     assert told(trials_of(tmp_path)) == undisturbed
