@@ -62,7 +62,7 @@ def decisions_of(problem: Problem, spec: pg.DNASpec, values: Mapping[str, Value]
 
 
 class Study:
-    """A run of an algorithm in a study in memory, asked and told as users do."""
+    """A run of an algorithm in a study in memory, with the calls of users."""
 
     def __init__(self, algorithm: Any, problem: Problem, seed: int) -> None:
         """Begins a run.

@@ -50,7 +50,7 @@ class FittedModel(NamedTuple):
         """Mean gain of the logarithm of the likelihood of a completed trial's score, in nats.
 
         The process predicts each trial from the others. The gain is that over one normal
-        distribution for all trials: 0 or less where decisions tell nothing about scores.
+        distribution for all trials: 0 or less where decisions say nothing about scores.
         """
         values = self.data.values[self.data.is_observed]
         errors, deviations = model.leave_one_out(self.theta, self.data, self.encoding.columns)
