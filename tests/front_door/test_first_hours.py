@@ -1,5 +1,6 @@
 """Own text, own function, and the tables of their studies."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,9 @@ def test_an_own_text_is_searched_and_the_best_trial_is_trained(home: Path) -> No
     assert len(files.WIKI.strip().splitlines()) <= 30
     searched = run(home, '-m', 'paxtune.search', '--exp=my_exp.Wiki').passed()
     assert 'it has all of its 2 trials (2 completed): runs/my_exp.Wiki' in searched.words
-    assert 'compiling' in searched.raw and 'steps/s' in searched.raw
-    assert '2 of 2 trials, all trials are done' in searched.text
+    assert '0 of 2 trials' in searched.raw
+    assert 'trial 2: completed, eval/' in searched.text
+    assert '2 of 2 trials: 2 completed; best: trial ' in searched.text
     assert '0 of 0' not in searched.raw
     (train,) = searched.commands
     trained = run(home, *train).passed()
@@ -51,10 +53,10 @@ def test_an_own_text_is_searched_and_the_best_trial_is_trained(home: Path) -> No
 
 def test_an_own_function_shows_its_progress(home: Path) -> None:
     shown = run(home, 'my_function.py').passed()
-    assert '8 of 8 trials, all trials are done' in shown.text
+    assert '8 of 8 trials: 8 completed; best: trial ' in shown.text
     assert 'all 8 trials, best ' in shown.text
-    table = [line for line in shown.text.splitlines() if 'x=0.' in line or 'x=1' in line]
-    assert len(table) == 8
+    ended = re.findall(r'^trial \d: completed, objective=\S+ \(x=', shown.text, re.MULTILINE)
+    assert len(ended) == 8
 
 
 def test_tables_of_an_architecture_study_fit_the_terminal(home: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C: its message stays on the screen, and the printed command continues."""
+"""Ctrl-C: a message says what happens, and the printed command continues."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def test_an_interrupted_search_continues_with_the_printed_command(home: Path) ->
     words = ('-m', 'paxtune.search', '--exp=my_fit.Fit', '--num_trials=2', '--set', *STEPS)
     stopped = run(home, *words, interrupt_at=r' running ')
     assert stopped.code == 130
-    assert stopped.text.count(Interrupt.MESSAGE) == 1
+    assert Interrupt.MESSAGE in stopped.raw
     assert 'Paused: interrupted. The study is saved in runs/my_fit.Fit.' in stopped.words
     assert stopped.commands == [[*words]]
     done = run(home, *stopped.commands[0]).passed()
@@ -37,7 +37,7 @@ def test_an_interrupted_run_continues_with_the_printed_command(home: Path) -> No
 
 
 def test_an_interrupted_function_keeps_its_trials_and_continues(home: Path) -> None:
-    shown = run(home, 'my_function.py', interrupt_at=r'[1-5] of 8 trials').passed()
+    shown = run(home, 'my_function.py', interrupt_at='trial 2: completed').passed()
     assert 'Interrupted. tune(…, study=study) continues this study.' in shown.words
     assert ' trials so far' in shown.text
     assert 'all 8 trials, best ' in shown.text
