@@ -50,8 +50,8 @@ class Cell:
         partial.replace(path)
 
 
-def run(searcher: Searcher, instance: Instance, trials: int) -> dict[str, Any]:
-    """Runs a method on a problem.
+def run(searcher: Searcher, instance: Instance, trials: int, parallel: int = 1) -> dict[str, Any]:
+    """Runs a method on a problem, some trials at a time.
 
     Returns:
         'values', one for each trial, None where it was infeasible; 'seconds', of each suggestion.
@@ -59,10 +59,13 @@ def run(searcher: Searcher, instance: Instance, trials: int) -> dict[str, Any]:
     objective = instance.start()
     values: list[float | None] = []
     seconds: list[float] = []
-    for _ in range(trials):
-        start = time.perf_counter()
-        suggested = searcher.ask()
-        seconds.append(round(time.perf_counter() - start, 4))
-        values.append(objective(suggested))
-        searcher.tell(values[-1])
+    while len(values) < trials:
+        asked = []
+        for _ in range(min(parallel, trials - len(values))):
+            start = time.perf_counter()
+            asked.append(searcher.ask())
+            seconds.append(round(time.perf_counter() - start, 4))
+        for suggested in asked:
+            values.append(objective(suggested))
+            searcher.tell(values[-1])
     return {'values': values, 'seconds': seconds}

@@ -48,6 +48,7 @@ class Method:
         trials: in a run.
         seeds: how many runs of a problem there are.
         problems: those that it is run on; none for all.
+        parallel: trials that run at once: so many are asked for, then their results are given.
     """
 
     name: str
@@ -56,6 +57,12 @@ class Method:
     trials: int
     seeds: int
     problems: tuple[str, ...] = ()
+    parallel: int = 1
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the algorithm in `--algorithm`."""
+        return self.name.removesuffix('_parallel')
 
 
 # Those of paxtune are found by name in `paxtune.algorithms`; unknown ones are left out. A GP's
@@ -66,8 +73,11 @@ METHODS: Sequence[Method] = (
     Method('regularized_evolution', 'own', 'ours', 100, 20),
     Method('cmaes', 'own', 'ours', 100, 20),
     Method('eagle', 'own', 'ours', 100, 20),
+    Method('tpe', 'own', 'ours', 100, 20),
     Method('gp_bandit', 'own', 'ours', 50, 5),
-    Method('default', 'own', 'ours', 50, 5),
+    Method('portfolio', 'own', 'ours', 100, 20),
+    Method('default', 'own', 'ours', 100, 20),
+    Method('default_parallel', 'own', 'ours', 96, 20, parallel=8),
     Method('optuna_tpe', 'peers', 'optuna_samplers', 100, 20),
     Method('optuna_gp', 'peers', 'optuna_samplers', 50, 5),
     # 8 s a suggestion: some problems, and half as many trials.
@@ -93,7 +103,7 @@ def own_algorithm(name: str) -> Any:
 
 def is_available(method: Method) -> bool:
     """Returns False for an algorithm that paxtune does not have."""
-    return method.module != 'ours' or method.name in own_algorithms()
+    return method.module != 'ours' or method.algorithm in own_algorithms()
 
 
 @functools.cache
@@ -108,8 +118,8 @@ def fingerprint(method: Method) -> str:
     if method.module == 'ours':
         from trainer.symbolic.serialization import to_json_text
 
-        parts.append(to_json_text(own_algorithm(method.name)))
-        sources += sources_of(own_algorithms()[method.name])
+        parts.append(to_json_text(own_algorithm(method.algorithm)))
+        sources += sources_of(own_algorithms()[method.algorithm])
     return _digest(parts, sources)
 
 

@@ -5,6 +5,7 @@ information than a choice between them. An infeasible trial is reported as one t
 """
 
 import warnings
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,19 +41,22 @@ class Study:
     def __init__(self, sampler: Any, problem: Problem) -> None:
         self.study: Any = optuna.create_study(sampler=sampler)
         self._problem = problem
+        self._running: deque[Any] = deque()
 
     def ask(self) -> Mapping[str, Value]:
-        self._trial = self.study.ask()
+        trial = self.study.ask()
+        self._running.append(trial)
         values: dict[str, Value] = {}
         for parameter in opened(self._problem.parameters, values):
-            values[parameter.name] = suggested(self._trial, parameter)
+            values[parameter.name] = suggested(trial, parameter)
         return values
 
     def tell(self, value: float | None) -> None:
+        trial = self._running.popleft()
         if value is None:
-            self.study.tell(self._trial, state=optuna.trial.TrialState.FAIL)
+            self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
         else:
-            self.study.tell(self._trial, value)
+            self.study.tell(trial, value)
 
     def add(self, values: Mapping[str, Value], value: float | None) -> None:
         """Adds a trial that the sampler has not suggested."""

@@ -1,5 +1,6 @@
 """Algorithms of paxtune, each in a study that is asked for one trial after another."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import paxtune
 from benchmarks.search.methods import Refused, Searcher, own_algorithm
 from benchmarks.search.problems import Parameter, Problem, Value
 from paxtune.search_space.decisions import Decisions, decide
+from paxtune.study.running_trial import RunningTrial
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 
@@ -71,6 +73,7 @@ class Study:
             Refused: the algorithm cannot search the problem.
         """
         self._problem = problem
+        self._running: deque[RunningTrial] = deque()
         reward = paxtune.MetricReward('minimize', 'loss')
         search = paxtune.Search(reward, paxtune.Budget(_MANY), algorithm, seed=seed)
         try:
@@ -81,19 +84,20 @@ class Study:
     def ask(self) -> Mapping[str, Value]:
         trial = self.study.ask()
         assert trial is not None
-        self._trial = trial
+        self._running.append(trial)
         return values_of(self._problem, trial.by_id)
 
     def tell(self, value: float | None) -> None:
+        trial = self._running.popleft()
         if value is None:
-            self.study.tell(self._trial, infeasible='infeasible')
+            self.study.tell(trial, infeasible='infeasible')
         else:
-            self.study.tell(self._trial, {'loss': value})
+            self.study.tell(trial, {'loss': value})
 
     def add(self, values: Mapping[str, Value], value: float | None) -> None:
         """Adds a trial that the algorithm has not suggested."""
         spec = self.study.space.spec
-        self._trial = self.study.start(decisions_of(self._problem, spec, values), {})
+        self._running.append(self.study.start(decisions_of(self._problem, spec, values), {}))
         self.tell(value)
 
 
@@ -105,4 +109,4 @@ def twin(problem: Problem, others: Sequence[str]) -> str | None:
 
 def make(name: str, problem: Problem, seed: int) -> Searcher:
     """A run of the algorithm with that name, its settings as they come."""
-    return Study(own_algorithm(name), problem, seed)
+    return Study(own_algorithm(name.removesuffix('_parallel')), problem, seed)

@@ -68,6 +68,18 @@ def over_problems(of_method: Logs) -> Interval:
     return _interval(float(exact.mean()), drawn.mean(-1))
 
 
+def center(of_method: Logs) -> tuple[float, float]:
+    """The arithmetic mean and the median of all regrets of a method.
+
+    Example:
+        >>> mean, median = center({'a': logs([0.1, 0.3, 0.8])})
+        >>> round(mean, 3), round(median, 3)
+        (0.4, 0.3)
+    """
+    regrets = np.exp(np.concatenate(list(of_method.values())))
+    return float(regrets.mean()), float(np.median(regrets))
+
+
 @dataclasses.dataclass(frozen=True)
 class Ratios:
     """A method's regret by that of the better of its rivals; below 1 it is ahead.

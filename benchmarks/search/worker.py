@@ -18,7 +18,7 @@ from benchmarks.search.cells import Cell, run
 from benchmarks.search.methods import METHODS, Refused
 from benchmarks.search.problems import problems
 
-_MODULES = {method.name: method.module for method in METHODS}
+_METHODS = {method.name: method for method in METHODS}
 
 
 def answer(cell: Cell, data_dir: Path, cache_dir: Path) -> dict[str, Any]:
@@ -28,14 +28,16 @@ def answer(cell: Cell, data_dir: Path, cache_dir: Path) -> dict[str, Any]:
         'error', a traceback, where it went wrong; nothing else is wrong with it otherwise.
     """
     try:
-        problem = problems(data_dir)[cell.problem]
-        module: Any = importlib.import_module(f'benchmarks.search.{_MODULES[cell.method]}')
+        problem, method = problems(data_dir)[cell.problem], _METHODS[cell.method]
+        module: Any = importlib.import_module(f'benchmarks.search.{method.module}')
         try:
             searcher = module.make(cell.method, problem, cell.seed)
         except Refused as refused:
             cell.write(cache_dir, {'refused': str(refused)})
         else:
-            cell.write(cache_dir, run(searcher, problem.instance(cell.seed), cell.trials))
+            cell.write(
+                cache_dir, run(searcher, problem.instance(cell.seed), cell.trials, method.parallel)
+            )
     except Exception:
         return {'error': traceback.format_exc()}
     return {}
