@@ -32,6 +32,8 @@ class Observation:
         scores: rewards of a completed trial, one for each objective, signed so that larger is
             better. A trial that was stopped early is completed. Empty in any other state.
         algorithm_state: notes that the algorithm attached to the suggestion.
+        cost: run time of a trial that was trained to its end, in seconds, times its devices for a
+            budget of device hours. None where the budget has no hours.
     """
 
     id: int
@@ -39,6 +41,7 @@ class Observation:
     state: Literal['pending', 'completed', 'infeasible']
     scores: tuple[float, ...] = ()
     algorithm_state: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cost: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)

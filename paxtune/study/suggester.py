@@ -1,5 +1,6 @@
 """Suggestions: initial trials first, then replicates, then the algorithm's."""
 
+import dataclasses
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from paxtune.objectives.limits import violation
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.parameters import to_parameters
 from paxtune.search_space.space import Space
-from paxtune.study import replicates
+from paxtune.study import replicates, stopping_criteria
 from paxtune.study.observations import observe
 from paxtune.study.reasons import commonest
 from paxtune.study.record import Lineage
@@ -198,5 +199,7 @@ class Suggester:
         known = self._observed.get(trial.id)
         # One that has ended is the same object each time, unless another one took its number.
         if known is None or known.decisions is not trial.by_id:
-            known = self._observed[trial.id] = observe(trial)
+            cost = stopping_criteria.cost(self._search.budget, trial)
+            known = dataclasses.replace(observe(trial), cost=cost)
+            self._observed[trial.id] = known
         return known

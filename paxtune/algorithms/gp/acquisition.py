@@ -28,6 +28,7 @@ class AcquisitionContext(NamedTuple):
         prior_weight: strength of the user prior [features]; 0 where there is none.
         center: center of the trust region: a row [features].
         radius: half width of the trust region [features]; 1 for the whole range.
+        log_cost_slopes: of the predicted logarithm of a trial's cost [columns].
     """
 
     incumbent: float
@@ -35,6 +36,7 @@ class AcquisitionContext(NamedTuple):
     prior_weight: Array
     center: Array
     radius: Array
+    log_cost_slopes: Array
 
 
 def log_expected_improvement(
@@ -93,6 +95,7 @@ class Acquisition:
         prediction = model.predict(self._posterior, points)
         _, slopes = self._value(prediction)
         by_point = model.gradient(self._posterior, prediction, *slopes)
+        by_point -= self._context.log_cost_slopes
         gradient = np.zeros_like(rows)
         features = self.encoding.columns[self._is_number]
         gradient[:, features] = by_point[:, self._is_number] * is_active[:, features]
@@ -111,6 +114,7 @@ class Acquisition:
         distance = np.where(self._is_category, unequal, distance)
         outside = np.maximum(np.abs(rows - context.center) - context.radius, 0.0)
         value, _ = self._value(model.predict(self._posterior, points))
+        value = value - points @ context.log_cost_slopes
         return rows, value - distance**2 @ context.prior_weight - _OUTSIDE * np.sum(outside, axis=1)
 
     def _value(self, at: model.Prediction) -> tuple[Array, list[Array]]:

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from paxtune.algorithms.base import Observation, SuggestionContext
+from paxtune.algorithms.encoding.costs import log_cost_slopes
 from paxtune.algorithms.encoding.novelty import RESOLUTION, WIDE, EarlierTrials, first_new
 from paxtune.algorithms.encoding.points import EncodingSpec, encoder, encoding_spec
 from paxtune.algorithms.encoding.sampling import changeable_points, mutate
@@ -87,7 +88,9 @@ def suggest_decisions(
     incumbent = np.max(model.predict(posterior, data.points[data.is_observed]).mean)
     prior = _prior(context.prior or {}, space, prior_strength / len(completed))
     region = _trust_region(context.number, completed, theta, space, encoding)
-    inputs = AcquisitionContext(float(incumbent), *prior, *region)
+    # The other acquisition functions are no logarithms.
+    slopes = log_cost_slopes(trials, data.points) * (kind == 'log_ei')
+    inputs = AcquisitionContext(float(incumbent), *prior, *region, slopes)
     score = Acquisition(kind, encoding, posterior, inputs)
     rows, _ = maximize(score, np.resize(_rows(leaders, space), (_NUM_KNOWN, len(space))), rng)
     earlier = EarlierTrials(space, trials)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from paxtune.algorithms.base import Observation, SuggestionContext
+from paxtune.algorithms.encoding.costs import log_cost_slopes
 from paxtune.algorithms.encoding.novelty import RESOLUTION, EarlierTrials, first_new
 from paxtune.algorithms.encoding.points import encoder, encoding_spec
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
@@ -34,15 +35,19 @@ def suggest_decisions(
     good, bad, infeasible = _split(context.observations)
     of_good, of_bad = fitted(good, strength), fitted(bad)
     of_feasible, of_infeasible = fitted([*good, *bad]), fitted(infeasible)
+    encode = encoder(encoding)
+    _, known, _ = encode(np.nan_to_num(_rows(context.observations, space), nan=0.5))
+    slopes = log_cost_slopes(context.observations, known)
     earlier = EarlierTrials(space, context.observations)
     # All draws of a round may be known or infeasible.
     for _ in range(_MAX_ROUNDS):
-        rows, _, is_active = encoder(encoding)(of_good.sample(num_candidates, rng))
+        rows, points, is_active = encode(of_good.sample(num_candidates, rng))
         rows = np.where(is_active, rows, math.nan)
         value = _log_share(of_good, of_bad, len(good), len(bad), rows)
         if infeasible:
             counts = len(good) + len(bad), len(infeasible)
             value += _log_share(of_feasible, of_infeasible, *counts, rows)
+        value -= points @ slopes
         best_first = np.nan_to_num(rows[np.argsort(-value, kind='stable')], nan=0.5)
         found = first_new(context, earlier, map(space.decode, best_first), RESOLUTION, RESOLUTION)
         if found is not None:

@@ -55,7 +55,9 @@ def _acquisition(kind) -> Acquisition:
         kind,
         encoding,
         posterior,
-        AcquisitionContext(0.5, prior, weight, center, np.full(4, 0.3)),
+        AcquisitionContext(
+            0.5, prior, weight, center, np.full(4, 0.3), rng.normal(size=len(encoding.columns))
+        ),
     )
 
 
