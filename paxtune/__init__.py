@@ -33,6 +33,7 @@ with epy.lazy_api_imports(globals()):
     from paxtune import plots as plots
     from paxtune.algorithms import CMAES as CMAES
     from paxtune.algorithms import NSGA2 as NSGA2
+    from paxtune.algorithms import TPE as TPE
     from paxtune.algorithms import AnyMutation as AnyMutation
     from paxtune.algorithms import ChangeLayer as ChangeLayer
     from paxtune.algorithms import ChangeOneDecision as ChangeOneDecision
@@ -45,6 +46,7 @@ with epy.lazy_api_imports(globals()):
     from paxtune.algorithms import HillClimbing as HillClimbing
     from paxtune.algorithms import InsertLayer as InsertLayer
     from paxtune.algorithms import LayerRangeCrossover as LayerRangeCrossover
+    from paxtune.algorithms import Portfolio as Portfolio
     from paxtune.algorithms import QuasiRandom as QuasiRandom
     from paxtune.algorithms import RandomSearch as RandomSearch
     from paxtune.algorithms import RegularizedEvolution as RegularizedEvolution

@@ -187,7 +187,8 @@ def parser() -> 'argparse.ArgumentParser':
         help='where everything is written; runs/<study> by default; with a service also gs://…',
     )
     flags.add_argument(
-        '--algorithm', help="default, gp_bandit, random_search, …, or 'GPBandit(num_initial=8)'"
+        '--algorithm',
+        help="default, gp_bandit, tpe, random_search, …, or 'GPBandit(num_initial=8)'",
     )
     flags.add_argument(
         '--scheduler',

@@ -4,8 +4,8 @@ from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.unit_cube import FlatSpace, depths
 from paxtune.algorithms.evolution.nsga2 import NSGA2
 from paxtune.algorithms.evolution.regularized import RegularizedEvolution
-from paxtune.algorithms.gp.bandit import GPBandit
 from paxtune.algorithms.grid import Grid
+from paxtune.algorithms.portfolio import Portfolio
 from paxtune.algorithms.quasi_random import QuasiRandom
 from paxtune.search_space.decisions import size
 
@@ -23,12 +23,12 @@ class Default(Algorithm):
     | no reward | quasi-random points (`QuasiRandom`) |
     | several rewards | `NSGA2` |
     | more than 50 decisions, or over three levels of them | quasi-random, `RegularizedEvolution` |
-    | any other | a Gaussian process (`GPBandit`) |
+    | any other | Gaussian process or Parzen estimator (`Portfolio`) |
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1e-2, 'log')))
         >>> Default().resolved(spec, 1)
-        GPBandit(acquisition='log_ei', num_initial=None, prior_strength=10.0)
+        Portfolio(num_initial=None, prior_strength=10.0)
         >>> Default().why(spec, 1)
         'one reward, 1 decision'
     """
@@ -59,7 +59,7 @@ def _chosen(spec: pg.DNASpec, num_objectives: int) -> tuple[Algorithm, str]:
     depth = 1 + max(depths([feature.parent for feature in space.features]))
     if depth > _MAX_DEPTH:
         return _evolution(), f'{decisions}, in {depth} levels'
-    return GPBandit(), f'one reward, {decisions}'
+    return Portfolio(), f'one reward, {decisions}'
 
 
 def _evolution() -> Algorithm:

@@ -9,8 +9,8 @@ from paxtune.algorithms import (
     NSGA2,
     Algorithm,
     Exhausted,
-    GPBandit,
     Observation,
+    Portfolio,
     Suggestion,
     SuggestionContext,
 )
@@ -64,7 +64,7 @@ class PaxtuneSampler(BaseSampler):
         """Makes a sampler.
 
         Args:
-            algorithm: an algorithm, or its name as in `--algorithm`. By default it is `GPBandit`
+            algorithm: an algorithm, or its name as in `--algorithm`. By default it is `Portfolio`
                 for one objective, and `NSGA2` for several.
             seed: of all draws; a random one by default.
 
@@ -99,7 +99,7 @@ class PaxtuneSampler(BaseSampler):
         directions = study.directions
         trials = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
         space = ConditionalSpace(domains, [t.params for t in trials if t.state in _ENDED])
-        algorithm = self._algorithm or (GPBandit() if len(directions) == 1 else NSGA2())
+        algorithm = self._algorithm or (Portfolio() if len(directions) == 1 else NSGA2())
         algorithm.check_space(space.spec, len(directions))
 
         def observations() -> list[Observation]:

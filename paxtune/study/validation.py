@@ -29,7 +29,7 @@ def validate_search(search: Search, space: Space) -> None:
     if search.prior and not algorithm.uses_prior:
         raise UserError(
             f'search.prior: {type(algorithm).__name__} has no use for what is believed to be good. '
-            'Use GPBandit, or make it the first trial (search.initial_trials, --initial_defaults).'
+            'Use Portfolio, or make it the first trial (search.initial_trials, --initial_defaults).'
         )
     _validate_warm_start(search, space, algorithm)
     try:

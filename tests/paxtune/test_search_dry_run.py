@@ -83,7 +83,7 @@ def test_a_new_study_is_described_and_nothing_is_written(home: Path, shown) -> N
 @pytest.mark.slow
 def test_the_default_algorithm_is_named_with_the_reason(shown) -> None:
     _, plan = shown(EXP, '--algorithm=default')
-    assert plan['algorithm'] == 'GPBandit(), the default for one reward, 1 decision'
+    assert plan['algorithm'] == 'Portfolio(), the default for one reward, 1 decision'
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ from paxtune.algorithms import (
     NSGA2,
     Algorithm,
     Default,
-    GPBandit,
     Grid,
+    Portfolio,
     QuasiRandom,
     RandomSearch,
     RegularizedEvolution,
@@ -44,14 +44,14 @@ def _many(count: int) -> Any:
         (small(), 1, Grid, '6 experiments'),
         (small(), 0, Grid, '6 experiments'),
         (pg.Dict(x=intv(1, 32)), 1, Grid, '32 experiments'),
-        (pg.Dict(x=intv(1, 33)), 1, GPBandit, 'one reward, 1 decision'),
-        (log_range(), 1, GPBandit, 'one reward, 2 decisions'),
-        (conditional(), 1, GPBandit, 'one reward, 8 decisions'),
+        (pg.Dict(x=intv(1, 33)), 1, Portfolio, 'one reward, 1 decision'),
+        (log_range(), 1, Portfolio, 'one reward, 2 decisions'),
+        (conditional(), 1, Portfolio, 'one reward, 8 decisions'),
         (log_range(), 2, NSGA2, '2 rewards'),
         (log_range(), 0, QuasiRandom, 'no reward'),
-        (_nested(3), 1, GPBandit, 'one reward, 3 decisions'),
+        (_nested(3), 1, Portfolio, 'one reward, 3 decisions'),
         (_nested(4), 1, RegularizedEvolution, '4 decisions, in 4 levels'),
-        (_many(50), 1, GPBandit, 'one reward, 50 decisions'),
+        (_many(50), 1, Portfolio, 'one reward, 50 decisions'),
         (_many(51), 1, RegularizedEvolution, '51 decisions'),
     ],
 )
@@ -73,7 +73,7 @@ def test_other_algorithms_resolve_to_themselves() -> None:
 @pytest.mark.parametrize(
     ('search', 'expected'),
     [
-        (Search(LOSS, Budget(5)), 'algorithm: GPBandit (default for one reward, 1 decision)'),
+        (Search(LOSS, Budget(5)), 'algorithm: Portfolio (default for one reward, 1 decision)'),
         (Search(LOSS, Budget(5), RandomSearch()), None),
     ],
 )
@@ -106,7 +106,7 @@ def test_a_user_prior_requires_an_algorithm_that_uses_it() -> None:
         Search(LOSS, Budget(5), RandomSearch(), prior=believed),
         Search(Objectives(_two()), Budget(5), prior=believed),
     ):
-        with pytest.raises(UserError, match=r'^search\.prior: .* has no use for .*GPBandit'):
+        with pytest.raises(UserError, match=r'^search\.prior: .* has no use for .*Portfolio'):
             open_study(None, RATE, search=search)
     for wrong in ({'rte': 0.01}, {'rate': 7.0}):
         with pytest.raises(UserError, match=r'^search\.prior: r'):
