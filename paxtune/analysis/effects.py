@@ -160,10 +160,10 @@ def sensitivities(model: Surrogate) -> list[Sensitivity]:
     for index, feature in enumerate(model.space.features):
         path = parameter_path(feature.id)
         old = by_path.get(path, Sensitivity(path, 0.0, 0.0, np.nan))
-        # A share below 0 is an error of the samples.
-        shares = max(float(first[index]), 0.0), max(float(total[index]), 0.0)
+        # A share below 0 or above 1 is an error of the samples.
+        shares = np.clip([old.first + first[index], old.total + total[index]], 0.0, 1.0)
         trend = _trend(feature, index, count, mean)
-        by_path[path] = Sensitivity(path, old.first + shares[0], old.total + shares[1], trend)
+        by_path[path] = Sensitivity(path, float(shares[0]), float(shares[1]), trend)
     return sorted(by_path.values(), key=lambda each: -each.total)
 
 

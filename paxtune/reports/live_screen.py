@@ -1,6 +1,7 @@
 """The screen of a running study: a pure function of its state."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -60,16 +61,22 @@ def screen(snapshot: StudySnapshot, size: Size, notice: str = '') -> Text:
 def sparkline(values: Sequence[float], width: int, is_ascii: bool = False) -> str:
     """Draws values as blocks, from the least to the greatest; some of them if they are many.
 
+    NaN and infinite values are left out.
+
     Example:
         >>> sparkline([3.0, 2.0, 1.5, 1.0], 8)
         '█▅▃▁'
     """
     blocks = _ASCII_BLOCKS if is_ascii else _BLOCKS
+    values = [each for each in values if math.isfinite(each)]
     if len(values) > width:
         values = [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
     low, high = min(values, default=0.0), max(values, default=0.0)
-    top, span = len(blocks) - 1, high - low
-    return ''.join(blocks[round((each - low) / span * top) if span else 0] for each in values)
+    # Half the span: that of the greatest floats overflows.
+    top, span = len(blocks) - 1, high / 2 - low / 2
+    return ''.join(
+        blocks[round((each / 2 - low / 2) / span * top) if span else 0] for each in values
+    )
 
 
 def counts_line(snapshot: StudySnapshot) -> str:

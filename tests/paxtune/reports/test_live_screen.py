@@ -5,6 +5,7 @@
 
 import dataclasses
 import datetime
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -130,6 +131,7 @@ def test_a_sparkline_has_the_first_and_the_last_value() -> None:
     assert sparkline(values, 8) == '▁▂▃▄▅▆▇█'
     assert sparkline(values[::-1], 8, is_ascii=True) == '#*+=-:._'
     assert sparkline([2.0, 2.0], 8) == '▁▁'
+    assert sparkline([1e308, math.nan, -1e308, math.inf], 8) == '█▁'
     assert sparkline([], 8) == ''
 
 
