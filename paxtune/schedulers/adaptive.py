@@ -9,10 +9,10 @@ from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
 from paxtune.schedulers.concordance import expected_correlation
 from paxtune.schedulers.rungs import RungScheduler, rung_at
-from paxtune.schedulers.survivors import survivor_shares
+from paxtune.schedulers.survivors import share_with_best, survivor_shares
 
-PROBE_EVERY, FIRST_PROBE = 24, 8
-"""Trials 8, 32, 56, … are probes."""
+PROBE_EVERY, FIRST_PROBE = 32, 8
+"""Trials 8, 40, 72, … are probes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,18 +31,22 @@ class Trust:
     correlation: float
     share: float
 
+    def last_count(self, trials: int) -> int:
+        """The number of trials that go on at least, when no more begin."""
+        return math.ceil(share_with_best(self.correlation, trials) * trials)
+
 
 class Adaptive(RungScheduler):
     """Promotion at rungs, as careful as the rungs are misleading.
 
-    One trial in 24 is a probe: it is trained to its end, for the sake of its number alone. Probes
+    One trial in 32 is a probe: it is trained to its end, for the sake of its number alone. Probes
     tell how well the ranks at a rung predict those at the end. From the correlations follows the
     share of trials that goes on from each rung: the best 1 / reduction_factor where ranks are
     reliable, all of them where ranks mean nothing. Other trials are paused. They are not lost: when
     the share becomes larger, the best of them go on.
 
     Before probes have ended, ranks count as rather reliable. When the study has no room for more
-    trials, at least one trial goes on from each rung.
+    trials, as many go on as contain the trial that ends best with a chance of 90 %.
 
     Example:
         >>> import pyglove as pg
@@ -62,7 +66,7 @@ class Adaptive(RungScheduler):
 
     def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Pause | None:
         self._score(reward)
-        rung = self.rung_reached_now(curve)
+        rung = self.rung_first_reached_now(curve)
         if rung is None or is_probe(curve.id):
             return None
         curves = [curve, *others]
@@ -90,7 +94,9 @@ class Adaptive(RungScheduler):
             return None
         trusts = self._trusts(curves)
         for rung, ranked in self.rankings(curves, reward):
-            count = _count(trusts[rung].share, len(ranked)) or int(not may_begin)
+            count = _count(trusts[rung].share, len(ranked))
+            if not may_begin:
+                count = max(count, trusts[rung].last_count(len(ranked)))
             for rank, number in enumerate(ranked[:count], 1):
                 if paused_at.get(number) == rung:
                     return Promote(number, self._standing(rank, ranked, trusts[rung]))
@@ -104,9 +110,10 @@ class Adaptive(RungScheduler):
             return []
         ends = [each.max_resource for each in curves if each.max_resource is not None]
         end = max(ends) if self.max_resource is None else self.max_resource
+        progress = [rung / end for rung in rungs]
         pairs = [found.get(rung, []) for rung in rungs]
-        expected = _rising([expected_correlation(each) for each in pairs])
-        shares = survivor_shares(expected, [each / end for each in rungs], self.reduction_factor)
+        expected = _rising(list(map(expected_correlation, pairs, progress)))
+        shares = survivor_shares(expected, progress, self.reduction_factor)
         counts = map(len, pairs)
         return [Trust(*each) for each in zip(rungs, counts, expected, shares, strict=True)]
 
@@ -140,7 +147,7 @@ def is_probe(number: int) -> bool:
 
     Example:
         >>> [number for number in range(1, 100) if is_probe(number)]
-        [8, 32, 56, 80]
+        [8, 40, 72]
     """
     return number % PROBE_EVERY == FIRST_PROBE
 

@@ -103,6 +103,14 @@ class RungScheduler(Scheduler):
         paused = rung_at(curve, levels, curve.pauses[-1]) if curve.pauses else None
         return None if rung is None or rung <= (paused or 0.0) else rung
 
+    def rung_first_reached_now(self, curve: TrialCurve) -> float | None:
+        """The rung of `rung_reached_now`, unless an earlier measurement has reached it."""
+        rung = self.rung_reached_now(curve)
+        earlier = zip(curve.resources[:-1], curve.measurements[:-1], strict=True)
+        if rung is None or any(at >= rung for at, each in earlier if each.reward is not None):
+            return None
+        return rung
+
     def rung_label(self, rung: float) -> str:
         """The text for a rung in messages."""
         return f'the rung of {rung:.6g} {self.unit}'

@@ -20,10 +20,14 @@ Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 HITS = 1 / 64
 """The share of trials that end well enough."""
 
+LIKELY = 0.9
+"""The chance of the trial that ends best to be among those that `share_with_best` keeps."""
+
 # The most that a rung may tell of the next one: a grid has no finer steps.
 _MOST = 0.98
 _GRID = np.linspace(-4.0, 4.0, 81)
 _ROUNDS = 30
+_NORMAL = statistics.NormalDist()
 
 
 def survivor_shares(
@@ -46,6 +50,23 @@ def survivor_shares(
     return list(_shares(rounded, tuple(levels), factor))
 
 
+def share_with_best(correlation: float, trials: int) -> float:
+    """Computes the share of trials that most likely contains the one that ends best.
+
+    Args:
+        correlation: of the scores at a rung with those at the end.
+        trials: the number of trials there.
+
+    Example:
+        >>> [round(share_with_best(each, 64), 2) for each in (0.9, 0.6, 0.2, 0.0)]
+        [0.05, 0.34, 0.78, 0.9]
+    """
+    own = min(max(correlation, 0.0), _MOST)
+    best = _NORMAL.inv_cdf(1.0 - 0.5 / max(trials, 1))
+    least = own * best + _NORMAL.inv_cdf(1.0 - LIKELY) * math.sqrt(1.0 - own**2)
+    return 1.0 - _NORMAL.cdf(least)
+
+
 @functools.lru_cache(maxsize=256)
 def _shares(
     correlations: tuple[float, ...], levels: tuple[float, ...], factor: float
@@ -54,7 +75,7 @@ def _shares(
         return ()
     moves = [_move(one, other) for one, other in itertools.pairwise([*correlations, 1.0])]
     costs = np.diff([*levels, 1.0])
-    hits = (_quantile(HITS) <= _GRID).astype(float)
+    hits = (_NORMAL.inv_cdf(1.0 - HITS) <= _GRID).astype(float)
     start = _weights(_GRID)
     # The price of compute at which no trial gains anything is that of the best way.
     low, high = 0.0, 2.0 * HITS / levels[0]
@@ -110,7 +131,3 @@ def _weights(scores: Array) -> Array:
     density = np.exp(-0.5 * scores**2)
     found: Array = density / density.sum(axis=-1, keepdims=True)
     return found
-
-
-def _quantile(share: float) -> float:
-    return statistics.NormalDist().inv_cdf(1.0 - share)

@@ -102,7 +102,7 @@ def test_what_a_scheduler_learnt_of_its_rungs_is_shown(
     tmp_path: Path, shown: Callable[..., str]
 ) -> None:
     scheduler = Adaptive(min_resource=3, max_resource=9)
-    train(tmp_path / 'adaptive', scheduler, num_trials=40)
+    train(tmp_path / 'adaptive', scheduler, num_trials=42)
     text = ' '.join(shown('show', tmp_path / 'adaptive').split())
     assert 'of the trials go on from the rung of 3 steps, which orders 2 probes' in text
     with load_study(tmp_path / 'adaptive') as study:

@@ -14,7 +14,7 @@ from paxtune.schedulers import Adaptive, Pause, Promote, PromotingAsha, TrialCur
 from paxtune.schedulers.adaptive import is_probe
 from paxtune.schedulers.base import State
 from paxtune.schedulers.concordance import expected_correlation
-from paxtune.schedulers.survivors import survivor_shares
+from paxtune.schedulers.survivors import share_with_best, survivor_shares
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.scheduler_suite import check_study
 from tests.conformance.toy_study import SPEC, Toy, crossing, ran, steady
@@ -34,7 +34,7 @@ def trial(
 
 def probes(order: int) -> list[TrialCurve]:
     """Six probes whose early losses order their ends well (1), or in reverse (-1)."""
-    numbers = [number for number in range(1, 200) if is_probe(number)][:6]
+    numbers = [number for number in range(1, 400) if is_probe(number)][:6]
     return [
         trial(number, *[float(order * i)] * 9, float(i), state='completed')
         for i, number in enumerate(numbers)
@@ -75,16 +75,14 @@ def test_a_probe_goes_on_by_its_number_alone(seed: int, number: int) -> None:
     assert best is None
 
 
-def test_one_trial_in_24_is_a_probe() -> None:
-    assert sum(map(is_probe, range(1, 24 * 10 + 1))) == 10
+def test_one_trial_in_32_is_a_probe() -> None:
+    assert sum(map(is_probe, range(1, 32 * 10 + 1))) == 10
 
 
 def test_reliable_rungs_let_the_best_third_go_on() -> None:
-    curves = probes(1)
-    low, middle, high = (each.share for each in Adaptive(min_resource=10).trusts(curves))
-    assert (low, middle) == pytest.approx((1 / 3, 1 / 3), abs=0.01)
-    # From step 90, there is not much to save.
-    assert 1 / 3 < high < 0.5
+    trusts = Adaptive(min_resource=10).trusts(probes(1))
+    assert [each.share for each in trusts] == pytest.approx([1 / 3] * 3, abs=0.05)
+    assert [each.probes for each in trusts] == [6, 6, 6]
 
 
 def test_misleading_rungs_let_all_trials_go_on() -> None:
@@ -103,7 +101,7 @@ def test_paused_trials_go_on_when_rungs_turn_out_to_mislead() -> None:
     assert isinstance(answer, Promote) and answer.trial == 1
     assert answer.reason == (
         'number 7 of 12 trials at the rung of 10 steps, which orders 6 probes with a rank '
-        'correlation of about -0.56: 100% go on'
+        'correlation of about -0.63: 100% go on'
     )
 
 
@@ -115,7 +113,7 @@ def test_a_pause_says_what_the_rung_is_worth() -> None:
     )
 
 
-def test_one_trial_of_each_rung_goes_on_at_the_end_of_a_study() -> None:
+def test_the_end_of_a_study_keeps_the_likely_best_of_each_rung() -> None:
     scheduler = Adaptive(min_resource=10)
     two = [trial(id, float(id), state='paused', pauses=(10,)) for id in (1, 2)]
     assert scheduler.next_action(two, LOSS, CONTEXT, True) is None
@@ -126,23 +124,23 @@ def test_one_trial_of_each_rung_goes_on_at_the_end_of_a_study() -> None:
 def test_it_saves_like_promotion_where_rungs_are_reliable() -> None:
     own = ran(Adaptive(min_resource=10), LOSS, num_trials=100, value=steady)
     other = ran(PromotingAsha(min_resource=10), LOSS, num_trials=100, value=steady)
-    # 4 trials in 100 are trained to their ends besides.
-    assert compute(own) < 1.3 * compute(other)
+    # 3 trials in 100 are trained to their ends besides.
+    assert compute(own) < 1.2 * compute(other)
     assert compute(own) < 0.4 * 100 * 100
 
 
 @pytest.mark.parametrize('value', [noise, crossing])
 def test_it_trains_nearly_all_to_the_end_where_rungs_mislead(value) -> None:
-    trials = ran(Adaptive(min_resource=10), LOSS, num_trials=240, value=value)
-    assert compute(trials) > 0.8 * 240 * 100
+    trials = ran(Adaptive(min_resource=10), LOSS, num_trials=200, value=value)
+    assert compute(trials) > 0.75 * 200 * 100
 
 
 def test_what_it_learnt_is_a_line_for_each_rung() -> None:
     assert Adaptive(min_resource=30).learnt(probes(1)) == [
         '33% of the trials go on from the rung of 30 steps, which orders 6 probes with a rank '
-        'correlation of about 0.97',
+        'correlation of about 0.99',
         '33% of the trials go on from the rung of 90 steps, which orders 6 probes with a rank '
-        'correlation of about 0.97',
+        'correlation of about 1.00',
     ]
     assert PromotingAsha(min_resource=30).learnt(probes(1)) == []
 
@@ -163,10 +161,16 @@ def test_the_less_a_rung_tells_the_more_trials_go_on() -> None:
     assert shares[0] == pytest.approx(1 / 3) and shares[-1] == 1.0
 
 
+def test_the_more_a_rung_tells_the_fewer_contain_the_best() -> None:
+    shares = [share_with_best(each, 64) for each in (1.0, 0.9, 0.5, 0.2, 0.0, -0.5)]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.1 and shares[-1] == pytest.approx(0.9)
+
+
 @pytest.mark.parametrize('correlation', [0.2, 0.5, 0.8, 0.95])
 def test_correlations_of_many_trials_are_found(correlation: float) -> None:
     rng = random.Random(0)
     early = [rng.gauss(0.0, 1.0) for _ in range(300)]
     late = [correlation * x + (1 - correlation**2) ** 0.5 * rng.gauss(0.0, 1.0) for x in early]
-    found = expected_correlation(list(zip(early, late, strict=True)))
+    found = expected_correlation(list(zip(early, late, strict=True)), 0.3)
     assert found == pytest.approx(correlation, abs=0.08)
