@@ -80,6 +80,7 @@ with epy.lazy_api_imports(globals()):
     from paxtune.objectives.rewards import WeightedSum as WeightedSum
     from paxtune.running.callbacks import Callback as Callback
     from paxtune.running.progress import Progress as Progress
+    from paxtune.schedulers import Adaptive as Adaptive
     from paxtune.schedulers import Asha as Asha
     from paxtune.schedulers import CurveExtrapolation as CurveExtrapolation
     from paxtune.schedulers import Hyperband as Hyperband

@@ -76,15 +76,19 @@ def summary(study: Study) -> Document:
 
 
 def rungs_of(study: Study) -> tuple[list[dict[str, Any]], str]:
-    """The report on the rungs of a study's scheduler, and a warning where ranks changed after them.
+    """The report on the rungs of a study's scheduler, and remarks.
+
+    These say what the scheduler learnt of its rungs, and warn where ranks changed after them.
 
     Nothing of a study without a scheduler, or with another number of rewards than one.
     """
     scheduler = study.search.scheduler
     if scheduler is None or len(study.rewards) != 1:
         return [], ''
-    found = rung_report.rung_report(study.curves(), scheduler)
-    return [dataclasses.asdict(rung) for rung in found], rung_report.warning(found, scheduler.unit)
+    curves = study.curves()
+    found = rung_report.rung_report(curves, scheduler)
+    remarks = [*scheduler.learnt(curves), rung_report.warning(found, scheduler.unit)]
+    return [dataclasses.asdict(rung) for rung in found], '\n'.join(filter(None, remarks))
 
 
 def rungs_text(study: Study) -> list[str]:

@@ -4,6 +4,7 @@ A scheduler is a pure function of the learning curves of a study's trials. Carry
 decisions, and storing them, is the job of `paxtune.study`.
 """
 
+from paxtune.schedulers.adaptive import Adaptive as Adaptive
 from paxtune.schedulers.asha import Asha as Asha
 from paxtune.schedulers.base import Fork as Fork
 from paxtune.schedulers.base import Pause as Pause

@@ -25,7 +25,7 @@ class Asha(RungScheduler):
 
     def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Stop | None:
         score = self._score(reward)
-        rung = self._first_reached_now(curve)
+        rung = self.rung_first_reached_now(curve)
         if rung is None:
             return None
         own, *known = (each[rung] for each in self.rung_rewards([curve, *others]) if rung in each)
@@ -37,11 +37,3 @@ class Asha(RungScheduler):
             f'{count} trials at {self.rung_label(rung)}: '
             f'the best {math.ceil(count / self.reduction_factor)} go on'
         )
-
-    def _first_reached_now(self, curve: TrialCurve) -> float | None:
-        """The rung of `rung_reached_now`, unless an earlier measurement has reached it."""
-        rung = self.rung_reached_now(curve)
-        earlier = zip(curve.resources[:-1], curve.measurements[:-1], strict=True)
-        if rung is None or any(at >= rung for at, each in earlier if each.reward is not None):
-            return None
-        return rung

@@ -212,3 +212,11 @@ class Scheduler(Component):
             neither, and no trial runs, then the study is done and paused trials end.
         """
         return None
+
+    def learnt(self, curves: Curves) -> list[str]:
+        """Describes, for people, what it learnt from a study's trials; empty if it learns nothing.
+
+        Args:
+            curves: all trials of the study that are not infeasible.
+        """
+        return []

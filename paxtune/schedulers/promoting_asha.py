@@ -1,12 +1,9 @@
 import itertools
-from typing import TypeAlias
 
 from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
 from paxtune.schedulers.rungs import RungScheduler, rung_at
-
-_Ranking: TypeAlias = list[tuple[float, list[int]]]
 
 
 class PromotingAsha(RungScheduler):
@@ -52,7 +49,7 @@ class PromotingAsha(RungScheduler):
             if curve.state == 'paused'
         }
         brackets = self.brackets(curves)
-        rankings = [self._ranking(bracket, reward) for bracket in brackets]
+        rankings = [self.rankings(bracket, reward) for bracket in brackets]
         for rung, ranked in itertools.chain(*rankings):
             for rank, number in enumerate(ranked[: len(ranked) // self.reduction_factor], 1):
                 if paused_at.get(number) == rung:
@@ -73,15 +70,3 @@ class PromotingAsha(RungScheduler):
     def brackets(self, curves: Curves) -> list[Curves]:
         """The groups within which trials are compared."""
         return [curves]
-
-    def _ranking(self, bracket: Curves, reward: Reward | None) -> _Ranking:
-        """The rungs from the highest down, each with the trials that reached it, best first."""
-        score = self._score(reward)
-        reached: dict[float, list[tuple[float, int]]] = {}
-        for curve, rewards in zip(bracket, self.rung_rewards(bracket), strict=True):
-            for rung, value in rewards.items():
-                reached.setdefault(rung, []).append((-score(value), curve.id))
-        return [
-            (rung, [number for _, number in sorted(reached[rung])])
-            for rung in sorted(reached, reverse=True)
-        ]

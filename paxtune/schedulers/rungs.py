@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Scheduler, TrialCurve
 from trainer.symbolic.component import require_at_least
 
@@ -74,6 +75,20 @@ class RungScheduler(Scheduler):
         levels = self.rung_level_function()
         return [_rung_rewards(curve, levels(curve)) for curve in curves]
 
+    def rankings(
+        self, curves: Sequence[TrialCurve], reward: Reward | None
+    ) -> list[tuple[float, list[int]]]:
+        """The rungs from the highest down, each with the trials that reached it, best first."""
+        score = self._score(reward)
+        reached: dict[float, list[tuple[float, int]]] = {}
+        for curve, rewards in zip(curves, self.rung_rewards(curves), strict=True):
+            for rung, value in rewards.items():
+                reached.setdefault(rung, []).append((-score(value), curve.id))
+        return [
+            (rung, [number for _, number in sorted(reached[rung])])
+            for rung in sorted(reached, reverse=True)
+        ]
+
     def rung_reached_now(self, curve: TrialCurve) -> float | None:
         """The highest rung that a trial reaches with its last measurement; None if it reaches none.
 
@@ -87,6 +102,14 @@ class RungScheduler(Scheduler):
         rung = rung_at(curve, levels, last.step)
         paused = rung_at(curve, levels, curve.pauses[-1]) if curve.pauses else None
         return None if rung is None or rung <= (paused or 0.0) else rung
+
+    def rung_first_reached_now(self, curve: TrialCurve) -> float | None:
+        """The rung of `rung_reached_now`, unless an earlier measurement has reached it."""
+        rung = self.rung_reached_now(curve)
+        earlier = zip(curve.resources[:-1], curve.measurements[:-1], strict=True)
+        if rung is None or any(at >= rung for at, each in earlier if each.reward is not None):
+            return None
+        return rung
 
     def rung_label(self, rung: float) -> str:
         """The text for a rung in messages."""

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import early_stopping
+from benchmarks import crossing_curves, early_stopping
 from benchmarks.early_stopping import FULL, Found
+from paxtune.schedulers.rung_report import rank_correlation
 
 
 def found(*needed: float) -> Found:
@@ -39,10 +40,20 @@ def test_schedulers_run_on_a_table(tmp_path: Path) -> None:
         assert len(of[name].needed) == len(of[name].regret) == 3
 
 
+@pytest.mark.parametrize('kind', crossing_curves.KINDS)
+@pytest.mark.parametrize('correlation', [0.2, 0.5, 0.95])
+def test_families_have_their_rank_correlation(kind: str, correlation: float) -> None:
+    table = crossing_curves.family(kind, correlation, seed=7, steps=40)
+    pairs = [(row.measurements[9].rewards[0], row.end or 0.0) for row in table.rows]
+    assert rank_correlation(pairs) == pytest.approx(correlation, abs=0.07)
+
+
 def test_tables_that_are_not_there_are_left_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('sys.argv', ['early_stopping', '--data_dir=/nowhere'])
+    monkeypatch.setattr(
+        'sys.argv', ['early_stopping', '--data_dir=/nowhere', '--quick', '--only=full']
+    )
     assert early_stopping.main() == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].startswith('left out: imdb_') and printed[-1] == 'RESULT {}'
+    assert printed[0].startswith('left out: imdb_') and printed[-1] == 'RESULT {"full_worst": 1.0}'

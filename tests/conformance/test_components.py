@@ -37,6 +37,7 @@ from paxtune.objectives.rewards import (
 )
 from paxtune.pyglove_backend.loop import PyGloveAlgorithm
 from paxtune.schedulers import (
+    Adaptive,
     Asha,
     CurveExtrapolation,
     Hyperband,
@@ -180,6 +181,7 @@ _MORE = [
     PiecewiseConstant(boundaries=[5, 9], values=[1.0, 0.5, 0.1]),
     Polynomial(decay_steps=9, power=2.0),
     PopulationBasedTraining(population_size=8, interval=100, decisions=['learning_rate']),
+    Adaptive(min_resource=1e8, unit='tokens'),
     PromotingAsha(min_resource=1e8, unit='tokens'),
     PyGloveAlgorithm(),
     QuasiRandom(),

@@ -12,7 +12,7 @@ from paxtune.algorithms import RandomSearch
 from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward, Objectives
-from paxtune.schedulers import MedianStopping, Pause, PromotingAsha, Scheduler
+from paxtune.schedulers import Adaptive, MedianStopping, Pause, PromotingAsha, Scheduler
 from paxtune.schedulers.pbt import PopulationBasedTraining
 from paxtune.search import summary
 from paxtune.storage.open_study import load_study, open_study
@@ -96,6 +96,17 @@ def test_where_curves_cross_people_are_warned(made: Path, shown: Callable[..., s
         told = summary(study, 'x')
     assert 'Rungs, and the rank correlation' in told and 'Warning' not in told
     assert told.splitlines()[-2] == 'To train it:'
+
+
+def test_what_a_scheduler_learnt_of_its_rungs_is_shown(
+    tmp_path: Path, shown: Callable[..., str]
+) -> None:
+    scheduler = Adaptive(min_resource=3, max_resource=9)
+    train(tmp_path / 'adaptive', scheduler, num_trials=42)
+    text = ' '.join(shown('show', tmp_path / 'adaptive').split())
+    assert 'of the trials go on from the rung of 3 steps, which orders 2 probes' in text
+    with load_study(tmp_path / 'adaptive') as study:
+        assert scheduler.learnt(study.curves())[0] in summary(study, 'x')
 
 
 def test_a_scheduler_without_rungs_has_those_of_shares(

@@ -1,0 +1,172 @@
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+from paxtune.algorithms.base import SuggestionContext
+from paxtune.objectives.measurement import last_reward
+from paxtune.objectives.rewards import Reward
+from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
+from paxtune.schedulers.concordance import expected_correlation
+from paxtune.schedulers.rungs import RungScheduler, rung_at
+from paxtune.schedulers.survivors import share_with_best, survivor_shares
+
+PROBE_EVERY, FIRST_PROBE = 32, 8
+"""Trials 8, 40, 72, … are probes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Trust:
+    """A rung's weight in decisions.
+
+    Attributes:
+        rung: the resource.
+        probes: the number of probes that reached their ends.
+        correlation: the expected rank correlation of rewards here with those at the end.
+        share: the share of the trials here that goes on.
+    """
+
+    rung: float
+    probes: int
+    correlation: float
+    share: float
+
+    def last_count(self, trials: int) -> int:
+        """The number of trials that go on at least, when no more begin."""
+        return math.ceil(share_with_best(self.correlation, trials) * trials)
+
+
+class Adaptive(RungScheduler):
+    """Promotion at rungs, as careful as the rungs are misleading.
+
+    One trial in 32 is a probe: it is trained to its end, for the sake of its number alone. Probes
+    tell how well the ranks at a rung predict those at the end. From the correlations follows the
+    share of trials that goes on from each rung: the best 1 / reduction_factor where ranks are
+    reliable, all of them where ranks mean nothing. Other trials are paused. They are not lost: when
+    the share becomes larger, the best of them go on.
+
+    Before probes have ended, ranks count as rather reliable. When the study has no room for more
+    trials, as many go on as contain the trial that ends best with a chance of 90 %.
+
+    Example:
+        >>> import pyglove as pg
+        >>> from paxtune.objectives.measurement import Measurement
+        >>> from paxtune.objectives.rewards import MetricReward
+        >>> loss = MetricReward('minimize', 'loss')
+        >>> def curve(id: int, value: float) -> TrialCurve:
+        ...     measured = [Measurement(10, {}, (value,))]
+        ...     return TrialCurve(id, 'paused', measured, [10.0], max_resource=100.0, pauses=[10])
+        >>> curves = [curve(id, value) for id, value in enumerate((2.0, 1.0, 3.0), start=1)]
+        >>> context = SuggestionContext(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 4, list)
+        >>> Adaptive(min_resource=10).next_action(curves, loss, context, may_begin=True).reason
+        'number 1 of 3 trials at the rung of 10 steps, not checked by two probes yet: 33% go on'
+    """
+
+    pauses = True
+
+    def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Pause | None:
+        self._score(reward)
+        rung = self.rung_first_reached_now(curve)
+        if rung is None or is_probe(curve.id):
+            return None
+        curves = [curve, *others]
+        trust = self._trusts(curves)[rung]
+        ranked = dict(self.rankings(curves, reward))[rung]
+        rank = ranked.index(curve.id) + 1
+        if rank <= _count(trust.share, len(ranked)):
+            return None
+        last = curve.measurements[-1]
+        return Pause(
+            f'reward {last.reward:.6g} at step {last.step} is {self._standing(rank, ranked, trust)}'
+        )
+
+    def next_action(
+        self, curves: Curves, reward: Reward | None, context: SuggestionContext, may_begin: bool
+    ) -> Promote | None:
+        self._score(reward)
+        levels = self.rung_level_function()
+        paused_at = {
+            curve.id: rung_at(curve, levels(curve), curve.pauses[-1])
+            for curve in curves
+            if curve.state == 'paused'
+        }
+        if not paused_at:
+            return None
+        trusts = self._trusts(curves)
+        for rung, ranked in self.rankings(curves, reward):
+            count = _count(trusts[rung].share, len(ranked))
+            if not may_begin:
+                count = max(count, trusts[rung].last_count(len(ranked)))
+            for rank, number in enumerate(ranked[:count], 1):
+                if paused_at.get(number) == rung:
+                    return Promote(number, self._standing(rank, ranked, trusts[rung]))
+        return None
+
+    def trusts(self, curves: Curves) -> list[Trust]:
+        """Returns what the probes among these trials tell of each rung, from the lowest."""
+        levels, found = self.rung_level_function(), self._probed(curves)
+        rungs = sorted({rung for curve in curves for rung in levels(curve)})
+        if not rungs:
+            return []
+        ends = [each.max_resource for each in curves if each.max_resource is not None]
+        end = max(ends) if self.max_resource is None else self.max_resource
+        progress = [rung / end for rung in rungs]
+        pairs = [found.get(rung, []) for rung in rungs]
+        expected = _rising(list(map(expected_correlation, pairs, progress)))
+        shares = survivor_shares(expected, progress, self.reduction_factor)
+        counts = map(len, pairs)
+        return [Trust(*each) for each in zip(rungs, counts, expected, shares, strict=True)]
+
+    def learnt(self, curves: Curves) -> list[str]:
+        return [
+            f'{each.share:.0%} of the trials go on from {self.rung_label(each.rung)}, '
+            f'{_evidence(each)}'
+            for each in self.trusts(curves)
+        ]
+
+    def _trusts(self, curves: Curves) -> Mapping[float, Trust]:
+        return {each.rung: each for each in self.trusts(curves)}
+
+    def _probed(self, curves: Curves) -> dict[float, list[tuple[float, float]]]:
+        """The rewards of probes at each rung and at the end."""
+        ended = [each for each in curves if each.state == 'completed' and is_probe(each.id)]
+        found: dict[float, list[tuple[float, float]]] = {}
+        for curve, rewards in zip(ended, self.rung_rewards(ended), strict=True):
+            if (end := last_reward(curve.measurements)) is not None:
+                for rung, value in rewards.items():
+                    found.setdefault(rung, []).append((value, end))
+        return found
+
+    def _standing(self, rank: int, ranked: Sequence[int], trust: Trust) -> str:
+        place = f'number {rank} of {len(ranked)} trials at {self.rung_label(trust.rung)}'
+        return f'{place}, {_evidence(trust)}: {trust.share:.0%} go on'
+
+
+def is_probe(number: int) -> bool:
+    """True for a trial that is trained to its end because of its number.
+
+    Example:
+        >>> [number for number in range(1, 100) if is_probe(number)]
+        [8, 40, 72]
+    """
+    return number % PROBE_EVERY == FIRST_PROBE
+
+
+def _evidence(trust: Trust) -> str:
+    if trust.probes < 2:
+        return 'not checked by two probes yet'
+    return (
+        f'which orders {trust.probes} probes with a rank correlation of about '
+        f'{trust.correlation:.2f}'
+    )
+
+
+def _count(share: float, trials: int) -> int:
+    return math.floor(share * trials + 1e-9)
+
+
+def _rising(values: Sequence[float]) -> list[float]:
+    """The values between the largest so far and the smallest from there on: they never fall."""
+    largest = itertools.accumulate(values, max)
+    smallest = [*itertools.accumulate(reversed(values), min)][::-1]
+    return [(one + other) / 2.0 for one, other in zip(largest, smallest, strict=True)]

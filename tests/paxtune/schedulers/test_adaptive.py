@@ -1,0 +1,176 @@
+"""The scheduler that becomes careful where the ranks at its rungs mislead."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paxtune.algorithms.base import SuggestionContext
+from paxtune.objectives.measurement import Measurement
+from paxtune.objectives.rewards import MetricReward
+from paxtune.schedulers import Adaptive, Pause, Promote, PromotingAsha, TrialCurve
+from paxtune.schedulers.adaptive import is_probe
+from paxtune.schedulers.base import State
+from paxtune.schedulers.concordance import expected_correlation
+from paxtune.schedulers.survivors import share_with_best, survivor_shares
+from paxtune.search_space.decisions import Decisions
+from tests.conformance.scheduler_suite import check_study
+from tests.conformance.toy_study import SPEC, Toy, crossing, ran, steady
+
+LOSS = MetricReward(metric='loss', goal='minimize')
+CONTEXT = SuggestionContext(SPEC, 0, 99, list)
+STEPS = range(10, 110, 10)
+
+
+def trial(
+    id: int, *losses: float, state: State = 'running', pauses: tuple[int, ...] = ()
+) -> TrialCurve:
+    """A trial that is measured every 10 steps."""
+    measured = [Measurement(x, {}, (y,)) for x, y in zip(STEPS, losses, strict=False)]
+    return TrialCurve(id, state, measured, [float(m.step) for m in measured], 100.0, pauses)
+
+
+def probes(order: int) -> list[TrialCurve]:
+    """Six probes whose early losses order their ends well (1), or in reverse (-1)."""
+    numbers = [number for number in range(1, 400) if is_probe(number)][:6]
+    return [
+        trial(number, *[float(order * i)] * 9, float(i), state='completed')
+        for i, number in enumerate(numbers)
+    ]
+
+
+def noise(decisions: Decisions, step: int) -> float:
+    """A curve whose values tell nothing of each other."""
+    return random.Random(f'{decisions["x"]}, {step}').random()
+
+
+def compute(trials: Sequence[Toy]) -> int:
+    return sum(each.step for each in trials)
+
+
+@pytest.mark.parametrize(
+    'scheduler',
+    [
+        Adaptive(min_resource=10),
+        Adaptive(min_resource=1e7, unit='flops', reduction_factor=2),
+        Adaptive(min_resource=10, grace_period=0.3),
+        Adaptive(min_resource=5, max_resource=50, unit='seconds'),
+        Adaptive(min_resource=2, reduction_factor=2),
+    ],
+)
+@pytest.mark.fast(3)
+def test_adaptive_conforms(scheduler: Adaptive) -> None:
+    check_study(scheduler)
+
+
+@given(seed=st.integers(0, 1000), number=st.integers(1, 200))
+def test_a_probe_goes_on_by_its_number_alone(seed: int, number: int) -> None:
+    rng, scheduler = random.Random(seed), Adaptive(min_resource=10)
+    others = [trial(id, rng.random(), state='paused', pauses=(10,)) for id in range(201, 220)]
+    paused = scheduler.decide(trial(number, 1e9), others, LOSS)
+    assert (paused is None) == is_probe(number)
+    best = scheduler.decide(trial(number, -1e9), others, LOSS)
+    assert best is None
+
+
+def test_one_trial_in_32_is_a_probe() -> None:
+    assert sum(map(is_probe, range(1, 32 * 10 + 1))) == 10
+
+
+def test_reliable_rungs_let_the_best_third_go_on() -> None:
+    trusts = Adaptive(min_resource=10).trusts(probes(1))
+    assert [each.share for each in trusts] == pytest.approx([1 / 3] * 3, abs=0.05)
+    assert [each.probes for each in trusts] == [6, 6, 6]
+
+
+def test_misleading_rungs_let_all_trials_go_on() -> None:
+    scheduler = Adaptive(min_resource=10)
+    trusts = scheduler.trusts(probes(-1))
+    assert [each.share for each in trusts] == [1.0, 1.0, 1.0]
+    assert all(each.probes == 6 and each.correlation < 0 for each in trusts)
+    assert scheduler.decide(trial(1, 1e9), probes(-1), LOSS) is None
+
+
+def test_paused_trials_go_on_when_rungs_turn_out_to_mislead() -> None:
+    scheduler = Adaptive(min_resource=10)
+    waiting = [trial(id, 50.0 + id, state='paused', pauses=(10,)) for id in range(1, 7)]
+    assert scheduler.next_action([*waiting, *probes(1)], LOSS, CONTEXT, True) is None
+    answer = scheduler.next_action([*waiting, *probes(-1)], LOSS, CONTEXT, True)
+    assert isinstance(answer, Promote) and answer.trial == 1
+    assert answer.reason == (
+        'number 7 of 12 trials at the rung of 10 steps, which orders 6 probes with a rank '
+        'correlation of about -0.63: 100% go on'
+    )
+
+
+def test_a_pause_says_what_the_rung_is_worth() -> None:
+    found = Adaptive(min_resource=10).decide(trial(1, 50.0), probes(1), LOSS)
+    assert found == Pause(
+        'reward 50 at step 10 is number 7 of 7 trials at the rung of 10 steps, which orders 6 '
+        'probes with a rank correlation of about 0.97: 33% go on'
+    )
+
+
+def test_the_end_of_a_study_keeps_the_likely_best_of_each_rung() -> None:
+    scheduler = Adaptive(min_resource=10)
+    two = [trial(id, float(id), state='paused', pauses=(10,)) for id in (1, 2)]
+    assert scheduler.next_action(two, LOSS, CONTEXT, True) is None
+    answer = scheduler.next_action(two, LOSS, CONTEXT, False)
+    assert isinstance(answer, Promote) and answer.trial == 1
+
+
+def test_it_saves_like_promotion_where_rungs_are_reliable() -> None:
+    own = ran(Adaptive(min_resource=10), LOSS, num_trials=100, value=steady)
+    other = ran(PromotingAsha(min_resource=10), LOSS, num_trials=100, value=steady)
+    # 3 trials in 100 are trained to their ends besides.
+    assert compute(own) < 1.2 * compute(other)
+    assert compute(own) < 0.4 * 100 * 100
+
+
+@pytest.mark.parametrize('value', [noise, crossing])
+def test_it_trains_nearly_all_to_the_end_where_rungs_mislead(value) -> None:
+    trials = ran(Adaptive(min_resource=10), LOSS, num_trials=200, value=value)
+    assert compute(trials) > 0.75 * 200 * 100
+
+
+def test_what_it_learnt_is_a_line_for_each_rung() -> None:
+    assert Adaptive(min_resource=30).learnt(probes(1)) == [
+        '33% of the trials go on from the rung of 30 steps, which orders 6 probes with a rank '
+        'correlation of about 0.99',
+        '33% of the trials go on from the rung of 90 steps, which orders 6 probes with a rank '
+        'correlation of about 1.00',
+    ]
+    assert PromotingAsha(min_resource=30).learnt(probes(1)) == []
+
+
+@given(
+    st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=6),
+    st.sampled_from([2, 3, 4]),
+)
+def test_shares_lie_between_the_least_and_all(correlations: list[float], factor: int) -> None:
+    levels = [0.9 ** (len(correlations) - i) for i in range(len(correlations))]
+    shares = survivor_shares(sorted(correlations), levels, factor)
+    assert all(1 / factor - 1e-6 <= share <= 1.0 + 1e-9 for share in shares)
+
+
+def test_the_less_a_rung_tells_the_more_trials_go_on() -> None:
+    shares = [survivor_shares([each], [0.25], 3)[0] for each in (0.95, 0.5, 0.3, 0.15, 0.0)]
+    assert shares == sorted(shares)
+    assert shares[0] == pytest.approx(1 / 3) and shares[-1] == 1.0
+
+
+def test_the_more_a_rung_tells_the_fewer_contain_the_best() -> None:
+    shares = [share_with_best(each, 64) for each in (1.0, 0.9, 0.5, 0.2, 0.0, -0.5)]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.1 and shares[-1] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize('correlation', [0.2, 0.5, 0.8, 0.95])
+def test_correlations_of_many_trials_are_found(correlation: float) -> None:
+    rng = random.Random(0)
+    early = [rng.gauss(0.0, 1.0) for _ in range(300)]
+    late = [correlation * x + (1 - correlation**2) ** 0.5 * rng.gauss(0.0, 1.0) for x in early]
+    found = expected_correlation(list(zip(early, late, strict=True)), 0.3)
+    assert found == pytest.approx(correlation, abs=0.08)
