@@ -6,8 +6,8 @@ are two kinds of curves:
 
 - `turning`: u(t) turns smoothly, at a constant speed in log(t), from an early score to a late one.
   From its course one may guess its end.
-- `wandering`: u(t) is a stationary random walk in log(t) (Ornstein-Uhlenbeck). Its course tells no
-  more than its last value.
+- `wandering`: u(t) is a stationary random walk in log(t) (Ornstein-Uhlenbeck). Its course has
+  no more information than its last value.
 """
 
 import math

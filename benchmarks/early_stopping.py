@@ -26,8 +26,8 @@ the adaptive scheduler 4.
 Part 2, also in the simulator: families of synthetic curves that cross
 (`benchmarks/crossing_curves.py`). The rank correlation of losses at a quarter of the budget with
 those at the end is 0.2 to 0.95. Each family has tables of 1,000 curves, of several generator seeds.
-Goals: on no family does the adaptive scheduler need more than 1.1 times the compute of full runs
-(the geometric mean over its tables), and each of its runs reaches its target.
+Goals: on no family does the adaptive scheduler need more than 1.1 times the compute of full runs,
+in the geometric mean over its tables. Each of its runs reaches its target.
 
 Constants of the adaptive scheduler were chosen on tables 1, 3, 5 and 7 of TaskSet and on generator
 seed 0 of the families. The results on the others stand apart.

@@ -20,7 +20,7 @@ MAX_ROOT_FILES = 12
 MAX_LINES = 450
 MAX_TEST_LINES = 450
 MAX_PUBLIC_MEMBERS = 30
-MAX_TOTAL_LINES = 66_000
+MAX_TOTAL_LINES = 67_000
 
 CODEC = 'paxtune/storage/codec.py'
 """The one file that names the metadata keys of trials and studies."""

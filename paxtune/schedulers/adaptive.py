@@ -40,7 +40,7 @@ class Adaptive(RungScheduler):
     """Promotion at rungs, as careful as the rungs are misleading.
 
     One trial in 32 is a probe: it is trained to its end, for the sake of its number alone. Probes
-    tell how well the ranks at a rung predict those at the end. From the correlations follows the
+    show how well the ranks at a rung predict those at the end. From the correlations follows the
     share of trials that goes on from each rung: the best 1 / reduction_factor where ranks are
     reliable, all of them where ranks mean nothing. Other trials are paused. They are not lost: when
     the share becomes larger, the best of them go on.
@@ -103,7 +103,7 @@ class Adaptive(RungScheduler):
         return None
 
     def trusts(self, curves: Curves) -> list[Trust]:
-        """Returns what the probes among these trials tell of each rung, from the lowest."""
+        """Returns the evidence of the probes among these trials for each rung, from the lowest."""
         levels, found = self.rung_level_function(), self._probed(curves)
         rungs = sorted({rung for curve in curves for rung in levels(curve)})
         if not rungs:

@@ -3,7 +3,7 @@
 The model is Gaussian: a trial's rewards at the rungs and at its end, as normal scores, are a Markov
 chain with known correlations. A trial is a hit if it ends among the best `HITS`. Of all ways to end
 trials at rungs, the shares belong to the one with the least compute for each hit. Where the rungs
-tell nothing, that is to train all trials to their ends.
+carry no information, that is to train all trials to their ends.
 """
 
 import functools
@@ -23,7 +23,7 @@ HITS = 1 / 64
 LIKELY = 0.9
 """The chance of the trial that ends best to be among those that `share_with_best` keeps."""
 
-# The most that a rung may tell of the next one: a grid has no finer steps.
+# The highest correlation of a rung with the next one: a grid has no finer steps.
 _MOST = 0.98
 _GRID = np.linspace(-4.0, 4.0, 81)
 _ROUNDS = 30

@@ -420,9 +420,11 @@ def _number(proto: TrialProto) -> int:
 
 
 def _value(value: Any) -> str | float:
-    found: str | float = value.number_value or value.string_value
     # A category of a Vizier client may be the empty string.
-    return found or ('' if value.HasField('string_value') else 0.0)
+    found: str | float = (
+        value.string_value if value.HasField('string_value') else value.number_value
+    )
+    return found
 
 
 def _time(proto: TrialProto, field: str) -> datetime.datetime | None:

@@ -98,7 +98,7 @@ def test_where_curves_cross_people_are_warned(made: Path, shown: Callable[..., s
     assert told.splitlines()[-2] == 'To train it:'
 
 
-def test_what_a_scheduler_learnt_of_its_rungs_is_shown(
+def test_the_correlations_that_a_scheduler_found_are_shown(
     tmp_path: Path, shown: Callable[..., str]
 ) -> None:
     scheduler = Adaptive(min_resource=3, max_resource=9)

@@ -42,7 +42,7 @@ def probes(order: int) -> list[TrialCurve]:
 
 
 def noise(decisions: Decisions, step: int) -> float:
-    """A curve whose values tell nothing of each other."""
+    """A curve whose values are independent."""
     return random.Random(f'{decisions["x"]}, {step}').random()
 
 
@@ -135,7 +135,7 @@ def test_it_trains_nearly_all_to_the_end_where_rungs_mislead(value) -> None:
     assert compute(trials) > 0.75 * 200 * 100
 
 
-def test_what_it_learnt_is_a_line_for_each_rung() -> None:
+def test_the_report_has_a_line_for_each_rung() -> None:
     assert Adaptive(min_resource=30).learnt(probes(1)) == [
         '33% of the trials go on from the rung of 30 steps, which orders 6 probes with a rank '
         'correlation of about 0.99',
@@ -155,13 +155,13 @@ def test_shares_lie_between_the_least_and_all(correlations: list[float], factor:
     assert all(1 / factor - 1e-6 <= share <= 1.0 + 1e-9 for share in shares)
 
 
-def test_the_less_a_rung_tells_the_more_trials_go_on() -> None:
+def test_more_trials_survive_a_rung_of_lower_correlation() -> None:
     shares = [survivor_shares([each], [0.25], 3)[0] for each in (0.95, 0.5, 0.3, 0.15, 0.0)]
     assert shares == sorted(shares)
     assert shares[0] == pytest.approx(1 / 3) and shares[-1] == 1.0
 
 
-def test_the_more_a_rung_tells_the_fewer_contain_the_best() -> None:
+def test_fewer_trials_contain_the_best_at_a_rung_of_higher_correlation() -> None:
     shares = [share_with_best(each, 64) for each in (1.0, 0.9, 0.5, 0.2, 0.0, -0.5)]
     assert shares == sorted(shares)
     assert shares[0] < 0.1 and shares[-1] == pytest.approx(0.9)

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 from typing import Any
 
 import pytest
@@ -196,3 +197,9 @@ def test_a_study_of_another_version_is_refused(version: str) -> None:
         spec.metadata.add(ns=':paxtune', key='format', value=version)
     with pytest.raises(UserError, match='was not made by this version of paxtune'):
         decode_study(spec)
+
+
+def test_negative_zero_keeps_its_sign() -> None:
+    made = encode_trial(TrialRecord(parameters={'x': -0.0}, id=1))
+    found = parse_trial(made.SerializeToString()).parameters['x']
+    assert math.copysign(1.0, float(found)) == -1.0
