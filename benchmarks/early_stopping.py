@@ -24,8 +24,9 @@ Goals: ASHA needs 3.5 times less than full runs, promoting ASHA 4.5 times, the m
 the adaptive scheduler 4.
 
 Part 2, also in the simulator: families of synthetic curves that cross
-(`benchmarks/crossing_curves.py`). The rank correlation of losses at a quarter of the budget with
-those at the end is 0.2 to 0.95. Each family has tables of 1,000 curves, of several generator seeds.
+(`benchmarks/common/crossing_curves.py`). The rank correlation of losses at a quarter of the budget
+with those at the end is 0.2 to 0.95. Each family has tables of 1,000 curves, of several generator
+seeds.
 Goals: on no family does the adaptive scheduler need more than 1.1 times the compute of full runs,
 in the geometric mean over its tables. Each of its runs reaches its target.
 
@@ -46,6 +47,7 @@ import functools
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -61,7 +63,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
-from benchmarks import crossing_curves
+from benchmarks.common import crossing_curves
 from benchmarks.search import tables
 from paxtune.algorithms import RandomSearch, Suggestion, SuggestionContext
 from paxtune.schedulers import (
@@ -389,7 +391,8 @@ def main() -> int:
     if args.real:
         print('RESULT ' + json.dumps(real(args)))
         return 0
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    spawn = multiprocessing.get_context('spawn')  # JAX has threads, which a fork lacks.
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), spawn) as pool:
         savings = simulated(args, pool)
         worst = crossing(args, pool)
     missed = [

@@ -420,10 +420,8 @@ def _number(proto: TrialProto) -> int:
 
 
 def _value(value: Any) -> str | float:
-    # A category of a Vizier client may be the empty string.
-    found: str | float = (
-        value.string_value if value.HasField('string_value') else value.number_value
-    )
+    is_text = value.HasField('string_value')  # Perhaps an empty one, of a Vizier client.
+    found: str | float = value.string_value if is_text else value.number_value
     return found
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import crossing_curves, early_stopping
+from benchmarks import early_stopping
+from benchmarks.common import crossing_curves
 from benchmarks.early_stopping import FULL, Found
 from paxtune.schedulers.rung_report import rank_correlation
 

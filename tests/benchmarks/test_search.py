@@ -171,7 +171,7 @@ def test_a_fingerprint_covers_all_modules_of_an_algorithm() -> None:
 
 
 def test_the_default_runs_as_what_it_is() -> None:
-    assert ours.twin(PROBLEMS['mixed'], ['random_search', 'gp_bandit']) == 'gp_bandit'
+    assert ours.twin(PROBLEMS['mixed'], ['random_search', 'portfolio']) == 'portfolio'
     assert ours.twin(PROBLEMS['mixed'], ['random_search']) is None
 
 

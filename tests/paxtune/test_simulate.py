@@ -42,7 +42,7 @@ def test_schedulers_are_compared(table: str, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ('flags', 'message'),
     [
-        (['--scheduler=best'], '--scheduler=best: expected one of asha, '),
+        (['--scheduler=best'], '--scheduler=best: expected one of adaptive, asha, '),
         (['--scheduler=population_based_training'], 'population_size=…, interval=…'),
         (['--scheduler=RandomSearch()'], r'--scheduler=RandomSearch\(\): expected one of'),
         (['--algorithm=best'], '--algorithm=best: expected one of '),

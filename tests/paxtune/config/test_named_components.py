@@ -23,5 +23,5 @@ def test_names_of_vizier_stand_for_the_algorithms_that_are_like_theirs() -> None
 def test_names_of_vizier_without_a_counterpart_are_rejected() -> None:
     with pytest.raises(UserError, match='there is no HARMONICA here'):
         component(Algorithm, 'HARMONICA', '--algorithm=HARMONICA')
-    with pytest.raises(UserError, match='expected one of asha'):
+    with pytest.raises(UserError, match='expected one of adaptive, asha'):
         component(Scheduler, 'DEFAULT', '--scheduler=DEFAULT')

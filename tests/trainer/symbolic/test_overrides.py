@@ -20,7 +20,7 @@ class Plain(Descent):
     momentum: Number = 0.9
 
 
-class Adaptive(Descent):
+class Accelerated(Descent):
     b1: Number = 0.9
 
 
@@ -69,9 +69,9 @@ def study(**fields: Any) -> Study:
         ('layers[0]=Attend(heads=4)', 'layers[0]', Attend(heads=4)),
         ('layers=[Attend(4), Attend(2)]', 'layers', [Attend(4), Attend(2)]),
         ('optimizer=Plain(0, 0.5)', 'optimizer', Plain(0.0, 0.5)),
-        ('optimizer=Adaptive()', 'optimizer', Adaptive()),
+        ('optimizer=Accelerated()', 'optimizer', Accelerated()),
         ('optimizer.momentum=0', 'optimizer.momentum', 0.0),
-        ('other=Adaptive(b1=1)', 'other', Adaptive(b1=1.0)),
+        ('other=Accelerated(b1=1)', 'other', Accelerated(b1=1.0)),
         ('widths=[1, 2, 3]', 'widths', [1, 2, 3]),
         ('widths[1]=3', 'widths[1]', 3),
         ('rates={b1: 1, b2: 2}', 'rates', {'b1': 1.0, 'b2': 2.0}),
@@ -133,9 +133,9 @@ def test_set(assignment: str, path: str, value: Any) -> None:
         ('eval_inputs.c4.data_dir=3', 'expected a string, got 3'),
         (
             'optimizer=Attend()',
-            r'optimizer: expected Descent or Plain or Adaptive, got Attend\(…\)',
+            r'optimizer: expected Descent or Plain or Accelerated, got Attend\(…\)',
         ),
-        ('optimizer=Adpative()', 'Did you mean Adaptive'),
+        ('optimizer=Accelrated()', 'Did you mean Accelerated'),
         ('optimizer=Plain(momentum=true)', r'Plain\.momentum: expected a number, got true'),
         ('layers[0].dims=7', r'^layers\[0\]: dims \(7\) must be a multiple of heads \(2\)'),
         ('layers[0].heads=0', r'^layers\[0\]: .*zero'),
@@ -163,8 +163,8 @@ def test_values_that_fit_only_together() -> None:
 
 
 def test_later_assignments_see_the_earlier_ones() -> None:
-    after = overrides.override(study(), ['optimizer=Adaptive()', 'optimizer.b1=0.5'])
-    assert pg.eq(after.optimizer, Adaptive(b1=0.5))
+    after = overrides.override(study(), ['optimizer=Accelerated()', 'optimizer.b1=0.5'])
+    assert pg.eq(after.optimizer, Accelerated(b1=0.5))
 
 
 def test_the_result_checks_types_as_any_other() -> None:
@@ -182,9 +182,9 @@ def test_the_result_checks_types_as_any_other() -> None:
         ('layers[0].dims=oneof([4, 8])', 'layers[0].dims', pg.oneof([4, 8])),
         ('widths=manyof(2, [1, 2, 3])', 'widths', pg.manyof(2, [1, 2, 3])),
         (
-            'optimizer=oneof([Plain(floatv(0.1, 0.2)), Adaptive()])',
+            'optimizer=oneof([Plain(floatv(0.1, 0.2)), Accelerated()])',
             'optimizer',
-            pg.oneof([Plain(pg.floatv(0.1, 0.2)), Adaptive()]),
+            pg.oneof([Plain(pg.floatv(0.1, 0.2)), Accelerated()]),
         ),
     ],
 )
