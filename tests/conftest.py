@@ -5,6 +5,7 @@ import contextlib
 import gc
 import os
 import shutil
+import signal
 import uuid
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -39,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
     Compiling is most of what tests do. They do it without most of XLA's optimizations; commands
     that are run as processes compile as users' do (`tests.processes`).
     """
+    # A shell ignores it for what runs in the background; what tests interrupt would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, 'workerinput'):
         compiled = config.rootpath / '.xla_cache'
         if sum(file.stat().st_size for file in compiled.glob('*')) > _COMPILED_BYTES:

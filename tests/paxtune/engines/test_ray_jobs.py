@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from paxtune import Ray, tune
-from paxtune.search import main
 from tests import ray_cluster
 from tests.paxtune.engines.ray_study import (
     STUDY,
@@ -25,6 +24,7 @@ from tests.paxtune.engines.ray_study import (
     until,
 )
 from tests.paxtune.functions import PARALLEL, slow
+from tests.processes import command, passed
 from tests.ray_cluster import RayCluster
 from trainer.symbolic.errors import UserError
 
@@ -117,9 +117,7 @@ def coordinator(directory: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_job_brings_its_code_and_a_second_one_joins_the_search_of_a_killed_one(
-    cluster, tmp_path, monkeypatch
-):
+def test_a_job_brings_its_code_and_a_second_one_joins_the_search_of_a_killed_one(cluster, tmp_path):
     code, study = tmp_path / 'code', tmp_path / 'ray'
     code.mkdir()
     (code / 'my_experiment.py').write_text(EXPERIMENT)
@@ -135,8 +133,7 @@ def test_a_job_brings_its_code_and_a_second_one_joins_the_search_of_a_killed_one
     until(lambda: status(cluster, first) == 'FAILED')
     name = coordinator(study)
     submit(cluster, second, code, *search)
-    monkeypatch.syspath_prepend(str(code))
-    assert main([*flags, f'--job_log_dir={tmp_path / "calm"}']) == 0
+    passed(command('paxtune.search', *flags, f'--job_log_dir={tmp_path / "calm"}', cwd=code))
     (code / 'my_experiment.py').unlink()
     until(lambda: status(cluster, second) not in ('PENDING', 'RUNNING'))
     before, after = log(first), log(second)
@@ -179,11 +176,11 @@ def test_workers_without_room_are_demand_that_the_driver_names(cluster, tmp_path
     said = next(line for line in driver.stdout if '2 of 2 workers wait for room' in line)
     assert "each needs 1 × {'CPU': 4}" in said
     ray = str(Path(sys.executable).parent / 'ray')
-    command = [ray, 'status', f'--address={cluster.address}']
+    ray_status = [ray, 'status', f'--address={cluster.address}']
 
     def demand() -> str:
         done = subprocess.run(
-            command, env=cluster.environment, capture_output=True, text=True, check=True
+            ray_status, env=cluster.environment, capture_output=True, text=True, check=True
         )
         return done.stdout
 
