@@ -359,7 +359,7 @@ def _read(directory: Path, rungs_of: Scheduler) -> dict[str, Any]:
     from paxtune.study.scheduling import TrialScheduling
 
     with paxtune.load_study(str(directory)) as study:
-        scheduler = study.search.scheduler or rungs_of
+        scheduler = study.scheduler or rungs_of
         best = study.best
         assert best is not None and best.reward is not None
         scheduling = TrialScheduling(

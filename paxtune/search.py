@@ -192,7 +192,7 @@ def parser() -> 'argparse.ArgumentParser':
     )
     flags.add_argument(
         '--scheduler',
-        help="how far trials are trained: none, median, asha, 'Asha(min_resource=10)'",
+        help="how far trials are trained: default, none, asha, 'Asha(min_resource=10)'",
     )
     for name, (_, kind, text) in _FIELDS.items():
         flags.add_argument(f'--{name}', type=kind, help=text)
@@ -308,8 +308,8 @@ def _with_scheduler(tunable: 'Tunable', text: str) -> 'Tunable':
     from paxtune.schedulers.rungs import first_rung
     from trainer.symbolic import overrides
 
-    if text == 'none':
-        return overrides.override(tunable, ['search.scheduler=null'])
+    if text in (named := {'none': 'null', 'default': "'default'"}):
+        return overrides.override(tunable, [f'search.scheduler={named[text]}'])
     return _with_part(tunable, Scheduler, text, first_rung(tunable))
 
 

@@ -152,6 +152,5 @@ def C4Tunable() -> Tunable:
         search=Search(
             objective=BITS_PER_BYTE,
             budget=Budget(64),
-            scheduler=MedianStopping(warmup_steps=2000, min_trials=5),
         ),
     )

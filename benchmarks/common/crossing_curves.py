@@ -46,7 +46,8 @@ def family(
     pearson = 2.0 * math.sin(math.pi * correlation / 6.0)
     own = _SCORES[kind](rng, count, np.log(shares), pearson)
     losses = 2.0 + shares**-0.3 - 0.2 * own + _NOISE * rng.standard_normal(own.shape)
-    decisions = rng.random((count, 2))
+    # From 1: the space of a column that begins near 0 is logarithmic, and few rows would be drawn.
+    decisions = 1.0 + rng.random((count, 2))
     return CurveTable(
         [_row(*pair) for pair in zip(decisions.tolist(), losses.tolist(), strict=True)],
         'minimize',

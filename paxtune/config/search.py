@@ -23,7 +23,8 @@ class Search(Component):
             None if trials are only measured, as in a sweep.
         budget: the limits of the study: trials, hours, or a reward that is good enough.
         algorithm: proposes the decisions of trials; by default the space determines it.
-        scheduler: stops, pauses and forks trials; None to train all of them to their ends.
+        scheduler: stops, pauses and forks trials; None to train all of them to their ends. By
+            default experiments and the number of trials determine it: see `paxtune.Adaptive`.
         seed: the random seed of the algorithm.
         metric_aggregation: aggregates a trial's measurements into its final metrics.
         constraints: conditions on the experiments that are suggested.
@@ -43,7 +44,7 @@ class Search(Component):
     objective: Reward | Objectives | None
     budget: Budget = Budget()
     algorithm: Algorithm = Default()
-    scheduler: Scheduler | None = None
+    scheduler: Scheduler | Literal['default'] | None = 'default'
     seed: int = 0
     metric_aggregation: MetricAggregation = LastStep()
     constraints: list[Constraint] = []
@@ -57,17 +58,15 @@ class Search(Component):
 
     def check(self) -> None:
         require_positive(self, 'replicates')
-        if self.replicates > 1 and self.scheduler is not None and self.scheduler.pauses:
+        scheduler = None if self.scheduler == 'default' else self.scheduler
+        if self.replicates > 1 and scheduler is not None and scheduler.pauses:
             raise ValueError(
                 f'replicates ({self.replicates}) compare trials that were trained to their ends: '
-                f'{type(self.scheduler).__name__} pauses trials'
+                f'{type(scheduler).__name__} pauses trials'
             )
         if len(self.rewards) != 1:
-            needing = [
-                name
-                for name in ('scheduler', 'metric_aggregation')
-                if (part := self.sym_getattr(name)) is not None and part.needs_reward
-            ]
+            parts = {'scheduler': scheduler, 'metric_aggregation': self.metric_aggregation}
+            needing = [name for name, part in parts.items() if part and part.needs_reward]
             needing += ['budget.target_reward'] if self.budget.target_reward is not None else []
             if needing:
                 raise ValueError(f'{needing[0]} needs one reward; there are {len(self.rewards)}')

@@ -124,7 +124,7 @@ def _neighbours(study: 'Study', number: int, axis: Axis) -> tuple[int | None, 'l
 
 
 def _add_rungs(drawn: 'go.Figure', study: 'Study') -> None:
-    if study.search.scheduler is not None and study.search.scheduler.unit == 'steps':
+    if study.scheduler is not None and study.scheduler.unit == 'steps':
         for rung in _rungs(study):
             drawn.add_vline(rung.resource, line={'dash': 'dot', 'width': 1, 'color': layout.MUTED})
 
@@ -145,7 +145,7 @@ def rank_correlations(study: 'Study', reward: str | None = None) -> 'go.Figure':
     """
     if reward is None and not study.rewards:
         return layout.empty(layout.NO_REWARD)
-    axis, scheduler = axis_of(study, reward), study.search.scheduler
+    axis, scheduler = axis_of(study, reward), study.scheduler
     rungs = _rungs(study) if axis.reward is not None else []
     unit = scheduler.unit if scheduler is not None and rungs else 'steps'
     drawn = layout.figure(f'Rank correlation with the final {layout.text(axis.name)}')
@@ -195,9 +195,9 @@ def _rung_points(rungs: Sequence[Rung], name: str, symbol: str, unit: str) -> li
 
 
 def _rungs(study: 'Study') -> list[Rung]:
-    if study.search.scheduler is None or len(study.rewards) != 1:
+    if study.scheduler is None or len(study.rewards) != 1:
         return []
-    return rung_report(study.curves(), study.search.scheduler)
+    return rung_report(study.curves(), study.scheduler)
 
 
 def _rank(curve: Curve, is_maximized: bool) -> tuple[bool, bool, float]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from paxtune.reports.space_costs import costs, show_costs
 from paxtune.reports.space_tables import samples, show
 from paxtune.reports.tables import Table, print_line, print_table
+from paxtune.study.default_scheduler import default_scheduler
 from paxtune.study.record import Status
 from trainer.symbolic.errors import in_short
 
@@ -73,8 +74,7 @@ def plan_lines(preview: 'Preview', engine: Place) -> 'Iterator[tuple[str, str]]'
     goals = (f'{reward.goal} {reward.label}' for reward in study.rewards)
     yield 'objective', ', '.join(goals) or 'none: trials are only measured'
     yield 'algorithm', _algorithm(study)
-    scheduler = search.scheduler
-    yield 'scheduler', _component(scheduler) or 'none: all trials train to their ends'
+    yield 'scheduler', _scheduler(study)
     yield 'seed', str(search.seed)
     yield 'budget', _budget(search.budget, study.num_trials)
     if search.replicates > 1:
@@ -119,6 +119,13 @@ def _algorithm(study: 'Study') -> str:
         return _component(chosen)
     why = given.why(study.space.spec, len(study.rewards))
     return f'{_component(chosen)}, the default for {why}'
+
+
+def _scheduler(study: 'Study') -> str:
+    text = _component(study.scheduler) or 'none: all trials train to their ends'
+    if study.search.scheduler != 'default':
+        return text
+    return f'{text}, the default for {default_scheduler(study.search, study.space)[1]}'
 
 
 def _component(value: 'Component | None') -> str:

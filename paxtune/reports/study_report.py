@@ -112,7 +112,7 @@ def _how(study: Study, trials: Sequence[Trial]) -> Section:
     facts = {
         'objective': [f'{each.label} ({each.goal})' for each in study.rewards],
         'algorithm': algorithm,
-        'scheduler': display_value(search.scheduler),
+        'scheduler': display_value(study.scheduler),
         'seed': search.seed,
         'metric aggregation': display_value(search.metric_aggregation),
         'replicates': search.replicates,

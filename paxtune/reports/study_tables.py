@@ -36,7 +36,7 @@ def summary(study: Study) -> Document:
         'directory': None if study.directory is None else str(study.directory),
         'experiment': study.record.experiment,
         'algorithm': display_value(study.search.algorithm),
-        'scheduler': display_value(study.search.scheduler),
+        'scheduler': display_value(study.scheduler),
         'created': study.store.created(),
         'done': study.done_reason,
     }
@@ -53,7 +53,7 @@ def summary(study: Study) -> Document:
         'workers': workers,
     }
     passed, remark = rungs_of(study)
-    if study.search.scheduler is not None:
+    if study.scheduler is not None:
         data['rungs'] = passed
     cells = facts | {
         'done': facts['done'] or 'no',
@@ -82,7 +82,7 @@ def rungs_of(study: Study) -> tuple[list[dict[str, Any]], str]:
 
     Nothing of a study without a scheduler, or with another number of rewards than one.
     """
-    scheduler = study.search.scheduler
+    scheduler = study.scheduler
     if scheduler is None or len(study.rewards) != 1:
         return [], ''
     curves = study.curves()
@@ -137,7 +137,7 @@ def trials_of(
 
 def _rungs_reached(study: Study) -> dict[int, float] | None:
     """The highest rung that each trial has passed; None where there are none, as in `rungs_of`."""
-    scheduler = study.search.scheduler
+    scheduler = study.scheduler
     if scheduler is None or len(study.rewards) != 1:
         return None
     curves = study.curves()

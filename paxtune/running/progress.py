@@ -13,6 +13,7 @@ from paxtune.reports.live_view import LiveView
 from paxtune.reports.study_snapshot import SnapshotReader
 from paxtune.reports.tables import assignments
 from paxtune.running.callbacks import Callback
+from paxtune.study.default_scheduler import default_scheduler
 from paxtune.study.frames import reward_headings
 from trainer.command import printable
 from trainer.runtime.interrupt import Interrupt
@@ -62,6 +63,12 @@ class Progress(Callback):
             name = type(study.suggester.algorithm).__name__
             why = chooses.why(study.space.spec, len(study.rewards))
             self.say(f'algorithm: {name} (default for {why})')
+        if study.search.scheduler == 'default' and study.scheduler is not None:
+            _, why = default_scheduler(study.search, study.space)
+            self.say(
+                f'scheduler: {type(study.scheduler).__name__} (default for {why}); '
+                '--scheduler=none trains all to their ends'
+            )
         if self._done_before:
             self.say(f'{self._done_before} of {self.num_trials} trials are done')
 

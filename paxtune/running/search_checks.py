@@ -49,7 +49,7 @@ def prepared_data(space: Space) -> dict[str, str]:
 
 def scheduler_without_effect(plan: SearchPlan) -> list[str]:
     """Lists the fields of the scheduler for which all trials are too short."""
-    scheduler = plan.search.scheduler
+    scheduler = plan.scheduler
     if scheduler is None or not first_rung(plan.space.value):
         return []  # Their lengths differ: some may be long enough.
     return resources.without_effect(scheduler, _some_parts(plan.space))

@@ -1,6 +1,7 @@
 """The plan of a search: its space and configuration, built and validated once."""
 
 import dataclasses
+import functools
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -9,9 +10,11 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.config.search import Search
+from paxtune.schedulers.base import Scheduler
 from paxtune.search_space.decisions import spec_to_json
 from paxtune.search_space.space import Space
 from paxtune.study import provenance, stand_ins
+from paxtune.study.default_scheduler import default_scheduler
 from paxtune.study.record import Prior, Provenance, StudyRecord
 from paxtune.study.validation import validate_search, validate_space
 from trainer.symbolic.component import unchecked
@@ -85,6 +88,12 @@ class SearchPlan:
         space = Space(value)
         space.why_no_value = lacking
         return cls(space, search, not record.search, record.data, record.exp)
+
+    @functools.cached_property
+    def scheduler(self) -> Scheduler | None:
+        """The scheduler of the search, or the default one."""
+        chosen = self.search.scheduler
+        return default_scheduler(self.search, self.space)[0] if chosen == 'default' else chosen
 
     def record(self, in_memory: bool, priors: Sequence[Prior]) -> StudyRecord:
         """Makes the record of the study.

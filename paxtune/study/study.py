@@ -58,7 +58,7 @@ class Study(StudyView):
         observations = transfer.observations_of(priors)
         self.suggester = Suggester(space, search, observations, lambda: self.trials)
         self._scheduling: TrialScheduling | None = None
-        if (scheduler := search.scheduler) is not None:
+        if (scheduler := self.scheduler) is not None:
             self._scheduling = TrialScheduling(
                 scheduler, self.rewards, lambda trial: max_resource(self, trial, scheduler.unit)
             )

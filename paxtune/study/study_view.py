@@ -47,6 +47,7 @@ class StudyView:
         directory: the directory of the study; None for one in memory.
         value: what is searched, decisions included: a `Tunable`, or any symbolic value.
         search: the configuration of the search.
+        scheduler: that of the search, or the default one; None to train all trials to their ends.
         space: the search space.
         data: fingerprints of the data that its trials see, by input.
         store: keeps the study.
@@ -59,6 +60,7 @@ class StudyView:
         """Not called directly: see `paxtune.storage.open_study`."""
         self.directory, self.store, self.data = directory, store, plan.data
         self.search, self.space, self.value = plan.search, plan.space, plan.space.value
+        self.scheduler = plan.scheduler
         # Looked up once: for thousands of trials that takes seconds.
         self.rewards: list[Reward] = self.search.rewards
         signs = [reward.score(1.0) for reward in self.rewards]

@@ -75,7 +75,7 @@ def _validate_warm_start(search: Search, space: Space, algorithm: Algorithm) -> 
 
 def _validate_scheduler(search: Search, space: Space) -> None:
     scheduler = search.scheduler
-    if scheduler is None:
+    if scheduler is None or scheduler == 'default':
         return
     name = type(scheduler).__name__
     scheduler.check_space(space.spec)
