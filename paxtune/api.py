@@ -15,7 +15,7 @@ from absl import logging
 from etils import epy
 
 from paxtune.algorithms import Algorithm
-from paxtune.config.named_components import chosen
+from paxtune.config.named_components import SCHEDULER_WORDS, chosen
 from paxtune.config.search import Search
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.in_process import InProcess
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
 PathLike = str | os.PathLike[str]
 V = TypeVar('V', bound='Tunable | RunnerWorkload')
-P = TypeVar('P', Algorithm, Scheduler)
 
 
 def tune(
@@ -102,7 +101,8 @@ def tune(
         objective: for a function, 'minimize' and 'maximize' mean the number that it returns.
         algorithm: proposes trials, also by its name in `--algorithm`, such as 'random_search'; by
             default the space determines it.
-        scheduler: ends trials early, also by its name, such as 'asha'.
+        scheduler: ends trials early, also by its name, such as 'asha'; 'none' trains all trials to
+            their ends; by default that of the experiment.
         seed: the random seed of the algorithm.
         callbacks: listen to the study; a function of the study and a trial is called when the trial
             has ended. By default `paxtune.Progress()` on a terminal and in a notebook.
@@ -146,9 +146,9 @@ def tune(
     if _has_search(what) and (space is not None or job_log_dir is None):
         raise UserError('an experiment needs a job_log_dir for its trials')
     _require_fields(search)
-    parts = _chosen(what, algorithm, scheduler)
-    given = {'objective': objective, 'seed': seed, 'budget.trials': num_trials} | parts
+    given = {'objective': objective, 'seed': seed, 'budget.trials': num_trials}
     changes = search | {name: value for name, value in given.items() if value is not None}
+    changes |= _chosen(what, {'algorithm': algorithm, 'scheduler': scheduler})
     engine = _engine(what, workers, engine)
     directory = engine.directory(job_log_dir)
     if study is not None and (directory or study.directory or space is not None):
@@ -315,25 +315,20 @@ def _listening(
     return [each if isinstance(each, Callback) else OnTrialEnd(each) for each in callbacks]
 
 
-def _chosen(
-    what: Any, algorithm: Algorithm | str | None, scheduler: Scheduler | str | None
-) -> dict[str, Any]:
-    current = what.search if _has_search(what) else None
-    rung = first_rung(what) if _is_experiment(what) else {}
-    return {
-        'algorithm': _part(Algorithm, algorithm, current),
-        'scheduler': _part(Scheduler, scheduler, current, rung),
-    }
-
-
-def _part(
-    kind: type[P], given: P | str | None, search: Search | None, known: Mapping[str, Any] = {}
-) -> P | None:
-    if not isinstance(given, str):
-        return given
-    name = kind.__name__.lower()
-    current = None if search is None else search.sym_getattr(name)
-    return chosen(kind, given, f'{name}={given!r}', current, known)
+def _chosen(what: Any, given: Mapping[str, Algorithm | Scheduler | str | None]) -> dict[str, Any]:
+    """Returns the algorithm and the scheduler that are given, those with names made."""
+    kinds: dict[str, type[Component]] = {'algorithm': Algorithm, 'scheduler': Scheduler}
+    found: dict[str, Any] = {name: part for name, part in given.items() if part is not None}
+    for name, part in found.items():
+        if not isinstance(part, str):
+            continue
+        if name == 'scheduler' and part in SCHEDULER_WORDS:
+            found[name] = SCHEDULER_WORDS[part]
+        else:
+            current = what.search.sym_getattr(name) if _has_search(what) else None
+            rung = first_rung(what) if _is_experiment(what) else {}
+            found[name] = chosen(kinds[name], part, f'{name}={part!r}', current, rung)
+    return found
 
 
 def _planned(

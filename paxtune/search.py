@@ -304,12 +304,13 @@ def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
 
 
 def _with_scheduler(tunable: 'Tunable', text: str) -> 'Tunable':
+    from paxtune.config.named_components import SCHEDULER_WORDS
     from paxtune.schedulers import Scheduler
     from paxtune.schedulers.rungs import first_rung
     from trainer.symbolic import overrides
 
-    if text in (named := {'none': 'null', 'default': "'default'"}):
-        return overrides.override(tunable, [f'search.scheduler={named[text]}'])
+    if text in SCHEDULER_WORDS:
+        return overrides.override(tunable, [f'search.scheduler={SCHEDULER_WORDS[text] or "null"}'])
     return _with_part(tunable, Scheduler, text, first_rung(tunable))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pyglove as pg
 
@@ -13,6 +13,9 @@ from trainer.symbolic import literals
 from trainer.symbolic.errors import UserError, nearest
 
 C = TypeVar('C', bound=pg.Object)
+
+SCHEDULER_WORDS: Mapping[str, Literal['default'] | None] = {'none': None, 'default': 'default'}
+"""Values of `Search.scheduler` that are no components, by their names in flags."""
 
 _MISSING = pg.MISSING_VALUE
 

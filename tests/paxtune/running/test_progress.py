@@ -45,7 +45,7 @@ def study_of(done: int, num_trials: int, best: tuple[int, tuple[float, ...]] | N
     made = SimpleNamespace(
         rewards=[MetricReward('minimize', 'eval/loss')],
         num_trials=num_trials,
-        search=SimpleNamespace(algorithm=None),
+        search=SimpleNamespace(algorithm=None, scheduler=None),
         trials=[SimpleNamespace(is_terminal=True)] * done,
         leaderboard=entries,
         space=SimpleNamespace(
