@@ -6,8 +6,9 @@ Part 1, in paxtune's simulator: eight tables of TaskSet (`benchmarks/search/tabl
 `--data_dir`. They are in the repository of DPL, https://github.com/releaunifreiburg/DPL, as
 <data_dir>/taskset/FixedTextRNNClassification_*.npz with `hp_names`, `hp` [1000, 8] and `valid_loss`
 [1000, 51]. Missing tables are left out, and a line says so. Trials are drawn at random, the same
-ones for every scheduler, 100 seeds, one worker. Compute is counted in evaluations: a full trial is
-trained for 51, one that diverges until it does.
+ones for every scheduler, 100 seeds, one worker. Only `defaults` has the default algorithm beside
+the adaptive scheduler, as a search that names neither; 20 seeds. Compute is counted in evaluations:
+a full trial is trained for 51, one that diverges until it does.
 
 The target of a table is the median over the seeds of the best of 64 full trials. A run ends when a
 trial that was trained to its end is as good; it may begin as many trials as it needs, until all
@@ -37,8 +38,8 @@ Part 3, with `--real`: `lm.StdlibTunable` is really trained, the same trials wit
 with ASHA, and with promoting ASHA, one after another in --work_dir. It prints the steps, the best
 reward, and the rank correlations at the rungs.
 
-`--quick` has 2 tables, 2 families and 8 seeds. `--seeds` changes the number of seeds, and `--only`
-names the schedulers. `--check` exits with 1 where one of them misses its goal.
+`--quick` has 2 tables, 2 families and 8 seeds, without `defaults`. `--seeds` changes the number of
+seeds, and `--only` names the schedulers. `--check` exits with 1 where one of them misses its goal.
 """
 
 import argparse
@@ -65,7 +66,7 @@ import numpy as np
 
 from benchmarks.common import crossing_curves
 from benchmarks.search import tables
-from paxtune.algorithms import RandomSearch, Suggestion, SuggestionContext
+from paxtune.algorithms import Default, RandomSearch, Suggestion, SuggestionContext
 from paxtune.schedulers import (
     Adaptive,
     Asha,
@@ -88,6 +89,7 @@ CHOSEN, OTHERS = (0,), (1, 2)
 FULL = 'full'
 LOWEST = default_min_resource(range(1, 52), 51)
 """The choice of `--scheduler=asha` for 51 evaluations: the second one."""
+DEFAULTS, DEFAULTS_SEEDS = 'defaults', 20
 GOALS = {'asha': 3.5, 'promoting_asha': 4.5, 'median': 1.4, 'adaptive': 4.0}
 MOST = 1.1
 """The most compute that the adaptive scheduler may need on a family, by that of full runs."""
@@ -105,6 +107,7 @@ def schedulers() -> dict[str, Scheduler | None]:
         'hyperband': Hyperband(min_resource=LOWEST),
         'extrapolation': CurveExtrapolation(),
         'adaptive': Adaptive(min_resource=LOWEST),
+        DEFAULTS: Adaptive(min_resource=LOWEST),
     }
 
 
@@ -153,23 +156,27 @@ def of_family(
 def of_curves(table: CurveTable, seeds: int, names: Sequence[str]) -> dict[str, Found]:
     """Results of the schedulers on recorded curves."""
     _SUGGESTIONS.clear()  # They are of another table's space.
-    run = functools.partial(simulate, table, algorithm=Remembered())
-    full = [run(None, num_trials=TRIALS, seed=seed) for seed in range(seeds)]
+    random = functools.partial(simulate, table, algorithm=Remembered())
+    full = [random(None, num_trials=TRIALS, seed=seed) for seed in range(seeds)]
     target = statistics.median(each.best for each in full if each.best is not None)
     everything = sum(row.steps for row in table.rows)
     found = {}
     for name in names:
         scheduler, began = schedulers()[name], time.process_time()
-        short = [run(scheduler, num_trials=TRIALS, seed=seed) for seed in range(seeds)]
+        run, own_seeds = random, range(seeds)
+        if name == DEFAULTS:
+            run = functools.partial(simulate, table, algorithm=Default())
+            own_seeds = range(min(seeds, DEFAULTS_SEEDS))
+        short = [run(scheduler, num_trials=TRIALS, seed=seed) for seed in own_seeds]
         long = [
             run(scheduler, num_trials=len(table.rows), seed=seed, target=target)
-            for seed in range(seeds)
+            for seed in own_seeds
         ]
         needed = [each.compute_to(target) for each in long]
         found[name] = Found(
             [everything if at is None else at for at in needed],
             [each is not None for each in needed],
-            [own.compute / other.compute for own, other in zip(short, full, strict=True)],
+            [own.compute / full[seed].compute for seed, own in zip(own_seeds, short, strict=True)],
             [each.regret for each in short],
             time.process_time() - began,
         )
@@ -183,15 +190,14 @@ def saving(found: Mapping[str, Mapping[str, Found]], name: str) -> tuple[float, 
         found: by table and scheduler.
         name: of the scheduler.
     """
-    pairs = [
-        np.array([of[FULL].needed, of[name].needed], float) for of in found.values() if name in of
-    ]
-    exact = [np.median(each, -1) for each in pairs]
+    pairs = [[of[FULL].needed, of[name].needed] for of in found.values() if name in of]
+    exact = [[statistics.median(each) for each in pair] for pair in pairs]
     rng, count = np.random.default_rng(0), len(pairs)
     logs = np.empty((_REPLICATES, count))
     for i, pair in enumerate(pairs):
-        seeds = rng.integers(pair.shape[1], size=(_REPLICATES, pair.shape[1]))
-        full, own = np.median(pair[:, seeds], -1)
+        count_of_own = len(pair[1])
+        seeds = rng.integers(count_of_own, size=(_REPLICATES, count_of_own))
+        full, own = (np.median(np.array(each, float)[seeds], -1) for each in pair)
         logs[:, i] = np.log(full / own)
     again = np.take_along_axis(logs, rng.integers(count, size=(_REPLICATES, count)), 1).mean(-1)
     low, high = np.exp(np.quantile(again, [0.025, 0.975]))
@@ -251,7 +257,7 @@ def simulated(args: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, 
 def _names(args: argparse.Namespace) -> list[str]:
     """The schedulers that the flags ask for; full runs come first."""
     if not args.only:
-        return list(schedulers())
+        return [name for name in schedulers() if not (args.quick and name == DEFAULTS)]
     names = [FULL, *(name for name in args.only.split(',') if name != FULL)]
     if unknown := sorted({*names} - {*schedulers()}):
         sys.exit(f'not there: {", ".join(unknown)}; there are {", ".join(schedulers())}')
@@ -263,7 +269,9 @@ def _names(args: argparse.Namespace) -> list[str]:
 
 def crossing(args: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, float]:
     """Part 2. Returns the worst family's compute by that of full runs, by scheduler."""
-    names, worst = _names(args), dict.fromkeys(_names(args), 0.0)
+    # The decisions of these curves say nothing: no algorithm helps.
+    names = [name for name in _names(args) if name != DEFAULTS]
+    worst = dict.fromkeys(names, 0.0)
     families = list(itertools.product(crossing_curves.KINDS, crossing_curves.CORRELATIONS))
     families, seeds = (families[::6], 8) if args.quick else (families, args.seeds or CROSSING_SEEDS)
     for label, generator_seeds in (('chosen on', CHOSEN), ('others', OTHERS)):
