@@ -23,6 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from paxtune.scaling.laws import vertex
 from paxtune.scaling.widths import resized, with_width_scaling
 from trainer.experiment import Experiment
 from trainer.inputs.text.stdlib import StdlibInput
@@ -46,10 +47,10 @@ class Plan:
     """
 
     widths: tuple[int, int] = (64, 256)
-    exponents: tuple[int, ...] = tuple(range(-11, -2))
+    exponents: tuple[int, ...] = tuple(range(-11, -3))
     seeds: int = 3
-    steps: int = 200
-    last: int = 30
+    steps: int = 150
+    last: int = 25
 
 
 QUICK = Plan(widths=(32, 128), exponents=tuple(range(-9, -2)), seeds=1, steps=60, last=10)
@@ -91,27 +92,12 @@ def losses(made: Experiment, plan: Plan) -> np.ndarray:
     return found
 
 
-def best(exponents: tuple[int, ...], loss: np.ndarray) -> float:
-    """The vertex of the parabola through the smallest loss and its neighbours.
-
-    Example:
-        >>> best((0, 1, 2, 3), np.array([9.0, 1.0, 0.0, 1.0]))
-        2.0
-    """
-    finite = np.where(np.isfinite(loss), loss, np.inf)
-    at = int(np.argmin(finite))
-    if not 0 < at < len(loss) - 1 or not np.isfinite(finite[at - 1 : at + 2]).all():
-        return float(exponents[at])
-    before, here, after = finite[at - 1 : at + 2]
-    return exponents[at] + 0.5 * float((before - after) / (before - 2 * here + after))
-
-
 def report(name: str, plan: Plan, found: np.ndarray) -> list[float]:
     """Prints the losses of a model. Returns the best exponents: of the mean, then of each seed."""
     for exponent, row in zip(plan.exponents, found, strict=True):
         print(f'{name:24} 2^{exponent:<4} {" ".join(f"{loss:7.4f}" for loss in row)}')
     courses = [found.mean(axis=1), *found.T]
-    at = [best(plan.exponents, course) for course in courses]
+    at = [vertex(plan.exponents, course) for course in courses]
     print(f'{name:24} best: {" ".join(f"{each:6.2f}" for each in at)}', flush=True)
     return at
 
@@ -127,16 +113,16 @@ def main() -> int:
     large = resized(small, wide)
     base = report(f'width {narrow}', plan, losses(small, plan))
     result: dict[str, float | list[float]] = {}
+    moved = {}
     for name, made in {'plain': large, 'scaled': with_width_scaling(large, narrow)}.items():
         at = report(f'width {wide}, {name}', plan, losses(made, plan))
         shifts = [round(there - here, 2) for here, there in zip(base, at, strict=True)]
         print(f'{name}: the best learning rate moves by {shifts[0]:+.2f} steps of the grid')
         result[f'{name}_shift'], result[f'{name}_shift_by_seed'] = shifts[0], shifts[1:]
-        result[f'{name}_best'] = round(at[0], 2)
+        result[f'{name}_best'], moved[name] = round(at[0], 2), abs(shifts[0])
     result['seconds'] = round(time.perf_counter() - begun)
     print('RESULT ' + json.dumps(result))
-    plain, scaled = (abs(float(result[f'{name}_shift'])) for name in ('plain', 'scaled'))  # type: ignore[arg-type]
-    return int(args.check and not scaled < 1 < plain)
+    return int(args.check and not moved['scaled'] < 1 < moved['plain'])
 
 
 if __name__ == '__main__':
