@@ -4,9 +4,10 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from trainer.symbolic.errors import UserError
 
@@ -145,7 +146,7 @@ def fit_best(points: Sequence[Point], setting: str) -> PowerLaw | None:
     if len({flops for flops, _ in found}) < _FEWEST_SIZES:
         return None
     line = stats.linregress(*np.log(found).T)
-    spread = float(stats.t.ppf((1 + _CONFIDENCE) / 2, len(found) - 2) * line.stderr)
+    spread = float(special.stdtrit(len(found) - 2, (1 + _CONFIDENCE) / 2) * line.stderr)
     interval = (float(line.slope) - spread, float(line.slope) + spread)
     return PowerLaw(math.exp(line.intercept), float(line.slope), interval, tuple(sorted(found)))
 
@@ -211,7 +212,8 @@ def _fitted(data: np.ndarray, start: Sequence[float] | np.ndarray) -> tuple[np.n
         return np.hstack([shares, -shares[:, :2] * data[:, :2]])
 
     low, high = [-np.inf] * 3 + [0.0] * 2, np.inf
-    fit = optimize.least_squares(
+    solve: Any = optimize.least_squares
+    fit = solve(
         _residuals,
         np.asarray(start),
         jacobian,
