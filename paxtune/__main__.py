@@ -25,6 +25,7 @@ COMMANDS = {
     'studies': 'looks at studies, and changes them',
     'serve': 'serves studies to many workers',
     'simulate': 'compares schedulers on recorded learning curves',
+    'scale': 'transfers settings from small models to large ones, and fits scaling laws',
     'deploy': 'prints the manifests of a search on a cluster',
 }
 """The modules of `paxtune` that are commands, with a line of help each."""

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 _MODULES = (
     'paxtune.deploy',
+    'paxtune.scale',
     'paxtune.search',
     'paxtune.serve',
     'paxtune.simulate',

@@ -30,6 +30,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer import mesh as mesh_lib
+from trainer.layers.initialization import NormalInit
 from trainer.symbolic.component import Component
 
 Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
@@ -93,9 +94,18 @@ def counted_products() -> contextlib.AbstractContextManager[None]:
 
 
 class ParameterBox(nn.LogicallyPartitioned):
-    """A new parameter with its logical axes; weight decay applies to it where `decay` is true."""
+    """A new parameter with its logical axes.
+
+    Attributes:
+        decay: weight decay applies to it.
+        num_inputs: number of terms of the sum that makes an output; 1 for a table. None where the
+            initializer does not know.
+        std: standard deviation of its new values; None where the initializer does not know.
+    """
 
     decay: bool = flax.struct.field(default=True, pytree_node=False)
+    num_inputs: int | None = flax.struct.field(default=None, pytree_node=False)
+    std: float | None = flax.struct.field(default=None, pytree_node=False)
 
 
 class Frame:
@@ -230,7 +240,7 @@ class Layer(Component):
         name: str,
         shape: tuple[int, ...],
         axes: tuple[str | None, ...],
-        init: Initializer = nn.initializers.lecun_normal(),  # noqa: B008
+        init: Initializer = NormalInit(),  # noqa: B008
         decay: bool = True,
         keep_float32: bool = False,
     ) -> jax.Array:
@@ -246,7 +256,11 @@ class Layer(Component):
 
         def boxed(key: jax.Array) -> ParameterBox:
             own = fold(frame.keys['params'], name) if 'params' in frame.keys else key
-            return ParameterBox(init(own, shape, jnp.float32), names=axes, decay=decay)
+            value = init(own, shape, jnp.float32)
+            if not isinstance(init, NormalInit):
+                return ParameterBox(value, names=axes, decay=decay)
+            inputs, std = init.num_inputs(shape), init.std(shape)
+            return ParameterBox(value, names=axes, decay=decay, num_inputs=inputs, std=std)
 
         value = frame.module.param(name, boxed)
         return jnp.asarray(value) if keep_float32 else jnp.asarray(value, self.dtype)

@@ -2,9 +2,9 @@ import math
 
 import jax
 import jax.numpy as jnp
-from flax.linen import initializers
 
 from trainer.layers.base import Layer
+from trainer.layers.initialization import table_init
 from trainer.layers.linear import Linear
 from trainer.symbolic.component import require_above_zero, require_positive
 
@@ -46,7 +46,7 @@ class Embedding(Layer):
         return self.constrain(logits_BTV, ('batch', 'length', 'vocab'))
 
     def _table(self) -> jax.Array:
-        init = initializers.normal(self.init_std or 1 / math.sqrt(self.dims))
+        init = table_init(self.init_std or 1 / math.sqrt(self.dims))
         return self.param('table', (self.vocab_size, self.dims), ('vocab', 'embed'), init)
 
 

@@ -1,8 +1,8 @@
 import jax
 import jax.numpy as jnp
-from flax.linen import initializers
 
 from trainer.layers.base import Layer
+from trainer.layers.initialization import table_init
 from trainer.symbolic.component import require_above_zero, require_positive
 from trainer.symbolic.errors import UserError
 
@@ -58,7 +58,7 @@ class LearnedPositions(PositionEmbedding):
                 f'{self.sym_path}.max_length is {self.max_length}, but rows have {longest} '
                 'positions'
             )
-        init = initializers.normal(self.init_std)
+        init = table_init(self.init_std)
         table_PD = self.param('table', (self.max_length, dims), (None, 'embed'), init)
         table_PD = self.constrain(table_PD, (None, 'features'))
         added_BTD = jnp.take(table_PD, index_BT, axis=0)

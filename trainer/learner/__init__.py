@@ -33,3 +33,4 @@ from trainer.learner.schedules import Polynomial as Polynomial
 from trainer.learner.schedules import Schedule as Schedule
 from trainer.learner.schedules import SqrtDecay as SqrtDecay
 from trainer.learner.skipping import SkipNonFinite as SkipNonFinite
+from trainer.learner.width_scaling import WidthScaling as WidthScaling

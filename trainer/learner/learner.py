@@ -8,7 +8,7 @@ import optax
 from trainer.learner.clipping import Clipping, GlobalNorm
 from trainer.learner.freezing import Freeze
 from trainer.learner.norms import NormMetrics
-from trainer.learner.optimizers import AdamW, Mask, Optimizer
+from trainer.learner.optimizers import AdamW, Mask, Optimizer, Rates
 from trainer.learner.paths import (
     Path,
     check_patterns,
@@ -21,6 +21,7 @@ from trainer.learner.paths import (
 )
 from trainer.learner.schedules import Constant, Schedule
 from trainer.learner.skipping import SkipNonFinite
+from trainer.learner.width_scaling import WidthScaling
 from trainer.metrics import Count, Metrics, WeightedScalar
 from trainer.state import TrainState
 from trainer.symbolic.component import (
@@ -103,6 +104,8 @@ class Learner(Component):
         auxiliary_optimizers: other optimizers by name, each for the parameters that its patterns
             match; `optimizer` has the rest.
         norm_metrics: norms to log in addition to `gradient_norm`.
+        width_scaling: scales initial values and learning rates with the width of the model, so
+            that the best learning rate stays the same; None scales nothing.
     """
 
     learning_rate: Number
@@ -115,6 +118,7 @@ class Learner(Component):
     ema_decay: OptionalNumber = None
     auxiliary_optimizers: dict[str, AuxiliaryOptimizer] = {}
     norm_metrics: NormMetrics | None = None
+    width_scaling: WidthScaling | None = None
 
     def check(self) -> None:
         require_not_negative(self, 'learning_rate')
@@ -122,6 +126,13 @@ class Learner(Component):
         require_fraction(self, 'ema_decay')
         if _MAIN in self.auxiliary_optimizers:
             raise ValueError(f'auxiliary_optimizers must not be called {_MAIN!r}: `optimizer` is')
+        if self.width_scaling is not None:
+            for owner in (self, *self.auxiliary_optimizers.values()):
+                if not owner.optimizer.is_scale_invariant():
+                    raise ValueError(
+                        'width_scaling has the rules of Adam: it needs AdamW or Lion, not '
+                        f'{type(owner.optimizer).__name__}'
+                    )
 
     def trained(self, params: Any) -> Any:
         """The trained part of a tree of parameters; UserError if `freeze` does not fit them."""
@@ -140,9 +151,22 @@ class Learner(Component):
         return {} if self.ema_decay is None else jax.tree.map(jnp.copy, params)
 
     def update(
-        self, state: TrainState, gradients: Any, loss: WeightedScalar, decay_mask: Mask
+        self,
+        state: TrainState,
+        gradients: Any,
+        loss: WeightedScalar,
+        decay_mask: Mask,
+        rates: Rates | None = None,
     ) -> Update:
-        """Applies one step, with the gradients of the trained parameters."""
+        """Applies one step.
+
+        Args:
+            state: before the step.
+            gradients: those of the trained parameters.
+            loss: of the batch.
+            decay_mask: True where weight decay applies.
+            rates: factors of the learning rate by parameter; None for 1.
+        """
         params = self.trained(state.params)
         norm = optax.tree.norm(gradients)
         is_valid = jnp.ones((), bool) if self.skip is None else self.skip.is_valid(norm, loss)
@@ -155,7 +179,8 @@ class Learner(Component):
             if self.clipping is not None:
                 own = self.clipping.clip(own, norm)
             learning_rate = owner.learning_rate * owner.schedule.factor(state.step)
-            optimizer = owner.optimizer.make(learning_rate, subtree(decay_mask, part))
+            own_rates = None if rates is None else subtree(rates, part)
+            optimizer = owner.optimizer.make(learning_rate, subtree(decay_mask, part), own_rates)
             updates, after[name] = optimizer.update(own, before[name], part)
             params = replaced(params, optax.apply_updates(part, updates))
             suffix = '' if name == _MAIN else f'/{name}'

@@ -25,6 +25,9 @@ from trainer.symbolic.component import (
 Mask = Any
 """A tree like the parameters, True where weight decay applies."""
 
+Rates = Any
+"""A tree like the parameters, with a factor of the learning rate for each."""
+
 _REGULARIZERS = ('weight_decay', 'l1_regularizer_weight', 'l2_regularizer_weight')
 
 
@@ -58,15 +61,23 @@ class Optimizer(Component):
             )
         require_not_negative(self, *_REGULARIZERS)
 
-    def make(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
-        """Builds the transformation with traced numbers; called inside each compiled step."""
+    def make(
+        self, learning_rate: jax.Array, decay_mask: Mask, rates: Rates | None = None
+    ) -> optax.GradientTransformation:
+        """Builds the transformation with traced numbers; called inside each compiled step.
+
+        Args:
+            learning_rate: of this step.
+            decay_mask: True where weight decay applies.
+            rates: factors of the learning rate by parameter, which leave weight decay alone.
+        """
         if self.sees_whole_arrays():
             direction = per_layer_transform(
                 lambda mask: self.direction(learning_rate, mask), decay_mask
             )
         else:
             direction = self.direction(learning_rate, decay_mask)
-        parts = [direction]
+        parts = [direction if rates is None else _at_rates(direction, rates)]
         if self._regularizer() is not None:
             parts.insert(0, optax.stateless(lambda g, p: self._regularized(g, p, decay_mask)))
         if self.weight_decay is not None:
@@ -87,6 +98,10 @@ class Optimizer(Component):
         """
         return False
 
+    def is_scale_invariant(self) -> bool:
+        """True if updates stay the same where all gradients are multiplied by a constant."""
+        return False
+
     def _regularizer(self) -> Callable[[jax.Array], jax.Array] | None:
         l1, l2 = self.l1_regularizer_weight, self.l2_regularizer_weight
         if l1 is not None:
@@ -105,6 +120,18 @@ class Optimizer(Component):
             return gradient + regularizer(param)
 
         return jax.tree_util.tree_map_with_path(of, gradients, params, mask)
+
+
+def _at_rates(
+    direction: optax.GradientTransformation, rates: Rates
+) -> optax.GradientTransformation:
+    """Multiplies the updates of each parameter by its factor."""
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        updates, state = direction.update(updates, state, params)
+        return jax.tree.map(lambda u, rate: u if rate == 1 else rate * u, updates, rates), state
+
+    return optax.GradientTransformation(direction.init, update)
 
 
 def _decayed(updates: Any, params: Any, mask: Mask, factor: jax.Array) -> Any:
@@ -141,6 +168,9 @@ class AdamW(Optimizer):
         super().check()
         require_fraction(self, 'b1', 'b2')
         require_above_zero(self, 'epsilon', 'epsilon_root', 'clip_threshold')
+
+    def is_scale_invariant(self) -> bool:
+        return True
 
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         root = 0.0 if self.epsilon_root is None else self.epsilon_root
@@ -195,6 +225,9 @@ class Lion(Optimizer):
     def check(self) -> None:
         super().check()
         require_fraction(self, 'b1', 'b2')
+
+    def is_scale_invariant(self) -> bool:
+        return True
 
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         lion = optax.scale_by_lion(self.b1, self.b2, mu_dtype=self.mu_dtype)

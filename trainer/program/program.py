@@ -29,6 +29,7 @@ from trainer.program.step_functions import (
     init_state,
     init_variables,
     score,
+    width_factors,
 )
 from trainer.runtime import pgle
 from trainer.state import TrainState
@@ -86,6 +87,7 @@ class Program:
         self.mesh = mesh
         self._task = task  # Unbound: read numbers from the result of `bind`.
         self._element_spec = dict(element_spec)
+        self._width_factors = width_factors(task, self._element_spec)
         values, random_key = abstract_values(task), abstract_random_key()
         boxed = jax.eval_shape(self._init_variables, random_key, values)
         self._decay_mask = state_lib.decay_mask(boxed[PARAMS])
@@ -226,7 +228,8 @@ class Program:
     # Traced functions.
 
     def _init_variables(self, random_key: jax.Array, values: Values) -> Any:
-        return init_variables(bind(self._task, values), self._element_spec, random_key)
+        variables = init_variables(bind(self._task, values), self._element_spec, random_key)
+        return variables if self._width_factors is None else self._width_factors.scaled(variables)
 
     def _init(self, random_key: jax.Array, values: Values) -> TrainState:
         return init_state(bind(self._task, values), self._init_variables(random_key, values))
@@ -271,7 +274,8 @@ class Program:
         # The gradient of the mean: exact even if parts of the batch have different weights.
         weight = jnp.maximum(metrics['loss'].weight, 1e-12)
         gradients = jax.tree.map(lambda g: g / weight, gradients)
-        update = task.learner.update(state, gradients, metrics['loss'], self._decay_mask)
+        rates = None if self._width_factors is None else self._width_factors.rates()
+        update = task.learner.update(state, gradients, metrics['loss'], self._decay_mask, rates)
         return update.state(non_trainable), joined(metrics, update.metrics)
 
     def _accumulate(

@@ -18,9 +18,10 @@ from trainer.layers.base import (
     forward_context,
 )
 from trainer.layers.stack import per_layer
+from trainer.learner.width_scaling import WidthFactors
 from trainer.metrics import Metrics, WeightedScalar, joined
 from trainer.state import TrainState
-from trainer.symbolic.component import numbers
+from trainer.symbolic.component import bind, numbers
 from trainer.task import Task
 from trainer.tasks.tokens import TokenTask
 
@@ -35,6 +36,24 @@ def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array)
             {'params': jax.random.fold_in(random_key, 0)}, *task.model_inputs(zeros)
         )
     return {name: variables.get(name, {}) for name in (PARAMS, NON_TRAINABLE)}
+
+
+def width_factors(task: Task, element_spec: ElementSpec) -> WidthFactors | None:
+    """The factors of the parameters of a task with width scaling; None without.
+
+    Raises:
+        UserError: the base of the scaling does not fit the model.
+    """
+    scaling = task.learner.width_scaling
+    if scaling is None:
+        return None
+
+    def abstract_params(task: Task) -> Any:
+        drawn = lambda key, values: init_variables(bind(task, values), element_spec, key)  # noqa: E731
+        return jax.eval_shape(drawn, abstract_random_key(), abstract_values(task))[PARAMS]
+
+    base = scaling.base_of(task)
+    return scaling.factors(task.model, abstract_params(task), abstract_params(base))
 
 
 def init_state(

@@ -1,0 +1,193 @@
+"""Width scaling: the maximal update parametrization (muP) of transformers.
+
+Yang et al. 2022, Tensor Programs V, table 3, for optimizers whose updates do not depend on the
+scale of gradients. All its multipliers are moved into initial values and learning rates, by the
+symmetry of section J.2.1 there. So parameters mean the same with it and without: checkpoints,
+evaluation and decoding know nothing of it.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+from flax.traverse_util import unflatten_dict
+
+from trainer.layers.base import PARAMS, Layer, ParameterBox
+from trainer.layers.transformer import TransformerLm
+from trainer.learner.paths import Path, leaves, names
+from trainer.symbolic.component import Component
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.overrides import replaced
+
+_FIELD = 'task.learner.width_scaling'
+_MODEL = 'task.model.'
+_SAME = 1e-9
+
+
+class Factor(NamedTuple):
+    """The difference between a parameter with width scaling and without.
+
+    Attributes:
+        init: multiplies its initial values.
+        rate: multiplies its learning rate.
+        shift: is added to its initial values.
+    """
+
+    init: float = 1.0
+    rate: float = 1.0
+    shift: float = 0.0
+
+
+class WidthFactors:
+    """The factors of all parameters of a model, by path."""
+
+    def __init__(self, by_path: Mapping[Path, Factor]):
+        self._by_path = dict(by_path)
+
+    def by_name(self) -> dict[str, Factor]:
+        """The factors by the names of the parameters, layer by layer."""
+        return {name: factor for path, factor in self._by_path.items() for name in names(path)}
+
+    def rates(self) -> Any:
+        """The factors of the learning rate, in a tree like the parameters."""
+        return unflatten_dict({path: factor.rate for path, factor in self._by_path.items()})
+
+    def scaled(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """Variables with scaled initial values, in the same boxes."""
+        boxes = leaves(variables[PARAMS])
+        scaled = {path: _scaled(box, self._by_path[path]) for path, box in boxes.items()}
+        return {**variables, PARAMS: unflatten_dict(scaled)}
+
+
+class WidthScaling(Component):
+    """Makes the best learning rate and initialization independent of the width of the model.
+
+    They are those of the base: the same model with other widths, such as one that was tuned. At
+    the widths of the base, nothing changes. A hidden matrix has a learning rate in inverse
+    proportion to its inputs; logits and attention weights grow no faster than in the base. Weight
+    decay stays as it is. It is for a `TransformerLm` and the optimizers `AdamW` and `Lion`.
+
+    Attributes:
+        base: the widths of the base, value by path: `{'task.model.embedding.dims': 64}`.
+
+    Example:
+        >>> scaling = WidthScaling(base={'task.model.embedding.dims': 64})
+    """
+
+    base: dict[str, Any]
+
+    def check(self) -> None:
+        if not self.base:
+            raise ValueError("base must have the widths of the base: {'task.model.….dims': 64}")
+        for path in self.base:
+            if not path.startswith(_MODEL):
+                raise ValueError(f'base: {path} is no path in the model, {_MODEL}…')
+
+    def base_of(self, task: Any) -> Any:
+        """The task with the widths of the base.
+
+        Raises:
+            UserError: a path in `base` does not exist, or its value is illegal.
+        """
+        widths = {path.removeprefix('task.'): value for path, value in self.base.items()}
+        return replaced(task, widths, f'{_FIELD}.base')
+
+    def factors(self, model: Layer, params: Any, base_params: Any) -> WidthFactors:
+        """Compares the parameters of a model with those of the base.
+
+        Args:
+            model: with the widths that are trained.
+            params: its parameters, as `ParameterBox`es of shapes.
+            base_params: those of the base.
+
+        Raises:
+            UserError: the models differ in more than widths, or the model is no transformer.
+        """
+        if not isinstance(model, TransformerLm):
+            raise UserError(f'{_FIELD}: it is for TransformerLm, not {type(model).__name__}')
+        boxes, base = leaves(params), leaves(base_params)
+        if odd := boxes.keys() ^ base.keys():
+            raise UserError(
+                f'{_FIELD}.base: only widths may differ, but {names(min(odd))[0]} is a parameter '
+                'of one model alone'
+            )
+        found = {path: _factor(path, box, base[path]) for path, box in boxes.items()}
+        table = boxes['embedding', 'table'], base['embedding', 'table']
+        found |= _embedding_factors(model, *table)
+        if model.head is None:
+            final = {path: found[path] for path in found if path[0] == 'final_norm'}
+            found |= _final_norm_factors(model, final, *table)
+        return WidthFactors(
+            {path: Factor(*map(_rounded, factor)) for path, factor in found.items()}
+        )
+
+
+def _factor(path: Path, box: ParameterBox, base: ParameterBox) -> Factor:
+    """The factor of a parameter by its shape, its initializer and its logical axes."""
+    shape, base_shape = box.value.shape, base.value.shape
+    if len(shape) != len(base_shape):
+        raise UserError(f'{_FIELD}.base: only widths may differ, not the axes of {names(path)[0]}')
+    attention = _attention_factor(path, box, base)
+    if box.num_inputs is None or base.num_inputs is None or box.std is None or base.std is None:
+        # Vectors grow in one axis; depthwise kernels in heads and features, elementwise.
+        grown = {name for name, n, m in zip(box.names, shape, base_shape, strict=True) if n != m}
+        if len(grown) > 1 and not grown <= {'heads', 'kv'}:
+            raise UserError(
+                f'{_FIELD}: {names(path)[0]} has an initializer with an unknown number of inputs; '
+                'use a layer of trainer.layers'
+            )
+        return Factor(rate=attention)
+    inputs = box.num_inputs / base.num_inputs
+    std = base.std / math.sqrt(inputs)
+    is_output = math.prod(shape) / math.prod(base_shape) == inputs and 'heads' not in box.names
+    if is_output and inputs != 1:
+        std /= math.sqrt(inputs)
+    return Factor(init=std / box.std * attention, rate=attention / inputs)
+
+
+def _attention_factor(path: Path, box: ParameterBox, base: ParameterBox) -> float:
+    """The factor of queries: logits are divided by the size of heads, not by its root."""
+    is_query = path[-1] in ('query', 'query_bias') and tuple(box.names[-2:]) == ('heads', 'kv')
+    return math.sqrt(base.value.shape[-1] / box.value.shape[-1]) if is_query else 1.0
+
+
+def _embedding_factors(
+    model: TransformerLm, table: ParameterBox, base: ParameterBox
+) -> dict[Path, Factor]:
+    """The table so that embedded tokens, multiplied or not, do not depend on the width."""
+    assert table.std is not None and base.std is not None
+    rate = 1 / _multiplier(model, table, base)
+    return {('embedding', 'table'): Factor(init=base.std * rate / table.std, rate=rate)}
+
+
+def _final_norm_factors(
+    model: TransformerLm, norm: Mapping[Path, Factor], table: ParameterBox, base: ParameterBox
+) -> dict[Path, Factor]:
+    """The scale before the logits of the shared table, which sum over the width.
+
+    The norm multiplies by 1 + scale: its scale begins at the factor - 1.
+    """
+    growth = table.value.shape[-1] / base.value.shape[-1]
+    factor = _multiplier(model, table, base) / growth
+    shifts = {path: factor - 1 if path[-1] == 'scale' else 0.0 for path in norm}
+    return {path: Factor(rate=factor, shift=shift) for path, shift in shifts.items()}
+
+
+def _multiplier(model: TransformerLm, table: ParameterBox, base: ParameterBox) -> float:
+    growth = table.value.shape[-1] / base.value.shape[-1]
+    return math.sqrt(growth) if model.embedding.scale_sqrt_depth else 1.0
+
+
+def _rounded(factor: float) -> float:
+    """The factor without a rounding error next to 0 or 1, which change nothing."""
+    return next((x for x in (0.0, 1.0) if abs(factor - x) < _SAME), factor)
+
+
+def _scaled(box: ParameterBox, factor: Factor) -> ParameterBox:
+    value: jax.Array = box.value
+    if factor.init != 1:
+        value = value * factor.init
+    if factor.shift:
+        value = value + factor.shift
+    return box.replace(value=value)
