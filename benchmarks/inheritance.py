@@ -2,9 +2,10 @@
 
     python benchmarks/inheritance.py --check
 
-`nas.StdlibNas` with three layers of width 32, rows of 32 bytes and batches of 8. Both searches have
-the same evolution, seeds and initial population, whose trials have 120 steps. From scratch, a child
-has 120 steps, too. With `warm_start='parent'`, it has 30. For each seed, the reward to reach is the
+`nas.StdlibNas` with three layers of width 32, rows of 32 bytes, batches of 8, and a fixed learning
+rate, so that only architectures differ. Both searches have the same evolution, seeds and initial
+population, whose trials have 400 steps. From scratch, a child has 400 steps, too. With
+`warm_start='parent'`, it has 100. For each seed, the reward to reach is the
 best one of the search from scratch. The searches are compared by the steps of all trials together
 until they reach it: steps are counted when a trial ends.
 
@@ -40,6 +41,7 @@ def space(steps: int, seed: int, num_trials: int) -> Tunable:
     changes: dict[str, Any] = {
         'task.model.stack': nas.decoder(num_layers=3),
         'task.model.embedding.dims': 32,
+        'task.learner.learning_rate': 0.01,
         'task.learner.schedule.decay_steps': steps,
         'task.learner.schedule.warmup_steps': steps // 8,
         'train_input.batch_size': 8,
@@ -89,7 +91,7 @@ def main() -> int:
     flags.add_argument('--quick', action='store_true')
     flags.add_argument('--check', action='store_true')
     args = flags.parse_args()
-    steps, child, num_trials, more = (16, 8, 6, 2) if args.quick else (120, 30, 16, 12)
+    steps, child, num_trials, more = (16, 8, 6, 2) if args.quick else (400, 100, 14, 8)
     ratios, reached, began = [], 0, time.monotonic()
     for seed in range(1 if args.quick else 3):
         scratch = course(space(steps, seed, num_trials))

@@ -40,7 +40,7 @@ _NO_SCALE = -1.0  # Normalizations multiply by 1 + scale.
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How an array is made of its random initialization and an inherited one.
+    """Instructions to make an array of its random initialization and an inherited one.
 
     Attributes:
         source: the name of the inherited array; None for a new one.
@@ -151,7 +151,7 @@ def _branch_names(model: Layer) -> list[str]:
 def matching_blocks(here: Sequence[Shapes], there: Sequence[Shapes]) -> list[int | None]:
     """Finds the block of the parent that each block of the child continues.
 
-    The order stays as far as possible, so that an inserted block shifts those after it. Blocks
+    Blocks keep their order, so that an inserted one shifts those after it. Blocks
     that are left over, such as swapped ones, match by their content alone.
 
     Example:

@@ -126,7 +126,8 @@ def test_new_units_differ_and_have_gradients(tmp_path: Path) -> None:
     assert np.all(weights['down'][4:] == 0)
 
     def loss(params: Any) -> jax.Array:
-        return child.task.model.module().apply({PARAMS: params}, IDS)[..., 0].sum()
+        logits_BTV: Any = child.task.model.module().apply({PARAMS: params}, IDS)
+        return jax.numpy.sum(logits_BTV[..., 0])
 
     gradients = jax.grad(loss)(state.params)['stack']['layers_0']['layer']['down'][4:]
     assert np.all(np.any(gradients != 0, axis=1))
