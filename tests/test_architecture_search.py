@@ -3,6 +3,7 @@
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,17 +13,18 @@ from tests.pages import pages_of
 from trainer.experiment import Experiment
 from trainer.layers import Residual
 from trainer.symbolic import registry
-from trainer.symbolic.overrides import smoke
+from trainer.symbolic.overrides import replaced, smoke
 
 (PATH,) = pages_of(__file__)
 DOCUMENT = PATH.read_text()
 COMMANDS = commands_of(DOCUMENT)
+PYTHON = [block.text for block in blocks(DOCUMENT) if block.language == 'python']
 
 
 @pytest.fixture
 def my_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Writes the one module of the document and returns its text."""
-    (text,) = [block.text for block in blocks(DOCUMENT) if block.language == 'python']
+    """Writes the module of the document and returns its text."""
+    text, _ = PYTHON
     (tmp_path / 'my_space.py').write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, 'my_space', raising=False)
@@ -57,3 +59,13 @@ def test_new_layer_is_searched(my_space: str, tmp_path: Path) -> None:
         assert [trial.status for trial in study.trials] == ['completed'] * 2
         for trial in study.trials:
             assert trial.materialize().task.model.stack.layers[1] == leaky
+
+
+def test_children_of_the_document_inherit() -> None:
+    made: dict[str, Any] = {}
+    exec(PYTHON[1], made)
+    search = made['search'].search
+    assert search.warm_start == 'parent'
+    assert search.child_overrides['train.num_train_steps'] == 40
+    overridden = replaced(made['search'], dict(search.child_overrides), 'a child')
+    assert overridden.task.learner.schedule.decay_steps == 40

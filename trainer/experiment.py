@@ -8,7 +8,7 @@ from trainer.symbolic.component import Component, require_not_negative, require_
 from trainer.symbolic.durations import seconds
 from trainer.symbolic.html import html_table
 from trainer.task import Task
-from trainer.warm_start_rules import WarmStart
+from trainer.warm_start_rules import Inheritance, WarmStart
 
 EVAL_TRAIN = 'eval_train'
 """Prefix of the metrics of an evaluation of the next training batch."""
@@ -103,7 +103,8 @@ class TrainLoop(Component):
         init_from_checkpoint: start from the weights of another run: the path of its `checkpoints`
             directory, for the newest, or of a step in there. All parameters and other variables of
             layers are loaded; the optimizer and the data start anew, at step 0. A list of
-            `WarmStart` maps arrays to sources by rules. A resumed run uses its own checkpoint.
+            `WarmStart` maps arrays to sources by rules, and `Inheritance` also adapts shapes. A
+            resumed run uses its own checkpoint.
     """
 
     num_train_steps: int = 1000
@@ -114,7 +115,7 @@ class TrainLoop(Component):
     max_inflight_steps: int = 2
     gc_interval_steps: int | None = None
     random_seed: int = 0
-    init_from_checkpoint: str | list[WarmStart] | None = None
+    init_from_checkpoint: str | list[WarmStart] | Inheritance | None = None
 
     def check(self) -> None:
         require_positive(self, 'num_train_steps', 'summary_interval_steps', 'gc_interval_steps')

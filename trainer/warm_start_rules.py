@@ -79,3 +79,16 @@ class WarmStart(Component):
     def is_ignored(self, name: str) -> bool:
         """True if an array of the run is not loaded from here."""
         return any(re.fullmatch(pattern, name) for pattern in self.ignore)
+
+
+class Inheritance(Component):
+    """A parent model whose weights a fresh run begins with, also if its architecture differs.
+
+    `trainer.checkpoints.inheritance` says what becomes of layers of other widths, and of new ones.
+    The optimizer and the data start anew, at step 0.
+
+    Attributes:
+        checkpoint: the path of a `checkpoints` directory, for the newest, or of a step in there.
+    """
+
+    checkpoint: str

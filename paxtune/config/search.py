@@ -36,7 +36,9 @@ class Search(Component):
         replicates: the number of trials of each decision, each with its own training seed, for
             noisy rewards. All of them are trials; decisions are compared by their means.
         warm_start: 'parent' starts a trial from the weights of the trial that the algorithm
-            derived it from.
+            derived it from. Layers of another size are adapted.
+        child_overrides: changes of a trial that begins with the weights of its parent, by path.
+            {'train.num_train_steps': 40} trains it for fewer steps.
         faults: the tolerance for crashes and errors.
         retention: the checkpoints that are kept.
     """
@@ -53,11 +55,14 @@ class Search(Component):
     prior: dict[str, Any] = {}
     replicates: int = 1
     warm_start: Literal['parent'] | None = None
+    child_overrides: dict[str, Any] = {}
     faults: Faults = Faults()
     retention: Retention = Retention()
 
     def check(self) -> None:
         require_positive(self, 'replicates')
+        if self.child_overrides and self.warm_start is None:
+            raise ValueError("child_overrides needs warm_start='parent'")
         scheduler = None if self.scheduler == 'default' else self.scheduler
         if self.replicates > 1 and scheduler is not None and scheduler.pauses:
             raise ValueError(

@@ -38,7 +38,8 @@ def lineage(study: 'Study') -> Document:
     if alone:
         others = ('other ' if drawn else '') + ('trial' if alone == 1 else 'trials')
         remarks.append(f'Started from scratch, and are no parents: {alone} {others}.')
-    columns = ['trial', 'state', *rewards, 'parent', 'from_step', 'replaces', 'changes']
+    columns = ['trial', 'state', *rewards, 'parent', 'from_step', 'inherited_steps']
+    columns += ['replaces', 'changes']
     data = list(rows.values())
     return Document(data, data, columns, [], '\n\n'.join(remarks or ['There are no trials yet.']))
 
@@ -55,9 +56,27 @@ def _row(trial: 'Trial', trials: Mapping[int, 'Trial'], rewards: Sequence[str]) 
         **dict(zip(rewards, values, strict=False)),
         'parent': parent,
         'from_step': step,
+        'inherited_steps': inherited_steps(trial, trials),
         'replaces': trial.lineage.replaces,
         'changes': dict(_changes(known, trial)) if known is not None else {},
     }
+
+
+def inherited_steps(trial: 'Trial', trials: Mapping[int, 'Trial']) -> int | None:
+    """The steps of all ancestors whose weights a trial began with; None where they are unknown.
+
+    The steps of a fork include those of its origin, so only what the origin inherited counts.
+    """
+    origin = trial.lineage.weights_from
+    if origin is None:
+        return 0
+    number, step = origin
+    if step is None or number not in trials:
+        return None
+    before = inherited_steps(trials[number], trials)
+    if before is None or trial.lineage.forked_from is not None:
+        return before
+    return before + step
 
 
 def _changes(parent: 'Trial', trial: 'Trial') -> Iterator[tuple[str, list[Any]]]:
@@ -73,6 +92,8 @@ def _line(row: Row, rewards: Sequence[str], names: Mapping[str, str]) -> str:
     if row['parent'] is not None:
         step = '' if row['from_step'] is None else f'step {row["from_step"]} of '
         parts.append(f'from {step}trial {row["parent"]}')
+    if (row['inherited_steps'] or 0) > (row['from_step'] or 0):
+        parts.append(f'{row["inherited_steps"]} inherited steps')
     if row['replaces'] is not None:
         parts.append(f'replaces trial {row["replaces"]}')
     parts += [

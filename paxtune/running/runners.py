@@ -1,7 +1,8 @@
 import contextlib
 import dataclasses
 import gc
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
 
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
@@ -30,6 +31,7 @@ from trainer.runtime import processes
 from trainer.runtime.directory import JobPath, absolute, job_path
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
+from trainer.warm_start_rules import Inheritance
 
 
 def runner_of(study: StudyView) -> Runner:
@@ -63,6 +65,29 @@ class ExperimentRunner(Runner):
 
 
 @dataclasses.dataclass(frozen=True)
+class WarmStartSpec:
+    """The start of a trial from the weights of another one: plain data.
+
+    Attributes:
+        trial: the number of the other trial.
+        directory: its directory.
+        inherits: adapt its weights to another architecture.
+        overrides: changes of the experiment, by path.
+    """
+
+    trial: int
+    directory: str
+    inherits: bool = False
+    overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def changes(self, name: str) -> dict[str, Any]:
+        """Changes of the experiment, or of its part `name`, by path."""
+        path = str(job_path(self.directory) / name / 'checkpoints')
+        start = Inheritance(path) if self.inherits else path
+        return {**self.overrides, 'train.init_from_checkpoint': start}
+
+
+@dataclasses.dataclass(frozen=True)
 class TrialSpec:
     """The specification of a trial for the processes that train it: plain data.
 
@@ -71,7 +96,7 @@ class TrialSpec:
         decisions: by id.
         directory: of this attempt.
         earlier: the directories of the attempts before it.
-        warm_start: the number and the directory of the trial whose weights it begins with.
+        warm_start: the trial whose weights it begins with.
         repeat: the 1-based replicate index.
         parent_checkpoint: of a fork: the directories of the parent's attempts, newest first,
             and the step.
@@ -83,7 +108,7 @@ class TrialSpec:
     decisions: Decisions
     directory: str
     earlier: Sequence[str] = ()
-    warm_start: tuple[int, str] | None = None
+    warm_start: WarmStartSpec | None = None
     repeat: int = 1
     parent_checkpoint: tuple[Sequence[str], int] | None = None
     forks: Sequence[tuple[Sequence[str], int]] = ()
@@ -192,26 +217,28 @@ def experiments(study: StudyView, trial: Trial) -> dict[str, Tunable]:
     )
 
 
-def _warm_start(study: StudyView, trial: Trial) -> tuple[int, str] | None:
+def _warm_start(study: StudyView, trial: Trial) -> WarmStartSpec | None:
     if trial.lineage.warm_start is None:
         return None
     parent = study.trial(trial.lineage.warm_start)
-    return parent.id, str(absolute(attempt_directory(study.directory, parent)))
+    directory = str(absolute(attempt_directory(study.directory, parent)))
+    # A person who names a trial wants exactly its weights.
+    inherits = trial.lineage.parent is not None
+    return WarmStartSpec(
+        parent.id, directory, inherits, dict(study.search.child_overrides) if inherits else {}
+    )
 
 
 def _begun(
-    parts: dict[str, Tunable], warm_start: tuple[int, str] | None, repeat: int
+    parts: dict[str, Tunable], warm_start: WarmStartSpec | None, repeat: int
 ) -> dict[str, Tunable]:
-    parts = {name: reseeded(part, repeat) for name, part in parts.items()}
+    # A child sees its data in another order than its parent, and draws its new units anew.
+    seed = repeat + (warm_start.trial if warm_start is not None and warm_start.inherits else 0)
+    parts = {name: reseeded(part, seed) for name, part in parts.items()}
     if warm_start is None:
         return parts
-    trial, source = warm_start
     return {
-        name: replaced(
-            part,
-            {'train.init_from_checkpoint': str(job_path(source) / name / 'checkpoints')},
-            f'warm start from trial {trial}',
-        )
+        name: replaced(part, warm_start.changes(name), f'warm start from trial {warm_start.trial}')
         for name, part in parts.items()
     }
 

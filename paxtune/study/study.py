@@ -182,6 +182,7 @@ class Study(StudyView):
         lineage = Lineage(
             origin=RETRY,
             retry_of=number,
+            parent=old.lineage.parent,
             warm_start=old.lineage.warm_start,
             replicate=old.lineage.replicate,
             replicate_of=old.lineage.replicate_of_here if old.lineage.replicate > 1 else None,

@@ -13,6 +13,7 @@ from paxtune.study.suggester import Suggester
 from paxtune.study.workload import Workload
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.overrides import replaced
 
 _SAMPLES = 20
 
@@ -32,6 +33,7 @@ def validate_search(search: Search, space: Space) -> None:
             'Use Portfolio, or make it the first trial (search.initial_trials, --initial_defaults).'
         )
     _validate_warm_start(search, space, algorithm)
+    _validate_child_overrides(search, space)
     try:
         suggestions = Suggester(space, search, [], list)
     except UserError as error:
@@ -71,6 +73,16 @@ def _validate_warm_start(search: Search, space: Space, algorithm: Algorithm) -> 
             'search.warm_start: no trial has weights for others, since train.checkpoints is None: '
             'set either'
         )
+
+
+def _validate_child_overrides(search: Search, space: Space) -> None:
+    if not search.child_overrides:
+        return
+    if not space.is_tunable:
+        raise UserError(
+            'search.child_overrides: only an experiment has fields to override, not a function'
+        )
+    replaced(space.value, dict(search.child_overrides), 'search.child_overrides')
 
 
 def _validate_scheduler(search: Search, space: Space) -> None:

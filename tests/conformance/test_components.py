@@ -96,7 +96,7 @@ from trainer.measures import F1, AccuracyAt, AccuracyStrict, Auc, MeanLoss, Prec
 from trainer.symbolic.component import Component, bind, components, is_number, key, numbers
 from trainer.symbolic.serialization import from_json_text, to_json_text
 from trainer.tasks import ClassificationTask, RegressionTask, SequenceTask
-from trainer.warm_start_rules import LoadRule, WarmStart
+from trainer.warm_start_rules import Inheritance, LoadRule, WarmStart
 
 _LEARNER = Learner(learning_rate=0.01)
 _MORE = [
@@ -201,6 +201,7 @@ _MORE = [
     TrainOnly(['head.*']),
     TunasAbsolute('eval/accuracy', 'num_params', 1e6),
     VizierDesigner('my.designers.Mine', {'seed': 1}),
+    Inheritance('/runs/a/checkpoints'),
     WarmStart('/runs/a/checkpoints', [LoadRule('head.*'), LoadRule(r'(a|b).*')], ignore=['c']),
     WeightedLosses(losses={'a': SigmoidCrossEntropy()}, weights={'a': 0.5}),
     WeightedSum('minimize', ['eval/loss', Metric.num_params()], [1.0, 1e-9]),

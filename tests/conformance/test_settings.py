@@ -18,15 +18,18 @@ from paxtune.config.budget import Budget
 from paxtune.config.faults import Faults
 from paxtune.config.retention import Retention
 from paxtune.config.search import Search
+from paxtune.experiment import Tunable
 from paxtune.objectives.aggregation import BestStep
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.rewards import MetricReward
+from paxtune.running.runners import experiments
 from paxtune.running.tuner import StudyStoppedError
 from paxtune.schedulers import ThresholdStopping
 from paxtune.search_space.constraints import Requires
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
 from paxtune.study.checkpoint_retention import remove_unneeded
+from paxtune.study.record import Lineage
 from paxtune.study.suggester import Suggester
 from tests.paxtune.study.test_checkpoint_retention import add
 from tests.trainer.learner.stepping import GRADIENTS, stepped
@@ -186,6 +189,16 @@ def kept(search: Search) -> object:
         return remove_unneeded(study)
 
 
+def begun(search: Search) -> object:
+    """The steps of a child."""
+    made = Tunable(**dict(experiment().sym_init_args), search=search)
+    made.rebind({'task.learner.learning_rate': pg.floatv(0.1, 0.2)})
+    with tempfile.TemporaryDirectory() as name, open_study(name, made) as study:
+        lineages = (Lineage(), Lineage(parent=1, warm_start=1))
+        child = [study._request({'task.learner.learning_rate': 0.1}, each) for each in lineages][1]
+        return experiments(study, child)[''].train.num_train_steps
+
+
 SEARCH = Search(LOSS, Budget(6), QuasiRandom())
 SEARCHES: dict[str, Change] = {
     'objective': (MetricReward('minimize', 'other'), tuned),
@@ -200,6 +213,7 @@ SEARCHES: dict[str, Change] = {
     'prior': ({'x': 42.0}, suggested),
     'replicates': (2, tuned),
     'warm_start': ('parent', tuned),
+    'child_overrides': ({'train.num_train_steps': 3}, begun),
     'faults': (Faults(errors_to_skip=[]), tuned),
     'retention': (Retention(best=1), kept),
 }
@@ -213,6 +227,7 @@ CHANGES: dict[type[Component], dict[str, Change]] = {
 BASES = {
     'prior': Search(LOSS, Budget(6), GPBandit()),
     'warm_start': Search(LOSS, Budget(6), RegularizedEvolution(2, 1)),
+    'child_overrides': Search(LOSS, Budget(6), RegularizedEvolution(2, 1), warm_start='parent'),
 }
 
 

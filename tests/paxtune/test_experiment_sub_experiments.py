@@ -160,22 +160,6 @@ def test_children_begin_with_their_parents_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_weights_that_do_not_fit_are_left_and_the_trial_begins_afresh(tmp_path: Path) -> None:
-    evolution = RegularizedEvolution(population_size=1, tournament_size=1)
-    made = rates(algorithm=evolution, warm_start='parent', budget=Budget(3))
-    made.rebind(
-        {
-            'task.learner.learning_rate': 0.01,
-            'task.model.stack.layers[0].feed_forward.hidden_dims': pg.oneof([16, 24, 32]),
-        }
-    )
-    with tune(made, job_log_dir=tmp_path) as study:
-        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 3
-        assert [trial.lineage.parent is None for trial in study.trials] == [True, False, False]
-        assert [trial.lineage.warm_start for trial in study.trials] == [None] * 3
-
-
-@pytest.mark.slow
 def test_an_added_trial_may_begin_with_anothers_weights(tmp_path: Path) -> None:
     with tune(rates(budget=Budget(1)), job_log_dir=tmp_path) as study:
         (first,) = study.trials

@@ -200,6 +200,7 @@ def test_warm_starts_are_lineage_too(tmp_path: Path, shown: Callable[..., str]) 
     assert 'Started from scratch, and are no parents: 1 other trial.' in shown('lineage', tmp_path)
     row: dict[str, Any] = json.loads(shown('lineage', tmp_path, '--format=json'))[2]
     assert (row['parent'], row['from_step'], row['replaces']) == (2, None, None)
+    assert row['inherited_steps'] is None
     with load_study(tmp_path, read_only=False) as study:
         study.delete_trial(1)
     assert (
@@ -207,6 +208,20 @@ def test_warm_starts_are_lineage_too(tmp_path: Path, shown: Callable[..., str]) 
         .splitlines()[0]
         .startswith('2 stopped, loss=0.25, from step 20 of trial 1')
     )
+
+
+def test_inherited_steps_are_those_of_all_ancestors(
+    tmp_path: Path, shown: Callable[..., str]
+) -> None:
+    with open_study(tmp_path, toy(search=search(budget=Budget(4)))) as study:
+        finish(ask(study))
+        for parent, step in ((1, 20), (2, 10)):
+            trial = ask(study)
+            trial.set_warm_start(parent, step)
+            finish(trial)
+    rows = json.loads(shown('lineage', tmp_path, '--format=json'))
+    assert [row['inherited_steps'] for row in rows] == [0, 20, 30]
+    assert 'from step 10 of trial 2, 30 inherited steps, ' in shown('lineage', tmp_path)
 
 
 def test_a_study_without_lineage(made: Path, tmp_path: Path, shown: Callable[..., str]) -> None:

@@ -11,15 +11,16 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.checksums import leaves_by_name, name_of
+from trainer.checkpoints.inheritance import residual_branches
 from trainer.checkpoints.reader import CheckpointReader
-from trainer.checkpoints.warm_start_plan import Layered, Plan, layered, planned
+from trainer.checkpoints.warm_start_plan import Layered, Plan, inherited, layered, planned
 from trainer.experiment import Experiment
 from trainer.program.program import Program, Values
 from trainer.runtime import processes
 from trainer.runtime.directory import write_json
 from trainer.state import TrainState
 from trainer.symbolic.errors import UserError, prefixed, shortened
-from trainer.warm_start_rules import FILE, WarmStart
+from trainer.warm_start_rules import FILE, Inheritance, WarmStart
 
 _FIELD = 'train.init_from_checkpoint'
 
@@ -30,11 +31,13 @@ class Source(NamedTuple):
     Attributes:
         where: path of `start` in the experiment.
         checkpoint: path of the checkpoint of one step.
+        adapts: inherit from another architecture, rather than require the same shapes.
     """
 
     where: str
     start: WarmStart
     checkpoint: epath.Path
+    adapts: bool = False
 
 
 def warm_start_sources(experiment: Experiment, job_log_dir: epath.PathLike) -> list[Source]:
@@ -48,6 +51,8 @@ def warm_start_sources(experiment: Experiment, job_log_dir: epath.PathLike) -> l
         return []
     if isinstance(starts, str):
         return [_source(_FIELD, WarmStart(starts))]
+    if isinstance(starts, Inheritance):
+        return [_source(_FIELD, WarmStart(starts.checkpoint))._replace(adapts=True)]
     return [_source(f'{_FIELD}[{i}]', start) for i, start in enumerate(starts)]
 
 
@@ -73,17 +78,20 @@ class WarmStartLoader:
                 self._readers.append(CheckpointReader(source.checkpoint))
         self._leaves = leaves_by_name(vars(program.abstract_state))
         self._shapes = {name: tuple(leaf.shape) for name, leaf in self._leaves.items()}
-        self._plan = planned(
-            self._shapes,
-            [
-                (s.where, s.start, each.shapes)
-                for s, each in zip(sources, self._readers, strict=True)
-            ],
-        )
+        self._plan = self._planned(experiment)
         self._last = experiment.train.num_train_steps
         for source in sources:
             if source.start.load_step and source.checkpoint.name.isdigit():
                 self._check_step(source, int(source.checkpoint.name))
+
+    def _planned(self, experiment: Experiment) -> Plan:
+        if self._sources[0].adapts:
+            model = getattr(experiment.task, 'model', None)
+            branches = {} if model is None else residual_branches(model)
+            with prefixed(self._sources[0].where):
+                return inherited(self._shapes, self._readers[0].shapes, branches)
+        sources = zip(self._sources, self._readers, strict=True)
+        return planned(self._shapes, [(s.where, s.start, each.shapes) for s, each in sources])
 
     def load(self, key: jax.Array, values: Values) -> TrainState:
         """Loads the initial state of the run; arrays without a source are initialized randomly.
@@ -152,9 +160,12 @@ class WarmStartLoader:
 
     def _shardings(self, number: int) -> dict[str, Any]:
         """Shardings of the arrays of a source: those of the arrays that they become part of."""
-        there = layered(self._readers[number].shapes)
+        shapes = self._readers[number].shapes
+        there = layered(shapes)
         return {
-            name: _without_scans(self._leaves[target].sharding, depth, there[name])
+            name: _dividing(
+                _without_scans(self._leaves[target].sharding, depth, there[name]), shapes[name]
+            )
             for (source, name), (target, depth) in self._plan.needed().items()
             if source == number
         }
@@ -186,3 +197,12 @@ def _without_scans(at: NamedSharding, depth: int, stored: Layered) -> NamedShard
     """Sharding of an array that differs from another one only in its scanned dimensions."""
     spec = (None,) * len(stored.lengths) + tuple(at.spec)[depth:]
     return NamedSharding(at.mesh, PartitionSpec(*spec))
+
+
+def _dividing(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
+    """The same sharding; none where it does not divide the shape, that of another architecture."""
+    try:
+        sharding.shard_shape(shape)
+    except ValueError:
+        return NamedSharding(sharding.mesh, PartitionSpec())
+    return sharding

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from trainer.checkpoints.inheritance import Recipe, recipes
 from trainer.layers.base import NON_TRAINABLE, PARAMS
 from trainer.layers.stack import scanned_layers
 from trainer.learner.paths import unmatched
@@ -66,9 +67,11 @@ class Plan:
     Attributes:
         arrays: (name, lengths of scanned dimensions, source of each layer) of each array with a
             source. A layer without a source is None and is initialized randomly.
+        adapted: (name, recipe of each layer) of each array that an inheritance changes.
     """
 
     arrays: tuple[tuple[str, tuple[int, ...], tuple[LayerSource | None, ...]], ...]
+    adapted: tuple[tuple[str, tuple[Recipe, ...]], ...] = ()
 
     def needed(self) -> dict[tuple[int, str], tuple[str, int]]:
         """The stored arrays to read, by (source, name).
@@ -86,17 +89,19 @@ class Plan:
         """The stored arrays that become arrays of the run unchanged, by (source, name)."""
         return {
             (layers[0].source, layers[0].stored)
-            for _, lengths, layers in self.arrays
+            for name, lengths, layers in self.arrays
             if layers[0] is not None
+            and name not in dict(self.adapted)
             and _is_unchanged(lengths, layers, shapes[layers[0].source][layers[0].stored])
         }
 
     def filled(self, name: str, drawn: Array, loaded: Mapping[tuple[int, str], Array]) -> Array:
         """Makes an array of the run from its random initialization and the loaded arrays."""
-        for found, lengths, layers in self.arrays:
-            if found == name:
-                return _assembled(drawn, lengths, layers, loaded)
-        return drawn
+        sources = {found: (lengths, layers) for found, lengths, layers in self.arrays}
+        recipes = dict(self.adapted).get(name)
+        if recipes is not None:
+            return _adapted(drawn, recipes, *sources[name], loaded)
+        return _assembled(drawn, *sources[name], loaded) if name in sources else drawn
 
 
 def layered(shapes: Shapes) -> dict[str, Layered]:
@@ -143,6 +148,65 @@ def planned(here: Shapes, sources: Sequence[tuple[str, WarmStart, Shapes]]) -> P
     if faults:
         raise UserError(_message(faults, sources))
     return Plan(tuple(arrays))
+
+
+def inherited(here: Shapes, there: Shapes, branches: Mapping[str, str | None]) -> Plan:
+    """Maps the arrays of a run to those of a parent with another architecture.
+
+    Args:
+        here: shapes of the state of the run.
+        there: shapes of the stored state of the parent.
+        branches: residual branches of the run's model, as `residual_branches` returns them.
+
+    Raises:
+        UserError: the models have no array in common.
+    """
+    ours, stored = layered(here), _by_layer(layered(there))
+    found = {}
+    for part in (PARAMS, NON_TRAINABLE):
+        mine = {name: each.shape for each in ours.values() for name in each.names}
+        own, other = (
+            {
+                name.removeprefix(f'{part}.'): shape
+                for name, shape in shapes.items()
+                if name.startswith(f'{part}.')
+            }
+            for shapes in (mine, {name: each[2] for name, each in stored.items()})
+        )
+        for name, recipe in recipes(own, other, branches if part == PARAMS else {}).items():
+            source = None if recipe.source is None else f'{part}.{recipe.source}'
+            found[f'{part}.{name}'] = dataclasses.replace(recipe, source=source)
+    if not any(recipe.source for recipe in found.values()):
+        raise UserError('the models have no array in common, so nothing can be inherited')
+    arrays, adapted = [], []
+    for name, each in ours.items():
+        if each.names[0] not in found:
+            continue
+        made = tuple(found[layer] for layer in each.names)
+        arrays.append((name, each.lengths, tuple(_layer_source(one, stored) for one in made)))
+        if any(_adapts(recipe, each.shape, stored) for recipe in made):
+            adapted.append((name, made))
+    return Plan(tuple(arrays), tuple(adapted))
+
+
+def _layer_source(
+    recipe: Recipe, stored: Mapping[str, tuple[str, tuple[int, ...], tuple[int, ...]]]
+) -> LayerSource | None:
+    if recipe.source is None:
+        return None
+    array, index, _ = stored[recipe.source]
+    return LayerSource(0, array, index, recipe.source)
+
+
+def _adapts(
+    recipe: Recipe,
+    shape: tuple[int, ...],
+    stored: Mapping[str, tuple[str, tuple[int, ...], tuple[int, ...]]],
+) -> bool:
+    """True if an array is neither its random initialization nor that of the parent."""
+    if recipe.source is None:
+        return recipe.fill is not None
+    return recipe.heads is not None or stored[recipe.source][2] != shape
 
 
 def _wanted(
@@ -283,6 +347,22 @@ def _assembled(
         for index, each in zip(np.ndindex(*lengths), layers, strict=True)
     ]
     return jnp.stack([part.astype(drawn.dtype) for part in parts]).reshape(drawn.shape)
+
+
+def _adapted(
+    drawn: Array,
+    recipes: Sequence[Recipe],
+    lengths: tuple[int, ...],
+    layers: Sequence[LayerSource | None],
+    loaded: Mapping[tuple[int, str], Array],
+) -> Array:
+    parts = [
+        recipe.apply(
+            drawn[index], None if each is None else loaded[each.source, each.stored][each.index]
+        )
+        for index, recipe, each in zip(np.ndindex(*lengths), recipes, layers, strict=True)
+    ]
+    return jnp.stack(parts).reshape(drawn.shape)
 
 
 def _fault(

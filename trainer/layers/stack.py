@@ -227,16 +227,17 @@ def stacked(params: Params, model: Layer) -> dict[str, Any]:
             is_run = part.name != names[0]
             out[part.name] = jax.tree.map(lambda *v: jnp.stack(v), *each) if is_run else each[0]
         return out
-    for child in _children(model):
+    for child in children(model):
         name = child.scope_name()
         if name in params:
             out[name] = stacked(params[name], child)
     return out
 
 
-def _children(value: Any) -> Iterator[Layer]:
+def children(value: Any) -> Iterator[Layer]:
+    """The layers in the fields of a layer, without those inside them."""
     for _, child in value.sym_items():
         if isinstance(child, Layer):
             yield child
         elif isinstance(child, pg.Object | pg.Dict | pg.List):
-            yield from _children(child)
+            yield from children(child)

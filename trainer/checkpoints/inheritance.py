@@ -1,0 +1,286 @@
+"""Inheritance of weights by a model of another architecture, decided by names and shapes.
+
+A wider layer computes the same function as before: its new units have random incoming weights, and
+outgoing weights of zero. So their gradients differ from each other, unlike those of copied units
+(Chen et al. 2016, "Net2Net"). A new residual block begins as the identity. A narrower layer keeps
+its first units, and evenly spaced heads.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from trainer.layers.base import Layer
+from trainer.layers.stack import Stack, children
+from trainer.layers.transformer import Identity, Residual
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+_OUTGOING = ('down', 'output', 'table')
+"""Arrays whose new entries are zero: those that lead from hidden units to the residual stream."""
+
+_BRANCH_OUTGOING = ('down', 'output', 'kernel')
+"""Arrays at the end of a residual branch, by the last part of their names."""
+
+_HEADS = {'query': 1, 'key': 1, 'value': 1, 'output': 0}
+_HEADS |= {'query_bias': 0, 'key_bias': 0, 'value_bias': 0}
+_SHARED = ('key', 'value', 'key_bias', 'value_bias')  # Arrays of heads that queries share.
+
+_BLOCK = re.compile(r'(.*?\blayers_)(\d+)\.(.*)')
+_SIMILAR = 0.1
+"""Two blocks match if so much of their parameters has the same names; norms alone have less."""
+
+_NO_SCALE = -1.0  # Normalizations multiply by 1 + scale.
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Instructions to make an array of its random initialization and an inherited one.
+
+    Attributes:
+        source: the name of the inherited array; None for a new one.
+        fill: the value of new entries; None keeps their random initialization.
+        heads: the axis of attention heads, and the inherited head of each head, -1 for new ones;
+            None where the order of heads stays.
+    """
+
+    source: str | None
+    fill: float | None = None
+    heads: tuple[int, tuple[int, ...]] | None = None
+
+    def apply(self, drawn: Any, inherited: Any = None) -> Array:
+        """Makes the array: that of the parent where it has one, with new entries elsewhere.
+
+        Example:
+            >>> import numpy as np
+            >>> Recipe('down', fill=0.0).apply(np.ones((3, 2)), np.full((2, 2), 5.0)).tolist()
+            [[5.0, 5.0], [5.0, 5.0], [0.0, 0.0]]
+        """
+        new = jnp.asarray(drawn) if self.fill is None else jnp.full_like(drawn, self.fill)
+        if inherited is None:
+            return new
+        here = [np.arange(min(sizes)) for sizes in zip(new.shape, inherited.shape, strict=True)]
+        there = list(here)
+        if self.heads is not None:
+            axis, order = self.heads
+            here[axis] = np.flatnonzero(np.array(order) >= 0)
+            there[axis] = np.array(order)[here[axis]]
+        return new.at[np.ix_(*here)].set(inherited[np.ix_(*there)].astype(new.dtype))
+
+
+def recipes(
+    here: Shapes, there: Shapes, branches: Mapping[str, str | None] | None = None
+) -> dict[str, Recipe]:
+    """Maps each array of a child to what it is made of.
+
+    Layers match by their position and content: see `matching_blocks`. A layer whose arrays have
+    other names than before, such as one that got a gate, is new.
+
+    Args:
+        here: shapes of the child's arrays, by name, layer by layer.
+        there: those of its parent.
+        branches: the residual branches of the child, as `residual_branches` returns them.
+    """
+    branches = branches or {}
+    renamed = _renamed(here, there)
+    ours, theirs = _by_owner(here), _by_owner(there)
+    is_kept = {owner: ours[owner] == theirs.get(renamed[owner]) for owner in ours}
+    found = {}
+    for name, shape in here.items():
+        owner, _, last = name.rpartition('.')
+        source = f'{renamed[owner]}.{last}'
+        if is_kept[owner] and len(there[source]) == len(shape):
+            fill = 0.0 if last in _OUTGOING else None
+            found[name] = Recipe(source, fill, _head_order(name, source, here, there))
+        else:
+            found[name] = Recipe(None)
+    for branch, norm in branches.items():
+        if not is_kept.get(branch, True):
+            found |= _silent(branch, norm, ours)
+    return found
+
+
+def _silent(branch: str, norm: str | None, ours: Mapping[str, frozenset[str]]) -> dict[str, Recipe]:
+    """Lets a new residual branch add zero: by its last normalization, or its last product."""
+    if norm is not None:
+        fills = {last: _NO_SCALE if last == 'scale' else 0.0 for last in ours.get(norm, ())}
+        return {f'{norm}.{last}': Recipe(None, fill) for last, fill in fills.items()}
+    last = [each for each in ours[branch] if each in _BRANCH_OUTGOING]
+    return {f'{branch}.{each}': Recipe(None, 0.0) for each in last}
+
+
+def residual_branches(model: Layer, path: str = '') -> dict[str, str | None]:
+    """Lists the residual branches of a model by name, each with a normalization of its result.
+
+    Example:
+        >>> from trainer.layers import FeedForward, Residual, Stack
+        >>> residual_branches(Stack([Residual(FeedForward(), norm_policy='post')]), 'stack.')
+        {'stack.layers_0.layer': 'stack.layers_0.norm'}
+    """
+    found: dict[str, str | None] = {}
+    policy = model.sym_getattr('norm_policy', None)
+    for name in model.sym_init_args if policy is not None else ():
+        norm = 'norm' if isinstance(model, Residual) else f'{name}_norm'
+        if name != norm and norm in model.sym_init_args and name in _branch_names(model):
+            after = {'post': norm, 'primer_hybrid': f'{norm}_after'}.get(str(policy))
+            found[f'{path}{name}'] = None if after is None else f'{path}{after}'
+    if isinstance(model, Stack):
+        for part in model.storage():
+            for index, layer in zip(part.indices, part.layers, strict=True):
+                found |= residual_branches(layer, f'{path}layers_{index}.')
+        return found
+    for child in children(model):
+        found |= residual_branches(child, f'{path}{child.scope_name()}.')
+    return found
+
+
+def _branch_names(model: Layer) -> list[str]:
+    layers = {name: model.sym_getattr(name) for name in model.sym_init_args}
+    return [
+        str(name)
+        for name, layer in layers.items()
+        if isinstance(layer, Layer) and not isinstance(layer, Identity)
+    ]
+
+
+def matching_blocks(here: Sequence[Shapes], there: Sequence[Shapes]) -> list[int | None]:
+    """Finds the block of the parent that each block of the child continues.
+
+    Blocks keep their order, so that an inserted one shifts those after it. Blocks
+    that are left over, such as swapped ones, match by their content alone.
+
+    Example:
+        >>> attention, feed_forward = {'layer.query': (8, 8)}, {'layer.up': (8, 8)}
+        >>> matching_blocks([attention, attention, feed_forward], [attention, feed_forward])
+        [0, None, 1]
+    """
+    score = np.array([[_similarity(one, other) for other in there] for one in here])
+    score = score.reshape(len(here), len(there))
+    # Among equals, a block continues that of its own position.
+    bonus = 1e-3 * np.eye(len(here), len(there))
+    best = np.zeros((len(here) + 1, len(there) + 1))
+    for i in reversed(range(len(here))):
+        for j in reversed(range(len(there))):
+            matched = best[i + 1, j + 1] + score[i, j] + bonus[i, j] if score[i, j] else -1.0
+            best[i, j] = max(matched, best[i + 1, j], best[i, j + 1])
+    found: list[int | None] = [None] * len(here)
+    i = j = 0
+    while i < len(here) and j < len(there):
+        if score[i, j] and best[i, j] == best[i + 1, j + 1] + score[i, j] + bonus[i, j]:
+            found[i], i, j = j, i + 1, j + 1
+        elif best[i, j] == best[i + 1, j]:
+            i += 1
+        else:
+            j += 1
+    for i in range(len(here)):
+        free = [j for j in range(len(there)) if j not in found and score[i, j]]
+        if found[i] is None and free:
+            found[i] = max(free, key=lambda j: (score[i, j], -abs(i - j), -j))
+    return found
+
+
+def _similarity(one: Shapes, other: Shapes) -> float:
+    """The share of parameters in layers with the same names; half as much for other shapes."""
+    ours, theirs = _by_owner(one), _by_owner(other)
+    total = sum(float(np.prod(shape)) for shape in one.values())
+    shared = 0.0
+    for name, shape in one.items():
+        owner = name.rpartition('.')[0]
+        if ours[owner] == theirs.get(owner):
+            shared += float(np.prod(shape)) * (1.0 if other[name] == shape else 0.5)
+    return shared / total if shared > _SIMILAR * total else 0.0
+
+
+def _renamed(here: Shapes, there: Shapes) -> dict[str, str]:
+    """Maps the layers of the child to the names they would have in the parent."""
+    ours, theirs = _by_block(here), _by_block(there)
+    blocks: dict[tuple[str, int], int | None] = {}
+    for stack, each in ours.items():
+        others = theirs.get(stack, {})
+        matched = matching_blocks(list(each.values()), list(others.values()))
+        numbers = list(others)
+        blocks |= {
+            (stack, index): None if at is None else numbers[at]
+            for index, at in zip(each, matched, strict=True)
+        }
+    found = {}
+    for name in here:
+        owner = name.rpartition('.')[0]
+        found[owner] = owner
+        if block := _BLOCK.fullmatch(name):
+            index = blocks[block[1], int(block[2])]
+            rest = owner[len(block[1]) + len(block[2]) :]
+            found[owner] = f'{block[1]}{"new" if index is None else index}{rest}'
+    return found
+
+
+def _by_block(shapes: Shapes) -> dict[str, dict[int, dict[str, tuple[int, ...]]]]:
+    """Groups arrays by (stack, index of the block), in the order of the blocks."""
+    found: dict[str, dict[int, dict[str, tuple[int, ...]]]] = {}
+    for name, shape in shapes.items():
+        if block := _BLOCK.fullmatch(name):
+            found.setdefault(block[1], {}).setdefault(int(block[2]), {})[block[3]] = shape
+    return {stack: dict(sorted(each.items())) for stack, each in found.items()}
+
+
+def _by_owner(shapes: Shapes) -> dict[str, frozenset[str]]:
+    """Groups the last parts of names by what stands before them."""
+    found: dict[str, set[str]] = {}
+    for name in shapes:
+        owner, _, last = name.rpartition('.')
+        found.setdefault(owner, set()).add(last)
+    return {owner: frozenset(each) for owner, each in found.items()}
+
+
+def _head_order(
+    name: str, source: str, here: Shapes, there: Shapes
+) -> tuple[int, tuple[int, ...]] | None:
+    """The order of heads in an array of attention; None for other arrays, and the same order."""
+    owner, _, last = name.rpartition('.')
+    origin = source.rpartition('.')[0]
+    if last not in _HEADS or any(f'{owner}.{each}' not in here for each in ('query', 'key')):
+        return None
+    new = here[f'{owner}.query'][1], here[f'{owner}.key'][1]
+    old = there[f'{origin}.query'][1], there[f'{origin}.key'][1]
+    if new == old:
+        return None
+    queries, shared = head_orders(old, new)
+    return _HEADS[last], shared if last in _SHARED else queries
+
+
+def head_orders(
+    old: tuple[int, int], new: tuple[int, int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Orders heads so that each query head keeps the key head that it reads, if it is there.
+
+    Args:
+        old: query heads, and key and value heads, of the parent.
+        new: those of the child.
+
+    Returns:
+        The inherited head of each query head, -1 for new ones, and of each key head.
+
+    Example:
+        >>> head_orders((2, 2), (4, 2))
+        ((0, -1, 1, -1), (0, 1))
+        >>> head_orders((2, 1), (2, 2))
+        ((0, 1), (0, 0))
+    """
+    shared = tuple(key * old[1] // new[1] for key in range(new[1]))
+    queries = [-1] * new[0]
+    for head in range(old[0]):
+        key = head * old[1] // old[0]
+        read = max(each for each in shared if each <= key)
+        free = [
+            slot
+            for slot in range(new[0])
+            if queries[slot] < 0 and shared[slot * new[1] // new[0]] == read
+        ]
+        if free:
+            queries[free[0]] = head
+    return tuple(queries), shared
