@@ -91,6 +91,7 @@ from trainer.learner import (
     TrainOnly,
 )
 from trainer.learner import Linear as LinearDecay
+from trainer.learner.width_scaling import WidthScaling
 from trainer.losses import MeanSquaredError, SigmoidCrossEntropy, WeightedLosses
 from trainer.measures import F1, AccuracyAt, AccuracyStrict, Auc, MeanLoss, Precision, Recall
 from trainer.symbolic.component import Component, bind, components, is_number, key, numbers
@@ -202,6 +203,7 @@ _MORE = [
     TunasAbsolute('eval/accuracy', 'num_params', 1e6),
     VizierDesigner('my.designers.Mine', {'seed': 1}),
     Inheritance('/runs/a/checkpoints'),
+    WidthScaling({'task.model.embedding.dims': 64}),
     WarmStart('/runs/a/checkpoints', [LoadRule('head.*'), LoadRule(r'(a|b).*')], ignore=['c']),
     WeightedLosses(losses={'a': SigmoidCrossEntropy()}, weights={'a': 0.5}),
     WeightedSum('minimize', ['eval/loss', Metric.num_params()], [1.0, 1e-9]),

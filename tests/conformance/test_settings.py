@@ -45,6 +45,7 @@ from trainer.learner import (
     NormMetrics,
     TrainOnly,
 )
+from trainer.learner.width_scaling import WidthScaling
 from trainer.loop.report import Report
 from trainer.loop.train_loop import run
 from trainer.program.setup import compiled
@@ -73,6 +74,13 @@ def memory(learner: Learner) -> object:
     return compiled(experiment(task__learner=learner))[0].device_memory_bytes()
 
 
+def trained(learner: Learner) -> object:
+    """The reports of a run, whose initial values depend on the learner, too."""
+    with tempfile.TemporaryDirectory() as name:
+        made = experiment(task__learner=learner)
+        return [(each.step, without_speed(each)) for each in run(made, Path(name))]
+
+
 LEARNER: dict[str, Change] = {
     'learning_rate': (0.2, learned),
     'schedule': (Constant(warmup_steps=9), learned),
@@ -84,6 +92,7 @@ LEARNER: dict[str, Change] = {
     'ema_decay': (0.9, learned),
     'auxiliary_optimizers': ({'a': AuxiliaryOptimizer(['embedding.*'], 0.5)}, learned),
     'norm_metrics': (NormMetrics(parameters=True), learned),
+    'width_scaling': (WidthScaling({'task.model.embedding.dims': 8}), trained),
 }
 
 

@@ -12,7 +12,6 @@ from trainer.symbolic.overrides import replaced
 
 
 @pytest.mark.slow
-@pytest.mark.sentinel
 def test_activations_change_equally_at_each_width_with_scaling_alone() -> None:
     made = replaced(experiment(), {'task.learner.learning_rate': 0.03}, 'test')
     found = coordinates(made, [16, 128], num_steps=3)

@@ -212,12 +212,12 @@ def test_models_with_nothing_in_common_are_refused() -> None:
 
 
 def test_blocks_match_by_position_then_by_content() -> None:
-    attends, feeds = {'layer.query': (8, 8), 'norm.scale': (8,)}, {'layer.up': (8, 8)}
-    mixes = {'layer.kernel': (8, 8), 'norm.scale': (8,)}
+    attends, feeds = {'layer.query': (32, 32), 'norm.scale': (32,)}, {'layer.up': (32, 32)}
+    mixes = {'layer.kernel': (32, 32), 'norm.scale': (32,)}
     assert matching_blocks([attends, feeds, mixes], [attends, mixes, feeds]) == [0, 2, 1]
     assert matching_blocks([attends, mixes], [attends, attends]) == [0, None]
     assert matching_blocks([attends], []) == [None]
-    wide = {'layer.query': (8, 16), 'norm.scale': (8,)}
+    wide = {'layer.query': (32, 64), 'norm.scale': (32,)}
     assert matching_blocks([wide, attends], [attends, attends]) == [0, 1]
 
 
