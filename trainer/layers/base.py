@@ -64,6 +64,7 @@ class ForwardContext:
 
 
 _DEFAULT = ForwardContext()
+_DEFAULT_INIT = NormalInit()
 _context: contextvars.ContextVar[ForwardContext] = contextvars.ContextVar(
     'context', default=_DEFAULT
 )
@@ -240,7 +241,7 @@ class Layer(Component):
         name: str,
         shape: tuple[int, ...],
         axes: tuple[str | None, ...],
-        init: Initializer = NormalInit(),  # noqa: B008
+        init: Initializer = _DEFAULT_INIT,
         decay: bool = True,
         keep_float32: bool = False,
     ) -> jax.Array:

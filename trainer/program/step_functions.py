@@ -49,7 +49,9 @@ def width_factors(task: Task, element_spec: ElementSpec) -> WidthFactors | None:
         return None
 
     def abstract_params(task: Task) -> Any:
-        drawn = lambda key, values: init_variables(bind(task, values), element_spec, key)  # noqa: E731
+        def drawn(random_key: jax.Array, values: Any) -> Any:
+            return init_variables(bind(task, values), element_spec, random_key)
+
         return jax.eval_shape(drawn, abstract_random_key(), abstract_values(task))[PARAMS]
 
     base = scaling.base_of(task)

@@ -137,7 +137,10 @@ def test_initial_values_and_the_first_update_have_the_factors() -> None:
     start, begun = (
         program.init(program.random_key(0), values) for program, _, (_, values) in (plain, scaled)
     )
-    query = lambda state: state.params['stack']['layers_0']['attention']['query']  # noqa: E731
+
+    def query(state: Any) -> Any:
+        return state.params['stack']['layers_0']['attention']['query']
+
     np.testing.assert_array_equal(query(begun), 0.5 * query(start))
     np.testing.assert_array_equal(begun.params['final_norm']['scale'], -0.5)
     # Adam's first update is the learning rate wherever the gradient is not tiny; decay stays.
