@@ -1,5 +1,6 @@
 """Trials before a model has enough of them."""
 
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,8 @@ from paxtune.algorithms.encoding.sampling import draw
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.search_space.decisions import Decisions
+
+_CENTRAL = statistics.NormalDist(0.5, 0.2)  # Of initial numbers, in units of their ranges.
 
 
 def is_needed(
@@ -29,6 +32,9 @@ def is_needed(
 def draw_initial(context: SuggestionContext, space: FlatSpace) -> Decisions:
     """Draws quasi-random decisions; the first trial has its numbers in the middle of their ranges.
 
+    The numbers of the others have a normal distribution about the middle: people choose ranges
+    whose ends are worse than the rest.
+
     Raises:
         Exhausted: none exist.
         UserError: none were found, although some may exist.
@@ -40,4 +46,10 @@ def draw_initial(context: SuggestionContext, space: FlatSpace) -> Decisions:
         if context.is_eligible(middle):
             return middle
     earlier = EarlierTrials(space, context.observations)
-    return draw_quasi_random(context, lambda decisions: not earlier.has_close(decisions))
+    return draw_quasi_random(context, lambda decisions: not earlier.has_close(decisions), _central)
+
+
+def _central(share: float) -> float:
+    """Quantile of the distribution of initial numbers, truncated to the unit interval."""
+    outside = _CENTRAL.cdf(0.0)
+    return min(max(_CENTRAL.inv_cdf(outside + share * (1.0 - 2.0 * outside)), 0.0), 1.0)

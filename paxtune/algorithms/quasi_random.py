@@ -38,12 +38,15 @@ class QuasiRandom(Algorithm):
 
 
 def draw_quasi_random(
-    context: SuggestionContext, is_new: Callable[[Decisions], bool] = lambda decisions: True
+    context: SuggestionContext,
+    is_new: Callable[[Decisions], bool] = lambda decisions: True,
+    quantile: Callable[[float], float] = float,
 ) -> Decisions:
     """Draws eligible decisions that are evenly spread with those of other trial numbers.
 
     Args:
         is_new: further condition on decisions of a sequence.
+        quantile: inverse distribution function of numbers in the unit interval; uniform by default.
 
     Raises:
         Exhausted: none exist.
@@ -52,7 +55,7 @@ def draw_quasi_random(
     columns = _columns(context.spec)
     for sequence in range(_MAX_SEQUENCES if columns else 0):
         row = _point(len(columns), context.number - 1, f'{context.seed}/sobol/{sequence}')
-        decisions = _decode(context.spec, columns, row)
+        decisions = _decode(context.spec, columns, row, quantile)
         if is_new(decisions) and context.is_eligible(decisions):
             return decisions
     return draw_eligible(context, context.rng())
@@ -80,9 +83,12 @@ def _point(dimensions: int, index: int, seed: str) -> list[float]:
 
 
 def _decode(
-    spec: pg.DNASpec, columns: Mapping[str, tuple[int, tuple[int, ...]]], row: Sequence[float]
+    spec: pg.DNASpec,
+    columns: Mapping[str, tuple[int, tuple[int, ...]]],
+    row: Sequence[float],
+    quantile: Callable[[float], float],
 ) -> Decisions:
-    """Decodes a row, so that a uniform distribution over rows is uniform over the space.
+    """Decodes a row, so that candidates are equally frequent and numbers have their distribution.
 
     It differs from `FlatSpace.decode` for distinct candidates: the choice among the free ones does
     not depend on their neighbours.
@@ -90,7 +96,7 @@ def _decode(
 
     def choose(point: DecisionPoint) -> Sequence[int] | float:
         if isinstance(point, pg.geno.Float):
-            return from_unit(point, row[columns[point.id.path][0]])
+            return from_unit(point, quantile(row[columns[point.id.path][0]]))
         chosen: list[int] = []
         for id_ in slot_ids(point):
             column, order = columns[id_]
