@@ -50,7 +50,7 @@ from benchmarks.common.environments import python_of
 from benchmarks.search import methods, regret, tables
 from benchmarks.search.cells import Cell
 from benchmarks.search.crew import Crew
-from benchmarks.search.methods import METHODS, OPTUNA, Method
+from benchmarks.search.methods import METHODS, OWN, PEERS, STOCK, Method
 from benchmarks.search.problems import Problem, problems
 
 ROOT = Path(__file__).parents[1]
@@ -127,10 +127,9 @@ def run_missing(plan: Sequence[tuple[Method, Cell]], data_dir: Path, cache_dir: 
             minutes = (time.time() - began) / 60
             print(f'{count} of {len(todo)} after {minutes:.1f} min', file=sys.stderr, flush=True)
 
-    def own() -> Path:
-        return Path(sys.executable)
+    def python(where: str) -> Path:
+        return Path(sys.executable) if where in (OWN, STOCK) else python_of(where)
 
-    python = {'own': own, 'stock': own, 'peers': lambda: python_of('search')}
     Crew(python, data_dir, cache_dir).run(todo, done)
     return len(failures)
 
@@ -194,9 +193,9 @@ def result(by_count: Mapping[int, Mapping[str, regret.Logs]]) -> dict[str, float
     """The ratios to Optuna, and the means at the budget of the goal."""
     found: dict[str, float] = {}
     for count, logs in by_count.items():
-        rivals = [logs[name] for name in OPTUNA if name in logs]
-        ours = [name for name in logs if name not in (*OPTUNA, PARALLEL, 'stock_vizier')]
-        for name in ours if len(rivals) == len(OPTUNA) else ():
+        rivals = [logs[name] for name in PEERS if name in logs]
+        ours = [name for name in logs if name not in (*PEERS, PARALLEL, 'stock_vizier')]
+        for name in ours if len(rivals) == len(PEERS) else ():
             ratios = regret.ratios(logs[name], rivals)
             print(
                 f"after {count}: {name} by the better of Optuna's two overall {ratios.overall}, "

@@ -10,12 +10,12 @@ import importlib.metadata
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from benchmarks.search.problems import Problem, Value
 
 ROOT = Path(__file__).parents[2]
-OPTUNA = ('optuna_tpe', 'optuna_gp')
+OWN, STOCK = 'own', 'stock'
 _LIBRARIES = ('numpy', 'scipy', 'jax', 'jaxlib', 'pyglove', 'google-vizier', 'cmaes')
 
 
@@ -42,8 +42,9 @@ class Method:
 
     Attributes:
         name: for people.
-        where: 'own' for what runs with paxtune; 'peers' in an environment of their own; 'stock' in
-            paxtune's, in processes with double precision, which Vizier's service turns on.
+        where: 'own' for what runs with paxtune; 'stock' for its environment too, but in processes
+            with double precision, which Vizier's service turns on. Other names are those of
+            benchmarks/requirements/<name>.txt: a peer, in an environment of its own.
         module: of `benchmarks.search`, whose `make(name, problem, seed)` begins a run.
         trials: in a run.
         seeds: how many runs of a problem there are.
@@ -52,7 +53,7 @@ class Method:
     """
 
     name: str
-    where: Literal['own', 'peers', 'stock']
+    where: str
     module: str
     trials: int
     seeds: int
@@ -64,27 +65,37 @@ class Method:
         """Name of the algorithm in `--algorithm`."""
         return self.name.removesuffix('_parallel')
 
+    @property
+    def is_peer(self) -> bool:
+        """True if it runs in an environment of its own."""
+        return self.where not in (OWN, STOCK)
 
-# Those of paxtune are found by name in `paxtune.algorithms`; unknown ones are left out. A GP's
-# runs are short and few: a suggestion takes a second.
+
+# Those of paxtune are found by name in `paxtune.algorithms`; unknown ones are left out. Models
+# that are dear to fit have shorter and fewer runs.
 METHODS: Sequence[Method] = (
-    Method('random_search', 'own', 'ours', 100, 20),
-    Method('quasi_random', 'own', 'ours', 100, 20),
-    Method('regularized_evolution', 'own', 'ours', 100, 20),
-    Method('cmaes', 'own', 'ours', 100, 20),
-    Method('eagle', 'own', 'ours', 100, 20),
-    Method('tpe', 'own', 'ours', 100, 20),
-    Method('gp_bandit', 'own', 'ours', 50, 5),
-    Method('portfolio', 'own', 'ours', 100, 20),
-    Method('default', 'own', 'ours', 100, 20),
-    Method('default_parallel', 'own', 'ours', 96, 20, parallel=8),
-    Method('optuna_tpe', 'peers', 'optuna_samplers', 100, 20),
-    Method('optuna_gp', 'peers', 'optuna_samplers', 50, 5),
+    Method('random_search', OWN, 'ours', 200, 20),
+    Method('quasi_random', OWN, 'ours', 200, 20),
+    Method('regularized_evolution', OWN, 'ours', 200, 20),
+    Method('cmaes', OWN, 'ours', 200, 20),
+    Method('eagle', OWN, 'ours', 200, 20),
+    Method('tpe', OWN, 'ours', 200, 20),
+    Method('gp_bandit', OWN, 'ours', 50, 10),
+    Method('portfolio', OWN, 'ours', 200, 20),
+    Method('default', OWN, 'ours', 200, 20),
+    Method('default_parallel', OWN, 'ours', 96, 20, parallel=8),
+    Method('optuna_tpe', 'search', 'optuna_samplers', 200, 20),
+    Method('optuna_gp', 'search', 'optuna_samplers', 50, 10),
+    Method('smac', 'smac', 'smac_search', 50, 10),
+    Method('hebo', 'hebo', 'hebo_search', 50, 5),
     # 8 s a suggestion: some problems, and half as many trials.
     Method(
-        'stock_vizier', 'stock', 'stock_vizier', 25, 3, ('rastrigin_4', 'schaffers_20', 'mixed')
+        'stock_vizier', STOCK, 'stock_vizier', 25, 3, ('rastrigin_4', 'schaffers_20', 'mixed')
     ),
 )
+
+
+PEERS = tuple(each.name for each in METHODS if each.is_peer)
 
 
 @functools.cache
@@ -111,8 +122,9 @@ def fingerprint(method: Method) -> str:
     """Fingerprint of a method: of its settings, its source, and the versions of the libraries."""
     sources = [ROOT / 'benchmarks' / 'search' / f'{method.module}.py']
     parts = [method.name]
-    if method.where == 'peers':
-        sources.append(ROOT / 'benchmarks' / 'requirements' / 'search.txt')
+    if method.is_peer:
+        parts.append(str(method.trials))  # SMAC's first trials depend on it.
+        sources.append(ROOT / 'benchmarks' / 'requirements' / f'{method.where}.txt')
     else:
         parts += [f'{name}=={_version(name)}' for name in _LIBRARIES]
     if method.module == 'ours':
