@@ -20,9 +20,7 @@ MOST_BYTES = 3 * 2**30  # Beyond it a process is followed by another: JAX keeps 
 class Crew:
     """Some threads, each with a process for each environment, that share a list of cells."""
 
-    def __init__(
-        self, python_of: Callable[[str], Path], data_dir: Path, cache_dir: Path
-    ) -> None:
+    def __init__(self, python_of: Callable[[str], Path], data_dir: Path, cache_dir: Path) -> None:
         """Starts nothing yet.
 
         Args:

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from benchmarks.search.problems import Problem, Value
 
 ROOT = Path(__file__).parents[2]
 OWN, STOCK = 'own', 'stock'
+_OF_OURS = ('ours', 'limited_portfolio')
 _LIBRARIES = ('numpy', 'scipy', 'jax', 'jaxlib', 'pyglove', 'google-vizier', 'cmaes')
 
 
@@ -63,7 +65,7 @@ class Method:
     @property
     def algorithm(self) -> str:
         """Name of the algorithm in `--algorithm`."""
-        return self.name.removesuffix('_parallel')
+        return 'portfolio' if self.name in LIMITS else self.name.removesuffix('_parallel')
 
     @property
     def is_peer(self) -> bool:
@@ -87,15 +89,27 @@ METHODS: Sequence[Method] = (
     Method('optuna_tpe', 'search', 'optuna_samplers', 200, 20),
     Method('optuna_gp', 'search', 'optuna_samplers', 50, 10),
     Method('smac', 'smac', 'smac_search', 50, 10),
+    # 5 s and 2 s a suggestion.
     Method('hebo', 'hebo', 'hebo_search', 50, 5),
+    Method('ax', 'ax', 'ax_search', 50, 5),
     # 8 s a suggestion: some problems, and half as many trials.
-    Method(
-        'stock_vizier', STOCK, 'stock_vizier', 25, 3, ('rastrigin_4', 'schaffers_20', 'mixed')
-    ),
+    Method('stock_vizier', STOCK, 'stock_vizier', 25, 3, ('rastrigin_4', 'schaffers_20', 'mixed')),
 )
 
 
 PEERS = tuple(each.name for each in METHODS if each.is_peer)
+
+LIMITS: Mapping[str, tuple[float, float]] = {
+    'always_tpe': (math.inf, math.inf),
+    'limits_0.1_0.3': (0.1, 0.3),
+    'limits_0.25_0.5': (0.25, 0.5),
+    'limits_0.5_1': (0.5, 1.0),
+    'always_gp': (-math.inf, -math.inf),
+}
+"""Candidates for the two limits of the portfolio."""
+
+LIMITED = tuple(Method(name, OWN, 'limited_portfolio', 50, 6) for name in LIMITS)
+"""The portfolio with each of them."""
 
 
 @functools.cache
@@ -114,7 +128,7 @@ def own_algorithm(name: str) -> Any:
 
 def is_available(method: Method) -> bool:
     """Returns False for an algorithm that paxtune does not have."""
-    return method.module != 'ours' or method.algorithm in own_algorithms()
+    return method.module not in _OF_OURS or method.algorithm in own_algorithms()
 
 
 @functools.cache
@@ -127,7 +141,7 @@ def fingerprint(method: Method) -> str:
         sources.append(ROOT / 'benchmarks' / 'requirements' / f'{method.where}.txt')
     else:
         parts += [f'{name}=={_version(name)}' for name in _LIBRARIES]
-    if method.module == 'ours':
+    if method.module in _OF_OURS:
         from trainer.symbolic.serialization import to_json_text
 
         parts.append(to_json_text(own_algorithm(method.algorithm)))
