@@ -94,7 +94,7 @@ class Ratios:
 
 
 def ratios(ours: Logs, rivals: Sequence[Logs]) -> Ratios:
-    """Ratios of geometric means over the problems of ours; problems and seeds drawn again.
+    """Ratios of geometric means over the problems of the method; problems and seeds drawn again.
 
     A rival is compared on the problems that it has, of those some rival has. It is the best one
     anew in each replicate, so luck that makes it so is part of it.
