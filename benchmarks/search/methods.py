@@ -89,7 +89,7 @@ METHODS: Sequence[Method] = (
     Method('optuna_tpe', 'search', 'optuna_samplers', 200, 20),
     Method('optuna_gp', 'search', 'optuna_samplers', 50, 10),
     Method('smac', 'smac', 'smac_search', 50, 10),
-    # 5 s and 2 s a suggestion.
+    # 5 s and 2 to 4 s a suggestion.
     Method('hebo', 'hebo', 'hebo_search', 50, 5),
     Method('ax', 'ax', 'ax_search', 50, 5),
     # 8 s a suggestion: some problems, and half as many trials.
