@@ -5,11 +5,12 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.search.cells import Cell
+from benchmarks.search.methods import STOCK
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / 'benchmarks' / 'search' / 'worker.py'
@@ -19,13 +20,11 @@ MOST_BYTES = 3 * 2**30  # Beyond it a process is followed by another: JAX keeps 
 class Crew:
     """Some threads, each with a process for each environment, that share a list of cells."""
 
-    def __init__(
-        self, python_of: Mapping[str, Callable[[], Path]], data_dir: Path, cache_dir: Path
-    ) -> None:
+    def __init__(self, python_of: Callable[[str], Path], data_dir: Path, cache_dir: Path) -> None:
         """Starts nothing yet.
 
         Args:
-            python_of: gives the interpreter of an environment.
+            python_of: gives the interpreter of the environment with a name.
             data_dir: where the tables lie.
             cache_dir: where cells are kept.
         """
@@ -98,11 +97,11 @@ class Crew:
     @contextlib.contextmanager
     def _start(self, where: str) -> Any:
         with self._lock:  # An environment is made once.
-            python = self._python_of[where]()
+            python = self._python_of(where)
         process = subprocess.Popen(
             [str(python), str(WORKER), *self._folders],
             cwd=ROOT,
-            env=self._environment | ({'JAX_ENABLE_X64': 'True'} if where == 'stock' else {}),
+            env=self._environment | ({'JAX_ENABLE_X64': 'True'} if where == STOCK else {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -7,15 +7,17 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from benchmarks.search.problems import Problem, Value
 
 ROOT = Path(__file__).parents[2]
-OPTUNA = ('optuna_tpe', 'optuna_gp')
+OWN, STOCK = 'own', 'stock'
+_OF_OURS = ('ours', 'limited_portfolio')
 _LIBRARIES = ('numpy', 'scipy', 'jax', 'jaxlib', 'pyglove', 'google-vizier', 'cmaes')
 
 
@@ -42,8 +44,9 @@ class Method:
 
     Attributes:
         name: for people.
-        where: 'own' for what runs with paxtune; 'peers' in an environment of their own; 'stock' in
-            paxtune's, in processes with double precision, which Vizier's service turns on.
+        where: 'own' for what runs with paxtune; 'stock' for its environment too, but in processes
+            with double precision, which Vizier's service turns on. Other names are those of
+            benchmarks/requirements/<name>.txt: a peer, in an environment of its own.
         module: of `benchmarks.search`, whose `make(name, problem, seed)` begins a run.
         trials: in a run.
         seeds: how many runs of a problem there are.
@@ -52,7 +55,7 @@ class Method:
     """
 
     name: str
-    where: Literal['own', 'peers', 'stock']
+    where: str
     module: str
     trials: int
     seeds: int
@@ -62,29 +65,51 @@ class Method:
     @property
     def algorithm(self) -> str:
         """Name of the algorithm in `--algorithm`."""
-        return self.name.removesuffix('_parallel')
+        return 'portfolio' if self.name in LIMITS else self.name.removesuffix('_parallel')
+
+    @property
+    def is_peer(self) -> bool:
+        """True if it runs in an environment of its own."""
+        return self.where not in (OWN, STOCK)
 
 
-# Those of paxtune are found by name in `paxtune.algorithms`; unknown ones are left out. A GP's
-# runs are short and few: a suggestion takes a second.
+# Those of paxtune are found by name in `paxtune.algorithms`; unknown ones are left out. Models
+# that are dear to fit have shorter and fewer runs.
 METHODS: Sequence[Method] = (
-    Method('random_search', 'own', 'ours', 100, 20),
-    Method('quasi_random', 'own', 'ours', 100, 20),
-    Method('regularized_evolution', 'own', 'ours', 100, 20),
-    Method('cmaes', 'own', 'ours', 100, 20),
-    Method('eagle', 'own', 'ours', 100, 20),
-    Method('tpe', 'own', 'ours', 100, 20),
-    Method('gp_bandit', 'own', 'ours', 50, 5),
-    Method('portfolio', 'own', 'ours', 100, 20),
-    Method('default', 'own', 'ours', 100, 20),
-    Method('default_parallel', 'own', 'ours', 96, 20, parallel=8),
-    Method('optuna_tpe', 'peers', 'optuna_samplers', 100, 20),
-    Method('optuna_gp', 'peers', 'optuna_samplers', 50, 5),
+    Method('random_search', OWN, 'ours', 200, 20),
+    Method('quasi_random', OWN, 'ours', 200, 20),
+    Method('regularized_evolution', OWN, 'ours', 200, 20),
+    Method('cmaes', OWN, 'ours', 200, 20),
+    Method('eagle', OWN, 'ours', 200, 20),
+    Method('tpe', OWN, 'ours', 200, 20),
+    Method('gp_bandit', OWN, 'ours', 50, 10),
+    Method('portfolio', OWN, 'ours', 200, 20),
+    Method('default', OWN, 'ours', 200, 20),
+    Method('default_parallel', OWN, 'ours', 96, 20, parallel=8),
+    Method('optuna_tpe', 'search', 'optuna_samplers', 200, 20),
+    Method('optuna_gp', 'search', 'optuna_samplers', 50, 10),
+    Method('smac', 'smac', 'smac_search', 50, 10),
+    # 5 s and 2 to 4 s a suggestion.
+    Method('hebo', 'hebo', 'hebo_search', 50, 5),
+    Method('ax', 'ax', 'ax_search', 50, 5),
     # 8 s a suggestion: some problems, and half as many trials.
-    Method(
-        'stock_vizier', 'stock', 'stock_vizier', 25, 3, ('rastrigin_4', 'schaffers_20', 'mixed')
-    ),
+    Method('stock_vizier', STOCK, 'stock_vizier', 25, 3, ('rastrigin_4', 'schaffers_20', 'mixed')),
 )
+
+
+PEERS = tuple(each.name for each in METHODS if each.is_peer)
+
+LIMITS: Mapping[str, tuple[float, float]] = {
+    'always_tpe': (math.inf, math.inf),
+    'limits_0.1_0.3': (0.1, 0.3),
+    'limits_0.25_0.5': (0.25, 0.5),
+    'limits_0.5_1': (0.5, 1.0),
+    'always_gp': (-math.inf, -math.inf),
+}
+"""Candidates for the two limits of the portfolio."""
+
+LIMITED = tuple(Method(name, OWN, 'limited_portfolio', 50, 6) for name in LIMITS)
+"""The portfolio with each of them."""
 
 
 @functools.cache
@@ -103,7 +128,7 @@ def own_algorithm(name: str) -> Any:
 
 def is_available(method: Method) -> bool:
     """Returns False for an algorithm that paxtune does not have."""
-    return method.module != 'ours' or method.algorithm in own_algorithms()
+    return method.module not in _OF_OURS or method.algorithm in own_algorithms()
 
 
 @functools.cache
@@ -111,11 +136,12 @@ def fingerprint(method: Method) -> str:
     """Fingerprint of a method: of its settings, its source, and the versions of the libraries."""
     sources = [ROOT / 'benchmarks' / 'search' / f'{method.module}.py']
     parts = [method.name]
-    if method.where == 'peers':
-        sources.append(ROOT / 'benchmarks' / 'requirements' / 'search.txt')
+    if method.is_peer:
+        parts.append(str(method.trials))  # SMAC's first trials depend on it.
+        sources.append(ROOT / 'benchmarks' / 'requirements' / f'{method.where}.txt')
     else:
         parts += [f'{name}=={_version(name)}' for name in _LIBRARIES]
-    if method.module == 'ours':
+    if method.module in _OF_OURS:
         from trainer.symbolic.serialization import to_json_text
 
         parts.append(to_json_text(own_algorithm(method.algorithm)))

@@ -82,11 +82,11 @@ def center(of_method: Logs) -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Ratios:
-    """A method's regret by that of the better of its rivals; below 1 it is ahead.
+    """A method's regret by that of the best of its rivals; below 1 it is ahead.
 
     Attributes:
-        overall: by the rival that is better over all problems.
-        each: by the rival that is better on each problem.
+        overall: by the rival that is best over the problems that both have.
+        each: by the rival that is best on each problem.
     """
 
     overall: Interval
@@ -94,13 +94,17 @@ class Ratios:
 
 
 def ratios(ours: Logs, rivals: Sequence[Logs]) -> Ratios:
-    """Ratios of geometric means over the problems that all have; problems and seeds drawn again.
+    """Ratios of geometric means over the problems of the method; problems and seeds drawn again.
 
-    A rival is the better one anew in each replicate, so luck that makes it so is part of it.
+    A rival is compared on the problems that it has, of those some rival has. It is the best one
+    anew in each replicate, so luck that makes it so is part of it.
     """
     rng = np.random.default_rng(0)
-    problems, methods = sorted(set(ours).intersection(*rivals)), [ours, *rivals]
-    exact = np.array([[[each[name].mean() for name in problems]] for each in methods])
+    problems = sorted(set(ours).intersection(set().union(*rivals)))
+    methods = [ours, *rivals]
+    exact = np.array(
+        [[[each[name].mean() if name in each else np.nan for name in problems]] for each in methods]
+    )
     which = _problems_again(problems, rng)
     drawn = np.stack([_again(each, problems, which, rng) for each in methods])
     overall, each = (
@@ -111,22 +115,29 @@ def ratios(ours: Logs, rivals: Sequence[Logs]) -> Ratios:
 
 def _overall(means: np.ndarray) -> np.ndarray:
     """Logarithms of ratios [replicates], of the means [methods, replicates, problems]."""
-    over = means.mean(-1)
-    return np.asarray(over[0] - over[1:].min(0))
+    differences = means[0] - means[1:]
+    there = np.isfinite(differences)
+    # A replicate may hold no problem of a rival: that one is not the best then.
+    sums, counts = np.where(there, differences, 0.0).sum(-1), there.sum(-1)
+    of_rivals = np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)
+    return np.asarray(of_rivals.max(0))
 
 
 def _on_each(means: np.ndarray) -> np.ndarray:
-    """The same, by the better one of each problem."""
-    return np.asarray((means[0] - means[1:].min(0)).mean(-1))
+    """The same, by the best one of each problem."""
+    return np.asarray((means[0] - np.nanmin(means[1:], 0)).mean(-1))
+
+
+def on_problem(name: str, ours: Logs, rivals: Sequence[Logs]) -> Interval:
+    """The ratio on one problem, by the best of the rivals that have it."""
+    there = [{name: each[name]} for each in rivals if name in each]
+    return ratios({name: ours[name]}, there).overall
 
 
 def behind(ours: Logs, rivals: Sequence[Logs]) -> list[str]:
-    """The problems on which a method's regret is above that of the better rival, surely so."""
-    problems = sorted(set(ours).intersection(*rivals))
-    found = (
-        ratios({name: ours[name]}, [{name: each[name]} for each in rivals]) for name in problems
-    )
-    return [name for name, each in zip(problems, found, strict=True) if each.overall.low > 1]
+    """The problems on which a method's regret is above that of the best rival, surely so."""
+    problems = sorted(set(ours).intersection(set().union(*rivals)))
+    return [name for name in problems if on_problem(name, ours, rivals).low > 1]
 
 
 def _problems_again(problems: Sequence[str], rng: np.random.Generator) -> np.ndarray:
@@ -137,9 +148,11 @@ def _problems_again(problems: Sequence[str], rng: np.random.Generator) -> np.nda
 def _again(
     of_method: Logs, problems: Sequence[str], which: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Means over seeds drawn again, of problems that were: [replicates, problems]."""
-    means = np.zeros(which.shape)
+    """Means over seeds drawn again, of problems that were; NaN for one that is not there."""
+    means = np.full(which.shape, np.nan)
     for index, name in enumerate(problems):
+        if name not in of_method:
+            continue
         values, places = of_method[name], which == index
         drawn = rng.integers(len(values), size=(int(places.sum()), len(values)))
         means[places] = values[drawn].mean(-1)

@@ -15,10 +15,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.search.cells import Cell, run
-from benchmarks.search.methods import METHODS, Refused
+from benchmarks.search.methods import LIMITED, METHODS, Refused
 from benchmarks.search.problems import problems
 
-_METHODS = {method.name: method for method in METHODS}
+_METHODS = {method.name: method for method in (*METHODS, *LIMITED)}
 
 
 def answer(cell: Cell, data_dir: Path, cache_dir: Path) -> dict[str, Any]:

@@ -56,6 +56,18 @@ class Portfolio(Algorithm):
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         GPBandit().check_space(spec, num_objectives)
 
+    def gp_share(self, information: float) -> float:
+        """Returns the probability that the process suggests a trial; 0 or less for never.
+
+        Args:
+            information: of the process, in nats a trial.
+
+        Example:
+            >>> Portfolio().gp_share(0.375)
+            0.5
+        """
+        return (information - _NO_GP) / (_ONLY_GP - _NO_GP)
+
     def suggest(self, context: SuggestionContext) -> Suggestion:
         space = FlatSpace(context.spec)
         if initial_design.is_needed(context.observations, space, self.num_initial):
@@ -71,8 +83,7 @@ class Portfolio(Algorithm):
         rng = np.random.default_rng(context.rng().getrandbits(64))
         with one_blas_thread():
             fitted = gp_search.fit(context, space, rng)
-            share = (fitted.information() - _NO_GP) / (_ONLY_GP - _NO_GP)
-            if rng.random() < share:
+            if rng.random() < self.gp_share(fitted.information()):
                 return gp_search.suggest_decisions(
                     context, fitted, 'log_ei', self.prior_strength, rng
                 )

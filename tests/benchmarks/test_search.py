@@ -9,11 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import search_quality
-from benchmarks.search import bbob, cells, ours, regret, tables
-from benchmarks.search.methods import METHODS, fingerprint, is_available, sources_of
+from benchmarks import portfolio_limits, search_quality
+from benchmarks.search import bbob, cells, goals, ours, regret, tables
+from benchmarks.search.limited_portfolio import LimitedPortfolio
+from benchmarks.search.methods import (
+    LIMITED,
+    LIMITS,
+    METHODS,
+    PEERS,
+    ROOT,
+    fingerprint,
+    is_available,
+    sources_of,
+)
 from benchmarks.search.problems import Problem, Value, drawn, problems
-from paxtune.algorithms import Default, RandomSearch
+from paxtune.algorithms import Default, Portfolio, RandomSearch
 
 NOWHERE = Path('/nowhere')
 PROBLEMS = problems(NOWHERE)
@@ -157,7 +167,7 @@ def test_a_cell_is_kept_for_the_key_and_the_trials_that_it_has(tmp_path: Path) -
 
 
 def test_methods_have_distinct_fingerprints() -> None:
-    there = [each for each in METHODS if is_available(each)]
+    there = [each for each in (*METHODS, *LIMITED) if is_available(each)]
     assert len({fingerprint(each) for each in there}) == len(there) > 3
 
 
@@ -208,6 +218,66 @@ def test_ratios() -> None:
     worse = {name: values + math.log(100) for name, values in ours_.items()}
     assert regret.behind(worse, [ours_, twice]) == sorted(ours_)
     assert regret.behind(ours_, [worse, twice]) == []
+
+
+def test_a_rival_is_compared_where_it_is() -> None:
+    names = 'abcd'
+    ours_, strong, weak = ({name: np.full(3, value) for name in names} for value in (0, 1, 2))
+    here = {'a': strong['a'] - 2}  # Ahead, but only on one problem.
+    found = regret.ratios(ours_, [weak, here])
+    assert found.overall.value == pytest.approx(math.e)
+    assert found.each.value == pytest.approx(math.exp((1 - 2 - 2 - 2) / 4))
+    assert regret.on_problem('a', ours_, [weak, here]).value == pytest.approx(math.e)
+    assert regret.behind(ours_, [weak, here]) == ['a']
+    assert regret.ratios(ours_, [weak]).overall.high == pytest.approx(math.exp(-2))
+
+
+def test_goals_are_about_the_best_peer_on_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = goals.TABLES[:2]
+    level = {name: np.zeros(3) for name in (first, second, 'mixed')}
+    logs: dict[str, regret.Logs] = {
+        'default': level,
+        PEERS[0]: {name: values + 1 for name, values in level.items()},
+        PEERS[1]: {first: np.full(3, -0.2), second: np.full(3, 0.8)},
+    }
+    found = goals.to_peers(50, logs)
+    assert found['default_to_peers_tables_50'] == pytest.approx(math.exp(-0.3))
+    assert found[f'default_to_peers_{first}_50'] == pytest.approx(math.exp(0.2))
+    assert f'behind on: {first}\n' in capsys.readouterr().out
+    (single, upper) = goals.missed(found, 50, (50,))
+    assert single == f'{first} after 50: 1.22, at most 1.1'
+    assert upper.startswith('upper end on the tables after 50: ')
+    assert goals.missed({}, 50, ()) == ['lower end after 50: 2, at most 1.0']
+
+
+def test_each_peer_has_requirements_of_its_own() -> None:
+    folder = ROOT / 'benchmarks' / 'requirements'
+    assert {'hebo', 'smac', 'ax'} < set(PEERS)
+    for method in METHODS:
+        assert (folder / f'{method.where}.txt').exists() == method.is_peer
+
+
+def test_limits_of_the_portfolio() -> None:
+    low, high = LIMITS[portfolio_limits.CURRENT]
+    for information in (0.0, 0.3, 0.45, 1.0):
+        share = LimitedPortfolio(low=low, high=high).gp_share(information)
+        assert share == pytest.approx(Portfolio().gp_share(information))
+        assert [
+            LimitedPortfolio(low=limit, high=limit).gp_share(information)
+            for limit in (math.inf, -math.inf)
+        ] == [0, 1]
+
+
+def test_limits_are_chosen_without_what_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    values = {'always_tpe': (0.0, 0.0, 3.0), portfolio_limits.CURRENT: (1.0, 1.0, 0.0)}
+    logs = {
+        name: {problem: np.full(2, each) for problem, each in zip('abc', its, strict=True)}
+        for name, its in values.items()
+    }
+    found = portfolio_limits.show(logs, 'problem', {'a': ['a'], 'c': ['c']})
+    assert found['problem_chosen_to_current'] == pytest.approx(math.exp((0 + 3) / 2))
+    assert found['problem_chosen_to_best'] == pytest.approx(math.exp((1 + 3) / 2))
+    assert portfolio_limits.CURRENT in capsys.readouterr().out
 
 
 def test_the_interval_of_what_does_not_vary_is_a_point() -> None:
