@@ -81,6 +81,29 @@ def StdlibNas() -> Tunable:
     )
 
 
+def StdlibKinds() -> Tunable:
+    """Four layers, each of one of six kinds without decisions of its own: 1,296 models.
+
+        python -m paxtune.supernet --exp=nas.StdlibKinds --top=4
+
+    Without a supernet: `python -m paxtune.search --exp=nas.StdlibKinds --num_trials=16`.
+    """
+    kinds: list[Layer] = [
+        Residual(Attention(num_heads=4, head_dim=_HEAD_DIM)),
+        Residual(Attention(num_heads=4, head_dim=_HEAD_DIM, window=8)),
+        Residual(FeedForward(hidden_ratio=3.0)),
+        Residual(GatedFeedForward(hidden_ratio=2.0)),
+        Residual(DepthwiseConv1D(width=5)),
+        Identity(),
+    ]
+    experiment = _stdlib(
+        stack=decoder(num_layers=4, kinds=kinds),
+        search=_evolution(num_trials=16, population_size=6, tournament_size=3),
+    )
+    experiment.rebind({'task.learner.learning_rate': 0.01})
+    return experiment
+
+
 def primer_block(ratios: Sequence[float] = (2.0, 2.5, 3.0, 3.5)) -> TransformerBlock:
     """A block with a choice of primitives: activation, gate, convolutions, normalization.
 

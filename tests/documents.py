@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 _MODULES = (
     'paxtune.deploy',
     'paxtune.scale',
+    'paxtune.supernet',
     'paxtune.search',
     'paxtune.serve',
     'paxtune.simulate',

@@ -16,7 +16,7 @@ from typing import TypeAlias
 ROOT = Path(__file__).parents[1]
 PACKAGES = ('trainer', 'paxtune', 'search_spaces')
 
-MAX_ROOT_FILES = 13
+MAX_ROOT_FILES = 14
 MAX_LINES = 450
 MAX_TEST_LINES = 450
 MAX_PUBLIC_MEMBERS = 30

@@ -59,6 +59,7 @@ _TUNABLES = (
     'vision.DigitsTunable',
     'vision.MnistTunable',
     'nas.StdlibNas',
+    'nas.StdlibKinds',
     'nas.PrimerNas',
     'vision.DigitsNas',
 )

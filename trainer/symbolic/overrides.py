@@ -17,7 +17,7 @@ E = TypeVar('E', bound=Component)
 _PATH = re.compile(r'[^.\[\]\s]+(\.[^.\[\]\s]+|\[\d{1,9}\])*')
 
 
-def override(experiment: E, assignments: Iterable[str]) -> E:
+def override(experiment: E, assignments: Iterable[str], flag: str = '--set') -> E:
     """Returns a copy of `experiment` with other values.
 
     A value for a decision fixes it. All assignments are made, in order, before any check, so
@@ -27,16 +27,17 @@ def override(experiment: E, assignments: Iterable[str]) -> E:
         experiment: any component.
         assignments: texts `path=value`, such as 'task.learner.learning_rate=1e-3'; `literals.parse`
             parses the values.
+        flag: that gave them, for messages.
 
     Raises:
         UserError: a path does not exist, or a value cannot be parsed, has the wrong type, or does
             not fit with the others; the message has the path.
     """
-    for flag, path, text in _split('--set', assignments):
-        value = literals.parse(text, flag)
+    for what, path, text in _split(flag, assignments):
+        value = literals.parse(text, what)
         if not pg.is_deterministic(value):
-            raise UserError(f'{flag}: {text} is a decision: use --tune')
-        experiment = _assigned(experiment, path, value, flag)
+            raise UserError(f'{what}: {text} is a decision: use --tune')
+        experiment = _assigned(experiment, path, value, what)
     return checked(experiment)
 
 
