@@ -6,6 +6,7 @@ are arguments. Experiments that differ only in numbers share one program, and it
 
 import collections
 import functools
+import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
@@ -81,6 +82,7 @@ class Program:
     Attributes:
         abstract_state: shapes, dtypes and shardings of the train state.
         data_shard: (number of shards of a batch, index of the shard of this process).
+        compile_seconds: time that the compilation of the train step took; 0 before it.
     """
 
     def __init__(self, task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec):
@@ -106,6 +108,7 @@ class Program:
             self._train_step, donate_argnums=0, out_shardings=(self._shardings, self._replicated)
         )
         self._steps: dict[Hashable, Callable[..., Any]] = {}
+        self.compile_seconds = 0.0
 
     def values(self, task: Task) -> Values:
         """The numbers of a task of this structure, as arguments of the program."""
@@ -141,8 +144,46 @@ class Program:
     def _compiled_train_step(self) -> Any:
         batch, random_key = self._abstract_batch(self._element_spec), abstract_random_key()
         random_key, values = self._replicate((random_key, abstract_values(self._task)))
+        began = time.perf_counter()
         lowered = self._train_step_jit.lower(self.abstract_state, batch, random_key, values)
-        return lowered.compile()
+        compiled = lowered.compile()
+        self.compile_seconds = time.perf_counter() - began
+        return compiled
+
+    def packed_step(self, count: int) -> Any:
+        """Compiles a step that trains several runs: see `program.packing.Pack`.
+
+        (stacked states, batches, random keys, values) -> (stacked states, metrics). The last three
+        arguments and the metrics are tuples, with an item for each run. Donates the states.
+
+        Args:
+            count: number of runs.
+        """
+
+        def step(state: TrainState, batches: Any, random_keys: Any, values: Any) -> Any:
+            each = stacked(batches), jnp.stack(random_keys), stacked(values)
+            state, metrics = jax.vmap(self._train_step)(state, *each)
+            rows = range(count)
+            return state, tuple(jax.tree.map(lambda leaf, row=row: leaf[row], metrics) for row in rows)
+
+        shardings = self.stacked_shardings
+        jitted = jax.jit(step, donate_argnums=0, out_shardings=(shardings, self._replicated))
+        batch = self._abstract_batch(self._element_spec)
+        others = self._replicate((abstract_random_key(), abstract_values(self._task)))
+        states = jax.tree.map(
+            lambda leaf, at: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype, sharding=at),
+            self.abstract_state,
+            shardings,
+        )
+        return jitted.lower(states, *((each,) * count for each in (batch, *others))).compile()
+
+    @functools.cached_property
+    def stacked_shardings(self) -> TrainState:
+        """Shardings of the states of several runs: each device has its part of all of them."""
+        shardings: TrainState = jax.tree.map(
+            lambda at: NamedSharding(self.mesh, PartitionSpec(None, *at.spec)), self._shardings
+        )
+        return shardings
 
     def eval_step(self, element_spec: ElementSpec) -> Callable[..., Metrics]:
         """(variables of the state, batch, values) -> metrics, for batches of the given shapes."""
@@ -176,14 +217,7 @@ class Program:
 
     def device_memory_bytes(self) -> int:
         """Memory that the compiled train step needs on each device."""
-        memory = self._compiled_train_step.memory_analysis()
-        return int(
-            memory.argument_size_in_bytes
-            + memory.output_size_in_bytes
-            + memory.temp_size_in_bytes
-            + memory.generated_code_size_in_bytes
-            - memory.alias_size_in_bytes
-        )
+        return memory_bytes(self._compiled_train_step)
 
     def replicated(self, value: Any) -> Any:
         """Copies a value, or a tree of values, to all devices."""
@@ -319,6 +353,23 @@ class Program:
     def _context(self, training: bool = False) -> ForwardContext:
         dtype = jnp.dtype(self._task.fprop_dtype)
         return ForwardContext(training=training, dtype=dtype, mesh=self.mesh)
+
+
+def memory_bytes(compiled: Any) -> int:
+    """Memory that a compiled function needs on each device, its arguments and results included."""
+    memory = compiled.memory_analysis()
+    return int(
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        + memory.temp_size_in_bytes
+        + memory.generated_code_size_in_bytes
+        - memory.alias_size_in_bytes
+    )
+
+
+def stacked(trees: Any) -> Any:
+    """Stacks the leaves of equal trees along a new first axis."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def _sharded(leaf: jax.ShapeDtypeStruct, at: NamedSharding) -> jax.ShapeDtypeStruct:
