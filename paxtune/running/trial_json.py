@@ -53,7 +53,8 @@ class TrialJson:
         self.seconds_before = max(float(before.get('seconds', 0.0)), trial.seconds)
         is_newer = self.seconds_before > trial.seconds  # The process was killed.
         self._before: Profile = before.get('profile', {}) if is_newer else trial.record.profile
-        self._clock, self._noted = clock, None
+        self._clock = clock
+        self._noted: Profile | None = None
         self._began = time.monotonic()  # The wall clock may be set meanwhile.
         self._num_devices = num_devices
         self.is_resumed = False

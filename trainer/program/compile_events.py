@@ -20,16 +20,16 @@ def listen() -> None:
     monitoring.register_event_listener(_on_event)
 
 
-def _on_duration(event: str, seconds: float, **_: str | int) -> None:
+def _on_duration(event: str, duration_secs: float, **kwargs: str | int) -> None:
     clock = wall_clock.current()
     if clock is None or not event.startswith(_COMPILES):
         return
-    clock.compiled(seconds)
+    clock.compiled(duration_secs)
     if event == _HAS_COMPILED:
         clock.count(wall_clock.CACHE_MISSES)
 
 
-def _on_event(event: str, **_: str | int) -> None:
+def _on_event(event: str, **kwargs: str | int) -> None:
     clock = wall_clock.current()
     if clock is not None and event == _CACHE_HIT:
         clock.count(wall_clock.CACHE_HITS)

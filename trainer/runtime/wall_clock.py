@@ -66,16 +66,6 @@ class WallClock:
         """Context manager whose time is that of a phase."""
         return self._phases[name]
 
-    def enter(self, name: str) -> None:
-        """Begins a phase, inside the current one."""
-        self._pass()
-        self._stack.append(name)
-
-    def leave(self) -> None:
-        """Ends the current phase."""
-        self._pass()
-        self._stack.pop()
-
     def count(self, name: str, number: int = 1) -> None:
         """Counts an event."""
         self._counts[name] = self._counts.get(name, 0) + number
@@ -125,13 +115,15 @@ class _Phase(AbstractContextManager[None]):
     """A phase of a clock, entered again and again: it is made once, since steps are short."""
 
     def __init__(self, clock: WallClock, name: str) -> None:
-        self._clock, self._name = clock, name
+        self._clock, self._stack, self._name = clock, clock._stack, name
 
     def __enter__(self) -> None:
-        self._clock.enter(self._name)
+        self._clock._pass()
+        self._stack.append(self._name)
 
     def __exit__(self, *error: object) -> None:
-        self._clock.leave()
+        self._clock._pass()
+        self._stack.pop()
 
 
 _current: ContextVar[WallClock | None] = ContextVar('wall_clock', default=None)

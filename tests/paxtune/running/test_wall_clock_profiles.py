@@ -17,6 +17,7 @@ from paxtune.running.tuner import Paused, Tuner
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.study import Study
 from paxtune.study.study_view import StudyView
+from paxtune.study.trial_paths import trial_directory
 from tests.paxtune.searching import MODULE
 from tests.paxtune.tunables import Rates
 from tests.processes import command, passed
@@ -45,8 +46,8 @@ def study(tmp_path: Path) -> Generator[Study, None, None]:
 
 
 def in_file(study: StudyView, number: int) -> dict[str, float]:
-    (path,) = study.directory.glob(f'trials/{number:04}-*/trial.json')
-    found: dict[str, float] = json.loads(path.read_text())['profile']
+    directory = trial_directory(study.directory, study.trial(number))
+    found: dict[str, float] = json.loads((directory / 'trial.json').read_text())['profile']
     return found
 
 
