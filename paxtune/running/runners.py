@@ -26,9 +26,11 @@ from trainer.checkpoints.warm_start import WarmStartLoader, warm_start_sources
 from trainer.loop.decode_loop import OUTPUTS
 from trainer.loop.report import Interrupted, Report
 from trainer.loop.train_loop import run
+from trainer.program import compile_events
 from trainer.program.setup import compiled
 from trainer.runtime import processes
 from trainer.runtime.directory import JobPath, absolute, job_path
+from trainer.runtime.wall_clock import CHECKPOINTS, INITIALIZATION, during
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
 from trainer.warm_start_rules import Inheritance
@@ -42,7 +44,9 @@ def runner_of(study: StudyView) -> Runner:
 class ExperimentRunner(Runner):
     """Trains a trial's experiment, or its sub-experiments one after another."""
 
+    @during(INITIALIZATION)
     def prepare(self, study: Study, trial: RunningTrial) -> str | None:
+        compile_events.listen()
         _require_own_experiments(study, trial)
         resolve_warm_start(study, trial)
         found = self._estimate_costs(study, TrialSpec.of(study, trial))
@@ -141,6 +145,7 @@ class TrialSpec:
             trial.record.costs,
         )
 
+    @during(INITIALIZATION)
     def experiments(self, space: Space) -> dict[str, Tunable]:
         """Lists its experiments as `experiments` does."""
         return _begun(parts_of(space, self.decisions), self.warm_start, self.repeat)
@@ -174,6 +179,7 @@ class TrialSpec:
                     raise Interrupted(before + interrupted.step) from interrupted
             before += experiment.train.num_train_steps
 
+    @during(CHECKPOINTS)
     def begin(self, name: str = '') -> JobPath:
         """Copies the checkpoints that a run and its own forks begin with.
 

@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import functools
 import itertools
 import time
@@ -32,6 +33,17 @@ from trainer.runtime.directory import JobPath, write_text
 from trainer.runtime.signals import StopTrial
 from trainer.runtime.step_events import listening
 from trainer.runtime.throughput import THROUGHPUT_METRICS
+from trainer.runtime.wall_clock import (
+    CHECKPOINTS,
+    IDLE,
+    OTHER,
+    SUGGESTIONS,
+    WallClock,
+    added,
+    during,
+    measuring,
+    phase,
+)
 from trainer.symbolic.errors import LostProcessError, UserError, full_disk_text, is_disk_full
 
 if TYPE_CHECKING:
@@ -63,6 +75,8 @@ INTERRUPTED, STOP_REQUESTED = 'interrupted', 'python -m paxtune.studies stop ask
 """Reasons of a pause: a signal, or a request."""
 
 _POLL_SECONDS = 0.5
+
+_LOST = DatabaseUnavailableError, DetachedError, sqlalchemy.exc.SQLAlchemyError, OSError
 
 
 def take_up(study: Study) -> None:
@@ -113,6 +127,7 @@ class Tuner:
         self._retention = CheckpointCleaner(study)
         self._hparams = None if study.directory is None else _hparams(study)
         self._session: Session | None = None
+        self._clock = WallClock()
 
     def run(self) -> None:
         """Runs trials until the study is done.
@@ -123,6 +138,10 @@ class Tuner:
             BadRewardError: the reward needs a metric that is not measured.
             OtherTrialError: a directory holds files of another trial.
         """
+        with measuring() as self._clock, self._clock.phase(OTHER):
+            self._run()
+
+    def _run(self) -> None:
         study = self.study
         if not study.store.is_shared:
             take_up(study)
@@ -130,6 +149,7 @@ class Tuner:
             for callback in self._callbacks:
                 callback.on_study_start(study)
                 listening.callback(callback.on_study_end, study)
+            listening.callback(self._note_rest)
             try:
                 while self._may_begin() and (trial := self._next()) is not None:
                     with self._given_back(trial):
@@ -144,14 +164,28 @@ class Tuner:
             raise Paused(INTERRUPTED if self._interrupted() else STOP_REQUESTED)
 
     def _next(self) -> RunningTrial | None:
-        while (trial := self.study.suggest()) is None:
+        while (trial := self._suggest()) is None:
             self._report_ended_while_paused()
             # There is nothing to do now; a trial that another worker loses may come.
             if not self._has_others() or self.study.is_done or not self._may_begin():
                 return None
-            time.sleep(_POLL_SECONDS)
+            with phase(IDLE):
+                time.sleep(_POLL_SECONDS)
         self._report_ended_while_paused()
         return trial
+
+    @during(SUGGESTIONS)
+    def _suggest(self) -> RunningTrial | None:
+        return self.study.suggest()
+
+    def _note_rest(self) -> None:
+        """Adds what passed since the last trial to the profile of the study."""
+        if not self._is_detached:
+            rest = self._clock.take()
+            with contextlib.suppress(*_LOST):  # It is for people alone.
+                self.study.store.update_study(
+                    lambda record: dataclasses.replace(record, profile=added(record.profile, rest))
+                )
 
     def _has_others(self) -> bool:
         is_active = (trial.status is Status.ACTIVE for trial in self.study.trials)
@@ -196,7 +230,8 @@ class Tuner:
             require_no_link(home, directory)
             directory.mkdir(parents=True, exist_ok=True)
             require_own_record(directory, trial)
-        record = TrialJson(directory, trial, self.study.data, self._runner.num_devices)
+        devices = self._runner.num_devices
+        record = TrialJson(directory, trial, self.study.data, devices, self._clock)
         self._session = None if self._hparams is None else self._hparams.session(trial)
         self._began, self._pausing = time.monotonic(), None
         self._seconds_left = self._left(record)
@@ -229,7 +264,8 @@ class Tuner:
         if trial.is_terminal:
             for callback in self._callbacks:
                 callback.on_trial_end(self.study, trial)
-        self._retention.remove_unneeded()
+        with phase(CHECKPOINTS):
+            self._retention.remove_unneeded()
 
     def _attempt(self, trial: RunningTrial, record: TrialJson) -> None:
         refused = reason = signal = None

@@ -36,6 +36,15 @@ from trainer.runtime.metric_writer import MetricWriter
 from trainer.runtime.profiling import Profiler
 from trainer.runtime.signals import Signal
 from trainer.runtime.throughput import Throughput
+from trainer.runtime.wall_clock import (
+    CHECKPOINTS,
+    EVALUATION,
+    INITIALIZATION,
+    INPUT,
+    STEPS,
+    during,
+    phase,
+)
 from trainer.state import TrainState
 from trainer.symbolic.errors import NonFiniteLossError, UserError
 
@@ -117,6 +126,7 @@ def train(
 class Training:
     """One run: its program, its state, and its files."""
 
+    @during(INITIALIZATION)
     def __init__(self, prepared: PreparedRun, profiler: Profiler | None = None) -> None:
         experiment, job_log_dir = prepared.experiment, prepared.job_log_dir
         self._profiler, self._job_log_dir = profiler, job_log_dir
@@ -180,7 +190,8 @@ class Training:
             self.step = step
             step_events.notify(step)
             if len(in_flight) > max_in_flight:
-                jax.block_until_ready(in_flight.popleft())
+                with phase(STEPS):
+                    jax.block_until_ready(in_flight.popleft())
             self._garbage.after(step)
             if self._is_due(step, self._loop.summary_interval_steps):
                 self._to_summarize = step
@@ -256,10 +267,12 @@ class Training:
     def _is_due(self, step: int, every: int) -> bool:
         return step % every == 0 or step == self._loop.num_train_steps
 
+    @during(STEPS)
     def _step(self, step: int, interrupt: InterruptPolicy) -> Metrics:
         if self._is_due(step - 1, self._loop.evaluation.every):
             self._train_metrics.start_interval()
-        batch = self._program.put(self._input.get_next_padded())
+        with phase(INPUT):
+            batch = self._program.put(self._input.get_next_padded())
         train_step = self._program.train_step
         interrupt.before_step(step)
         if self._profiler is not None:
@@ -312,6 +325,7 @@ class Training:
         except NonFiniteLossError as error:
             raise error.located(self._saved) from error
 
+    @during(CHECKPOINTS)
     def _save(self, step: int) -> None:
         if self._retention is None or (self._saved and self._saved[0] == step):
             return
@@ -336,6 +350,7 @@ class Training:
             path = self._checkpoints.save(step, self._state, progress)
         self._saved = (step, path)
 
+    @during(EVALUATION)
     def _measure(self, step: int) -> Report:
         self._summarize()
         with self._error_context():
@@ -365,6 +380,7 @@ class Training:
             self._writer.write(step, metrics)
 
     @functools.cached_property
+    @during(INITIALIZATION)
     def _costs(self) -> dict[str, float]:
         memory = float(self._program.device_memory_bytes())
         return static_costs(self._experiment) | {'device_memory_bytes': memory}

@@ -33,6 +33,7 @@ from trainer.program.step_functions import (
     width_factors,
 )
 from trainer.runtime import pgle
+from trainer.runtime.wall_clock import COMPILATION, during
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, key, numbers
 from trainer.task import Task
@@ -85,6 +86,7 @@ class Program:
         compile_seconds: time that the compilation of the train step took; 0 before it.
     """
 
+    @during(COMPILATION)
     def __init__(self, task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec):
         self.mesh = mesh
         self._task = task  # Unbound: read numbers from the result of `bind`.
@@ -141,6 +143,7 @@ class Program:
         return self._train_step_jit if pgle.is_enabled() else self._compiled_train_step
 
     @functools.cached_property
+    @during(COMPILATION)
     def _compiled_train_step(self) -> Any:
         batch, random_key = self._abstract_batch(self._element_spec), abstract_random_key()
         random_key, values = self._replicate((random_key, abstract_values(self._task)))
@@ -199,6 +202,7 @@ class Program:
         random_key = abstract_random_key()
         return self._step_for(self._decode_step, element_spec, random_key, number)
 
+    @during(COMPILATION)
     def _step_for(
         self, traced: Callable[..., Any], element_spec: ElementSpec, *more: Any
     ) -> Callable[..., Any]:
