@@ -4,7 +4,6 @@ import datetime
 import importlib.metadata
 import json
 import os
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,7 +54,7 @@ class TrialJson:
         self._before: Profile = before.get('profile', {}) if is_newer else trial.record.profile
         self._clock = clock
         self._noted: Profile | None = None
-        self._began = time.monotonic()  # The wall clock may be set meanwhile.
+        self._began = clock.read()
         self._num_devices = num_devices
         self.is_resumed = False
         self.content: dict[str, Any] = {
@@ -69,7 +68,7 @@ class TrialJson:
     @property
     def seconds(self) -> float:
         """Returns the run time of the trial in all processes, in seconds."""
-        return self.seconds_before + time.monotonic() - self._began
+        return self.seconds_before + self._clock.read() - self._began
 
     @property
     def profile(self) -> Profile:

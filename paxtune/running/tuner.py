@@ -2,7 +2,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -29,6 +28,7 @@ from paxtune.study.transitions import DetachedError, IllegalTransition
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
 from trainer.loop.report import Interrupted, Report
+from trainer.program.stepper import Alone
 from trainer.runtime.directory import JobPath, write_text
 from trainer.runtime.signals import StopTrial
 from trainer.runtime.step_events import listening
@@ -113,12 +113,18 @@ class Tuner:
         runner: Runner,
         callbacks: Sequence[Callback] = (),
         should_interrupt: Callable[[], bool] = lambda: False,
+        place: Alone | None = None,
     ):
-        """Makes a tuner; its arguments are those of `paxtune.engines.base.Job`."""
+        """Makes a tuner.
+
+        Args:
+            study, runner, callbacks, should_interrupt: as in `paxtune.engines.base.Job`.
+            place: where this tuner works; by default it shares this process with no other.
+        """
         self.study = study
         self._runner, self._callbacks = runner, list(callbacks)
         self._interrupted = should_interrupt
-        self._began = time.monotonic()
+        self._place = place or Alone()
         self._seconds_left: float | None = None
         self._asked_to_pause = False
         self._pausing: Pause | None = None  # The scheduler's decision about the running trial.
@@ -128,6 +134,7 @@ class Tuner:
         self._hparams = None if study.directory is None else _hparams(study)
         self._session: Session | None = None
         self._clock = WallClock()
+        self._began = self._clock.read()
 
     def run(self) -> None:
         """Runs trials until the study is done.
@@ -138,7 +145,7 @@ class Tuner:
             BadRewardError: the reward needs a metric that is not measured.
             OtherTrialError: a directory holds files of another trial.
         """
-        with measuring() as self._clock, self._clock.phase(OTHER):
+        with measuring(self._place.clock()) as self._clock, self._clock.phase(OTHER):
             self._run()
 
     def _run(self) -> None:
@@ -170,7 +177,7 @@ class Tuner:
             if not self._has_others() or self.study.is_done or not self._may_begin():
                 return None
             with phase(IDLE):
-                time.sleep(_POLL_SECONDS)
+                self._place.wait(_POLL_SECONDS)
         self._report_ended_while_paused()
         return trial
 
@@ -233,7 +240,7 @@ class Tuner:
         devices = self._runner.num_devices
         record = TrialJson(directory, trial, self.study.data, devices, self._clock)
         self._session = None if self._hparams is None else self._hparams.session(trial)
-        self._began, self._pausing = time.monotonic(), None
+        self._began, self._pausing = self._clock.read(), None
         self._seconds_left = self._left(record)
         for callback in self._callbacks:
             callback.on_trial_start(self.study, trial)
@@ -415,7 +422,7 @@ class Tuner:
 
     def _should_pause(self) -> bool:
         left = self._seconds_left
-        is_late = left is not None and time.monotonic() - self._began > left
+        is_late = left is not None and self._clock.read() - self._began > left
         return self._interrupted() or is_late or self._asked_to_pause
 
 

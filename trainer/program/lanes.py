@@ -13,6 +13,7 @@ from trainer.metrics import Metrics
 from trainer.program.packing import Mode, Pack, PackedRun
 from trainer.program.program import Program, Values
 from trainer.program.stepper import Alone
+from trainer.runtime.wall_clock import START_UP, WallClock
 from trainer.state import TrainState
 
 _KEPT_PACKS = 16
@@ -46,7 +47,7 @@ class Lanes:
         self._here = set(range(count))
         self._requests: dict[int, _Request] = {}
         self._packs: collections.OrderedDict[Program, Pack] = collections.OrderedDict()
-        self._seconds, self._read = 0.0, time.monotonic()
+        self._seconds, self._read = 0.0, time.perf_counter()
 
     @contextlib.contextmanager
     def lane(self, index: int) -> Iterator['Lane']:
@@ -79,7 +80,7 @@ class Lanes:
     def seconds(self) -> float:
         """Reads a clock that shares the time among the lanes."""
         with self._changed:
-            now = time.monotonic()
+            now = time.perf_counter()
             self._seconds += (now - self._read) / max(len(self._here), 1)
             self._read = now
             return self._seconds
@@ -154,8 +155,8 @@ class Lane(Alone):
     def wait(self, seconds: float) -> None:
         self._lanes.wait(self._index, _Request(seconds=seconds))
 
-    def seconds(self) -> float:
-        return self._lanes.seconds()
+    def clock(self) -> WallClock:
+        return WallClock(START_UP, read=self._lanes.seconds)
 
 
 class LaneRun(PackedRun):

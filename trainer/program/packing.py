@@ -18,7 +18,7 @@ from trainer.runtime import pgle
 from trainer.state import TrainState
 
 Mode = Literal['always', 'measured']
-"""When runs train as one program: wherever they can, or where measurements say that it is faster."""
+"""When runs train as one program: wherever they can, or where measurements find it faster."""
 
 _TIMED = 4  # Steps of each kind that are measured; the first of them is left out.
 _PATIENCE = 20  # Compilations: so long steps take before the packed step is compiled, to try it.

@@ -167,7 +167,9 @@ class Program:
             each = stacked(batches), jnp.stack(random_keys), stacked(values)
             state, metrics = jax.vmap(self._train_step)(state, *each)
             rows = range(count)
-            return state, tuple(jax.tree.map(lambda leaf, row=row: leaf[row], metrics) for row in rows)
+            return state, tuple(
+                jax.tree.map(lambda leaf, row=row: leaf[row], metrics) for row in rows
+            )
 
         shardings = self.stacked_shardings
         jitted = jax.jit(step, donate_argnums=0, out_shardings=(shardings, self._replicated))

@@ -7,6 +7,7 @@ import jax
 
 from trainer.metrics import Metrics
 from trainer.program.program import Program, Values
+from trainer.runtime.wall_clock import WallClock
 from trainer.state import TrainState
 
 
@@ -32,15 +33,14 @@ class Stepper:
 
     def step(self, batch: Mapping[str, jax.Array]) -> Metrics:
         """Does a step, without waiting for the devices."""
+        train_step = self.program.train_step
         with jax.transfer_guard('disallow'):  # Forbids implicit device-to-host transfers.
-            self._state, metrics = self.program.train_step(
-                self._state, batch, self.random_key, self.values
-            )
+            self._state, metrics = train_step(self._state, batch, self.random_key, self.values)
         return metrics
 
 
 class Alone:
-    """A run that shares its process with no other."""
+    """A place for one run after another in this process, which no others share."""
 
     def stepper(
         self, program: Program, state: TrainState, random_key: jax.Array, values: Values
@@ -52,6 +52,6 @@ class Alone:
         """Waits for what other processes do."""
         time.sleep(seconds)
 
-    def seconds(self) -> float:
-        """Reads a clock whose differences are the time that this run has had."""
-        return time.monotonic()
+    def clock(self) -> WallClock | None:
+        """Makes a clock of the time that these runs have; None for that of the thread."""
+        return None

@@ -49,10 +49,21 @@ class WallClock:
         ['cache_hits', 'compilation', 'other', 'steps']
     """
 
-    def __init__(self, phase: str = OTHER, of_process: bool = False) -> None:
-        """Starts in a phase; `of_process`: with the time since the process started, too."""
+    def __init__(
+        self,
+        phase: str = OTHER,
+        of_process: bool = False,
+        read: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Starts in a phase.
+
+        Args:
+            of_process: adds the time since the process started.
+            read: reads a clock, in seconds.
+        """
+        self.read = read
         self._seconds, self._counts = dict.fromkeys(PHASES, 0.0), dict[str, float]()
-        self._stack, self._since = [phase], time.perf_counter()
+        self._stack, self._since = [phase], read()
         self._phases = {name: _Phase(self, name) for name in PHASES}
         self._compiled: list[tuple[float, float]] = []  # In this phase, since it began.
         self._unread = (phase, self._since) if of_process else None
@@ -77,7 +88,7 @@ class WallClock:
         """
         if (current := self._stack[-1]) == COMPILATION:
             return
-        now = time.perf_counter()
+        now = self.read()
         began = max(now - seconds, self._since)
         moved = now - began
         while self._compiled and self._compiled[-1][1] > began:
@@ -104,7 +115,7 @@ class WallClock:
         return found
 
     def _pass(self) -> None:
-        now = time.perf_counter()
+        now = self.read()
         self._seconds[self._stack[-1]] += now - self._since
         self._since = now
         if self._compiled:
