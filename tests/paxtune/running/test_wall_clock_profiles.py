@@ -55,7 +55,7 @@ def run(study: Study, **fields: Any) -> None:
     Tuner(study, ExperimentRunner(), **fields).run()
 
 
-def first_half(_: Any, __: Path, should_interrupt: Callable[[], bool]) -> Running:
+def first_half(_: Any, __: Path, should_interrupt: Callable[[], bool], place: object) -> Running:
     with phase(STEPS):
         time.sleep(_SECONDS)
     yield Report(2, {'eval/log_pplx': 1.0})
