@@ -73,8 +73,8 @@ def worker(directory: str, cache: str) -> float:
     variables = {'JAX_COMPILATION_CACHE_DIR': cache}
     seconds(['-m', 'paxtune.search', *SEARCH, *flags], variables)
     show = ['-m', 'paxtune.studies', 'show', run, '--json']
-    shown = subprocess.run([sys.executable, *show], cwd=ROOT, capture_output=True, check=True)
-    return float(json.loads(shown.stdout)['profile']['start_up'])
+    printed = subprocess.run([sys.executable, *show], cwd=ROOT, capture_output=True, check=True)
+    return float(json.loads(printed.stdout)['profile']['start_up'])
 
 
 def main() -> int:
@@ -93,8 +93,10 @@ def main() -> int:
             times['worker'].append(worker(directory, warm))
     found = {name: statistics.median(measured) for name, measured in times.items()}
     for name, measured in times.items():
-        shown = f'median {found[name]:5.2f} s  min {min(measured):5.2f} s  goal {GOALS[name]:.0f} s'
-        print(f'{name:7} {shown}')
+        rendered = (
+            f'median {found[name]:5.2f} s  min {min(measured):5.2f} s  goal {GOALS[name]:.0f} s'
+        )
+        print(f'{name:7} {rendered}')
     print(f'load of {os.cpu_count()} cores: {os.getloadavg()[0]:.1f}')
     print('RESULT ' + json.dumps({f'{name}_seconds': round(s, 3) for name, s in found.items()}))
     return int(args.check and any(found[name] > goal for name, goal in GOALS.items()))
