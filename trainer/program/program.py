@@ -93,9 +93,8 @@ class Program:
         self._element_spec = dict(element_spec)
         self._width_factors = width_factors(task, self._element_spec)
         values, random_key = abstract_values(task), abstract_random_key()
-        boxed = jax.eval_shape(self._init_variables, random_key, values)
+        boxed, abstract = jax.eval_shape(self._boxed_and_init, random_key, values)
         self._decay_mask = state_lib.decay_mask(boxed[PARAMS])
-        abstract = jax.eval_shape(self._init, random_key, values)
         params = state_lib.params_shardings(boxed[PARAMS], mesh)
         self._shardings = state_lib.state_shardings(abstract, params, mesh)
         self.abstract_state: TrainState = jax.tree.map(_sharded, abstract, self._shardings)
@@ -271,8 +270,12 @@ class Program:
         variables = init_variables(bind(self._task, values), self._element_spec, random_key)
         return variables if self._width_factors is None else self._width_factors.scaled(variables)
 
+    def _boxed_and_init(self, random_key: jax.Array, values: Values) -> tuple[Any, TrainState]:
+        boxed = self._init_variables(random_key, values)
+        return boxed, init_state(bind(self._task, values), boxed)
+
     def _init(self, random_key: jax.Array, values: Values) -> TrainState:
-        return init_state(bind(self._task, values), self._init_variables(random_key, values))
+        return self._boxed_and_init(random_key, values)[1]
 
     def _init_from(
         self, fill: Fill, donated: Any, others: Any, random_key: jax.Array, values: Values
