@@ -34,6 +34,7 @@ from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from trainer.runtime import directory as directories
+from trainer.runtime import wall_clock
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError, nearest
@@ -57,6 +58,7 @@ PathLike = str | os.PathLike[str]
 V = TypeVar('V', bound='Tunable | RunnerWorkload')
 
 
+@wall_clock.measuring()
 def tune(
     what: Experiment | RunnerWorkload | Callable[..., Any],
     *,

@@ -20,7 +20,7 @@ MAX_ROOT_FILES = 14
 MAX_LINES = 450
 MAX_TEST_LINES = 450
 MAX_PUBLIC_MEMBERS = 30
-MAX_TOTAL_LINES = 68_000
+MAX_TOTAL_LINES = 72_000
 
 CODEC = 'paxtune/storage/codec.py'
 """The one file that names the metadata keys of trials and studies."""

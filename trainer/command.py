@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from absl.flags import argparse_flags
 
+from trainer.runtime import wall_clock
 from trainer.symbolic.errors import (
     LostProcessError,
     OtherProcessError,
@@ -151,7 +152,8 @@ def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
     Ctrl-C that the command does not handle, such as before the first step.
     """
     try:
-        code = main(None)
+        with wall_clock.measuring(wall_clock.of_process()):
+            code = main(None)
     except KeyboardInterrupt:
         print('Interrupted.', file=sys.stderr)
         code = 130

@@ -29,6 +29,11 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
         '--workers', type=int, help='run trials in so many processes, which may die without harm'
     )
     flags.add_argument(
+        '--pack',
+        metavar='K',
+        help='train so many trials at a time as one program; auto where that is faster, or off',
+    )
+    flags.add_argument(
         '--worker_memory', type=float, metavar='GIB', help='what one of them may use of the memory'
     )
     names = ', '.join(_CLUSTERS)
@@ -68,6 +73,8 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
     storage = study_location.storage_from_flags(args, name)
     engine = args.engine
     _require_engine(args)
+    if args.pack not in (None, 'off'):
+        return _packed(args)
     if storage is not None:
         return _stored(storage, args)
     if service is None and args.workers is None and engine is None:
@@ -99,6 +106,21 @@ def _stored(storage: 'Service', args: argparse.Namespace) -> 'Engine':
             f'the study: {study_location.FLAG}'
         )
     return VizierStorage(storage)
+
+
+def _packed(args: argparse.Namespace) -> 'Engine':
+    from paxtune.engines.packed import Packed
+
+    if args.pack != 'auto' and not args.pack.isdecimal():
+        raise UserError(f'--pack={args.pack}: expected a number of trials, auto or off')
+    apart = ('workers', 'engine', 'vizier_endpoint', 'storage', 'coordinator')
+    for name in apart:
+        if getattr(args, name) is not None:
+            raise UserError(
+                f'--pack={args.pack} --{name}: packed trials run in the process of the search, '
+                'whose study is in its directory. Give one of both'
+            )
+    return Packed('auto' if args.pack == 'auto' else int(args.pack))
 
 
 def _require_engine(args: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 import concurrent.futures
 import dataclasses
 import threading
+from collections.abc import Callable
 
 from paxtune.engines.base import Engine, Job
 from paxtune.running.event_poller import Watcher
@@ -39,28 +40,44 @@ class Threads(Engine):
         return self.count
 
     def run(self, job: Job) -> None:
-        study, leaving = job.study, threading.Event()
-        take_up(study)
+        def work(index: int, should_interrupt: Callable[[], bool]) -> None:
+            Tuner(job.study, job.runner, (), should_interrupt).run()
 
-        def work() -> None:
-            Tuner(study, job.runner, (), lambda: leaving.is_set() or job.should_interrupt()).run()
+        run_in_threads(job, self.count, work)
 
-        for callback in job.callbacks:
-            callback.on_study_start(study)
-        watcher = Watcher(study, job.callbacks)
-        pool = concurrent.futures.ThreadPoolExecutor(self.count, 'trials')
-        try:
-            running = [pool.submit(work) for _ in range(self.count)]
-            while concurrent.futures.wait(running, _LOOK_SECONDS).not_done:
-                watcher.look()
-                if any(each.done() and each.exception() is not None for each in running):
-                    leaving.set()
+
+def run_in_threads(job: Job, count: int, work: Callable[[int, Callable[[], bool]], None]) -> None:
+    """Runs a study in threads until it is done; when one has failed, the others save and end.
+
+    Args:
+        count: the number of threads.
+        work: runs trials in a thread: (the number of the thread, `should_interrupt`).
+
+    Raises:
+        Exception: that of a thread, before any `Paused`.
+    """
+    study, leaving = job.study, threading.Event()
+    take_up(study)
+
+    def should_interrupt() -> bool:
+        return leaving.is_set() or job.should_interrupt()
+
+    for callback in job.callbacks:
+        callback.on_study_start(study)
+    watcher = Watcher(study, job.callbacks)
+    pool = concurrent.futures.ThreadPoolExecutor(count, 'trials')
+    try:
+        running = [pool.submit(work, index, should_interrupt) for index in range(count)]
+        while concurrent.futures.wait(running, _LOOK_SECONDS).not_done:
             watcher.look()
-        finally:
-            leaving.set()
-            pool.shutdown()
-            for callback in job.callbacks:
-                callback.on_study_end(study)
-        errors = [error for each in running if (error := each.exception()) is not None]
-        for error in sorted(errors, key=lambda each: isinstance(each, Paused)):
-            raise error
+            if any(each.done() and each.exception() is not None for each in running):
+                leaving.set()
+        watcher.look()
+    finally:
+        leaving.set()
+        pool.shutdown()
+        for callback in job.callbacks:
+            callback.on_study_end(study)
+    errors = [error for each in running if (error := each.exception()) is not None]
+    for error in sorted(errors, key=lambda each: isinstance(each, Paused)):
+        raise error

@@ -5,6 +5,7 @@ from typing import Any
 
 from paxtune.analysis.checks import checks
 from paxtune.reports.check_tables import checks_table
+from paxtune.reports.profiles import profile_of, profile_table
 from paxtune.reports.study_counts import budgets, reasons
 from paxtune.reports.tables import Document, Row, Table, to_text
 from paxtune.reports.worker_tables import workers_table
@@ -32,6 +33,7 @@ def summary(study: Study) -> Document:
     decisions = [dataclasses.asdict(row) for row in decision_rows(study.space)]
     front, limits, infeasible = best_trials(study), budgets(study, trials), reasons(trials)
     checked, workers = checks(study), worker_rows(study.directory)
+    profile = profile_of(study)
     facts = {
         'directory': None if study.directory is None else str(study.directory),
         'experiment': study.record.experiment,
@@ -51,6 +53,7 @@ def summary(study: Study) -> Document:
         'infeasible': infeasible,
         'checks': [dataclasses.asdict(each) for each in checked],
         'workers': workers,
+        'profile': profile,
     }
     passed, remark = rungs_of(study)
     if study.scheduler is not None:
@@ -69,6 +72,7 @@ def summary(study: Study) -> Document:
         Table(infeasible, ['count', 'reason'], 'Commonest reasons of infeasible trials'),
         Table(passed, rung_report.COLUMNS, _RUNGS),
         workers_table(workers),
+        profile_table(profile, trials=trials),
         checks_table(checked),
     ]
     fields = [{'field': name, 'value': value} for name, value in data.items()]
@@ -184,7 +188,11 @@ def facts_of(study: Study, trial: Trial) -> Document:
     events = [{**event.to_json(), 'time': event.time} for event in trial.record.history]
     names = ['time', 'event', 'attempt', 'worker', 'step', 'detail']
     remark = '' if events else f'Nothing has happened to trial {trial.id} yet.'
-    tables = [_vertical(cells, f'trial {trial.id}', 'value'), Table(events, names, 'History')]
+    tables = [
+        _vertical(cells, f'trial {trial.id}', 'value'),
+        profile_table(trial.record.profile),
+        Table(events, names, 'History'),
+    ]
     return Document(export.content(trial), trial.history, names, tables, remark)
 
 

@@ -12,7 +12,10 @@ from paxtune.running.runner import Runner
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from trainer.loop.report import Interrupted, Report
+from trainer.runtime.wall_clock import STEPS, during, phase
 from trainer.symbolic.errors import UserError
+
+_END = object()
 
 
 class FunctionRunner(Runner):
@@ -49,20 +52,23 @@ class FunctionRunner(Runner):
     def run(
         self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
     ) -> Generator[Report, None, None]:
-        if self._signature.parameters:
-            arguments = self._arguments(trial)
-            returned = self._function(*arguments.args, **arguments.kwargs)
-        else:
-            returned = define_by_run.call(self._function, study.space.spec, trial.dna)
+        returned = self._call(study, trial)
         if isinstance(returned, Iterator):
             step = 0
-            for metrics in returned:
+            for metrics in _timed(returned):
                 step, metrics = _stepped(step, metrics)
                 yield Report(step, _named(metrics))
                 if should_interrupt():
                     raise Interrupted(step)
         elif returned is not None or not trial.step:
             yield Report(trial.step + 1, _named(returned), is_last=True)
+
+    @during(STEPS)
+    def _call(self, study: Study, trial: RunningTrial) -> Any:
+        if not self._signature.parameters:
+            return define_by_run.call(self._function, study.space.spec, trial.dna)
+        arguments = self._arguments(trial)
+        return self._function(*arguments.args, **arguments.kwargs)
 
     def _arguments(self, trial: RunningTrial) -> inspect.BoundArguments:
         values, parameters = trial.materialize(), self._signature.parameters
@@ -96,6 +102,16 @@ def import_name(function: Callable[..., Any]) -> str | None:
 def _place(function: Callable[..., Any]) -> tuple[str, str]:
     name = getattr(function, '__qualname__', repr(function))
     return getattr(function, '__module__', None) or '', name
+
+
+def _timed(yielded: Iterator[Any]) -> Iterator[Any]:
+    """Yields the same; the time between is that of steps."""
+    while True:
+        with phase(STEPS):
+            found = next(yielded, _END)
+        if found is _END:
+            return
+        yield found
 
 
 def _stepped(last: int, yielded: Any) -> tuple[int, Any]:

@@ -10,6 +10,7 @@ from rich.console import Console
 from paxtune.algorithms import Default
 from paxtune.reports.displays import display_for, standard_console
 from paxtune.reports.live_view import LiveView
+from paxtune.reports.profiles import profile_of, profile_text, since
 from paxtune.reports.study_snapshot import SnapshotReader
 from paxtune.reports.tables import assignments
 from paxtune.running.callbacks import Callback
@@ -18,6 +19,7 @@ from paxtune.study.frames import reward_headings
 from trainer.command import printable
 from trainer.runtime.interrupt import Interrupt
 from trainer.runtime.run_display import rendered_speed, rendered_time
+from trainer.runtime.wall_clock import Profile
 
 if TYPE_CHECKING:
     from paxtune.objectives.measurement import Measurement
@@ -50,6 +52,7 @@ class Progress(Callback):
         self._interrupt = interrupt or Interrupt()
         self._reader: SnapshotReader | None = None
         self._view: LiveView | None = None
+        self._profile_before: Profile = {}
 
     def on_study_start(self, study: 'Study') -> None:
         self.reward_names = reward_headings(study.rewards)
@@ -57,6 +60,7 @@ class Progress(Callback):
         self.num_trials = study.num_trials
         self._done_before = sum(trial.is_terminal for trial in study.trials)
         self._best = self._best_of(study)
+        self._profile_before = profile_of(study)
         self._show(study)
         chooses = study.search.algorithm
         if isinstance(chooses, Default):
@@ -138,6 +142,9 @@ class Progress(Callback):
         if self._view is not None:
             self._view.stop()
         self._interrupt.is_displayed = False
+        profile = since(study, self._profile_before)
+        if text := profile_text(profile, 'Wall clock of this search'):
+            self.say(text)
 
     def say(self, text: str) -> None:
         """Prints a line, above the screen where there is one."""

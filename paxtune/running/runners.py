@@ -26,9 +26,12 @@ from trainer.checkpoints.warm_start import WarmStartLoader, warm_start_sources
 from trainer.loop.decode_loop import OUTPUTS
 from trainer.loop.report import Interrupted, Report
 from trainer.loop.train_loop import run
+from trainer.program import compile_events
 from trainer.program.setup import compiled
+from trainer.program.stepper import Alone
 from trainer.runtime import processes
 from trainer.runtime.directory import JobPath, absolute, job_path
+from trainer.runtime.wall_clock import CHECKPOINTS, INITIALIZATION, during
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
 from trainer.warm_start_rules import Inheritance
@@ -42,7 +45,13 @@ def runner_of(study: StudyView) -> Runner:
 class ExperimentRunner(Runner):
     """Trains a trial's experiment, or its sub-experiments one after another."""
 
+    def __init__(self, place: Alone | None = None) -> None:
+        """Makes a runner; `place`: where it does the train steps, as for `train_loop.train`."""
+        self._place = place
+
+    @during(INITIALIZATION)
     def prepare(self, study: Study, trial: RunningTrial) -> str | None:
+        compile_events.listen()
         _require_own_experiments(study, trial)
         resolve_warm_start(study, trial)
         found = self._estimate_costs(study, TrialSpec.of(study, trial))
@@ -55,7 +64,7 @@ class ExperimentRunner(Runner):
     def run(
         self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
     ) -> Generator[Report, None, None]:
-        return TrialSpec.of(study, trial).train(study.space, should_interrupt)
+        return TrialSpec.of(study, trial).train(study.space, should_interrupt, self._place)
 
     @property
     def num_devices(self) -> int:
@@ -141,6 +150,7 @@ class TrialSpec:
             trial.record.costs,
         )
 
+    @during(INITIALIZATION)
     def experiments(self, space: Space) -> dict[str, Tunable]:
         """Lists its experiments as `experiments` does."""
         return _begun(parts_of(space, self.decisions), self.warm_start, self.repeat)
@@ -151,16 +161,17 @@ class TrialSpec:
         return estimate_costs(parts, search.limits, wanted_by(search, parts), self.measured)
 
     def train(
-        self, space: Space, should_interrupt: Callable[[], bool]
+        self, space: Space, should_interrupt: Callable[[], bool], place: Alone | None = None
     ) -> Generator[Report, None, None]:
-        """Trains the trial from where its last attempt ended; raises as `train_loop.run`."""
+        """Trains the trial from where its last attempt ended; as `train_loop.run`."""
         before, left = 0, len(parts := self.experiments(space))
         for name, experiment in parts.items():
             # Frees the device memory of the run before.
             gc.collect()
             left -= 1
             folder = self.begin(name)
-            with contextlib.closing(run(experiment, folder, should_interrupt)) as reports:
+            training = run(experiment, folder, should_interrupt, place=place)
+            with contextlib.closing(training) as reports:
                 try:
                     for each in reports:
                         yield dataclasses.replace(
@@ -174,6 +185,7 @@ class TrialSpec:
                     raise Interrupted(before + interrupted.step) from interrupted
             before += experiment.train.num_train_steps
 
+    @during(CHECKPOINTS)
     def begin(self, name: str = '') -> JobPath:
         """Copies the checkpoints that a run and its own forks begin with.
 

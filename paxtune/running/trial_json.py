@@ -4,7 +4,6 @@ import datetime
 import importlib.metadata
 import json
 import os
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import has_link, trial_directory
 from trainer.runtime.directory import JobPath, write_json
+from trainer.runtime.wall_clock import Profile, WallClock, added
 from trainer.symbolic.errors import UserError, is_disk_full
 
 _FILE = 'trial.json'
@@ -28,7 +28,8 @@ class TrialJson:
 
     It holds the study's record of the trial (`paxtune.study.export.content`, and for a recovery
     `record`), and the fingerprints of its data. It also holds the time of the first start, the
-    steps of each resumption, and the machine. Threads are part of that, since bits depend on them.
+    steps of each resumption, the machine, and where the time went (`trainer.runtime.wall_clock`).
+    Threads are part of the machine, since bits depend on them.
     A study in memory has no file.
 
     Attributes:
@@ -38,12 +39,22 @@ class TrialJson:
     """
 
     def __init__(
-        self, directory: JobPath | None, trial: Trial, data: Mapping[str, str], num_devices: int
+        self,
+        directory: JobPath | None,
+        trial: Trial,
+        data: Mapping[str, str],
+        num_devices: int,
+        clock: WallClock,
     ):
+        """Begins an attempt; the trial has what passes on the clock from its last `take` on."""
         self._path = None if directory is None else directory / _FILE
         before = (None if directory is None else read(directory)) or {}
         self.seconds_before = max(float(before.get('seconds', 0.0)), trial.seconds)
-        self._began = time.monotonic()  # The wall clock may be set meanwhile.
+        is_newer = self.seconds_before > trial.seconds  # The process was killed.
+        self._before: Profile = before.get('profile', {}) if is_newer else trial.record.profile
+        self._clock = clock
+        self._noted: Profile | None = None
+        self._began = clock.read()
         self._num_devices = num_devices
         self.is_resumed = False
         self.content: dict[str, Any] = {
@@ -57,7 +68,12 @@ class TrialJson:
     @property
     def seconds(self) -> float:
         """Returns the run time of the trial in all processes, in seconds."""
-        return self.seconds_before + time.monotonic() - self._began
+        return self.seconds_before + self._clock.read() - self._began
+
+    @property
+    def profile(self) -> Profile:
+        """The profile of the trial in all processes."""
+        return self._noted or added(self._before, self._clock.pending())
 
     def resumed(self, step: int) -> None:
         """Notes that the trial went on from a checkpoint."""
@@ -66,14 +82,17 @@ class TrialJson:
 
     def note_time(self, trial: RunningTrial) -> None:
         """Reports the run time and the number of devices to the study."""
-        trial.set_time(self.seconds, self._num_devices)
+        self._noted = self.profile
+        self._clock.take()
+        trial.set_time(self.seconds, self._num_devices, self._noted)
 
     def write(self, trial: Trial) -> None:
         """Writes the trial as it stands now; where the disk is full, another time."""
         if self._path is None:
             return
         seconds = trial.seconds if trial.is_terminal else self.seconds
-        _write(self._path, _recorded(trial) | {'seconds': seconds} | self.content)
+        time_spent = {'seconds': seconds, 'profile': dict(self.profile)}
+        _write(self._path, _recorded(trial) | time_spent | self.content)
 
 
 def read(directory: JobPath) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 import contextlib
+import dataclasses
 import functools
 import itertools
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -28,10 +28,22 @@ from paxtune.study.transitions import DetachedError, IllegalTransition
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
 from trainer.loop.report import Interrupted, Report
+from trainer.program.stepper import Alone
 from trainer.runtime.directory import JobPath, write_text
 from trainer.runtime.signals import StopTrial
 from trainer.runtime.step_events import listening
 from trainer.runtime.throughput import THROUGHPUT_METRICS
+from trainer.runtime.wall_clock import (
+    CHECKPOINTS,
+    IDLE,
+    OTHER,
+    SUGGESTIONS,
+    WallClock,
+    added,
+    during,
+    measuring,
+    phase,
+)
 from trainer.symbolic.errors import LostProcessError, UserError, full_disk_text, is_disk_full
 
 if TYPE_CHECKING:
@@ -63,6 +75,8 @@ INTERRUPTED, STOP_REQUESTED = 'interrupted', 'python -m paxtune.studies stop ask
 """Reasons of a pause: a signal, or a request."""
 
 _POLL_SECONDS = 0.5
+
+_LOST = DatabaseUnavailableError, DetachedError, sqlalchemy.exc.SQLAlchemyError, OSError
 
 
 def take_up(study: Study) -> None:
@@ -99,12 +113,18 @@ class Tuner:
         runner: Runner,
         callbacks: Sequence[Callback] = (),
         should_interrupt: Callable[[], bool] = lambda: False,
+        place: Alone | None = None,
     ):
-        """Makes a tuner; its arguments are those of `paxtune.engines.base.Job`."""
+        """Makes a tuner.
+
+        Args:
+            study, runner, callbacks, should_interrupt: as in `paxtune.engines.base.Job`.
+            place: where this tuner works; by default it shares this process with no other.
+        """
         self.study = study
         self._runner, self._callbacks = runner, list(callbacks)
         self._interrupted = should_interrupt
-        self._began = time.monotonic()
+        self._place = place or Alone()
         self._seconds_left: float | None = None
         self._asked_to_pause = False
         self._pausing: Pause | None = None  # The scheduler's decision about the running trial.
@@ -113,6 +133,8 @@ class Tuner:
         self._retention = CheckpointCleaner(study)
         self._hparams = None if study.directory is None else _hparams(study)
         self._session: Session | None = None
+        self._clock = WallClock()
+        self._began = self._clock.read()
 
     def run(self) -> None:
         """Runs trials until the study is done.
@@ -123,6 +145,10 @@ class Tuner:
             BadRewardError: the reward needs a metric that is not measured.
             OtherTrialError: a directory holds files of another trial.
         """
+        with measuring(self._place.clock()) as self._clock, self._clock.phase(OTHER):
+            self._run()
+
+    def _run(self) -> None:
         study = self.study
         if not study.store.is_shared:
             take_up(study)
@@ -130,6 +156,7 @@ class Tuner:
             for callback in self._callbacks:
                 callback.on_study_start(study)
                 listening.callback(callback.on_study_end, study)
+            listening.callback(self._note_rest)
             try:
                 while self._may_begin() and (trial := self._next()) is not None:
                     with self._given_back(trial):
@@ -144,14 +171,28 @@ class Tuner:
             raise Paused(INTERRUPTED if self._interrupted() else STOP_REQUESTED)
 
     def _next(self) -> RunningTrial | None:
-        while (trial := self.study.suggest()) is None:
+        while (trial := self._suggest()) is None:
             self._report_ended_while_paused()
             # There is nothing to do now; a trial that another worker loses may come.
             if not self._has_others() or self.study.is_done or not self._may_begin():
                 return None
-            time.sleep(_POLL_SECONDS)
+            with phase(IDLE):
+                self._place.wait(_POLL_SECONDS)
         self._report_ended_while_paused()
         return trial
+
+    @during(SUGGESTIONS)
+    def _suggest(self) -> RunningTrial | None:
+        return self.study.suggest()
+
+    def _note_rest(self) -> None:
+        """Adds what passed since the last trial to the profile of the study."""
+        if not self._is_detached:
+            rest = self._clock.take()
+            with contextlib.suppress(*_LOST):  # It is for people alone.
+                self.study.store.update_study(
+                    lambda record: dataclasses.replace(record, profile=added(record.profile, rest))
+                )
 
     def _has_others(self) -> bool:
         is_active = (trial.status is Status.ACTIVE for trial in self.study.trials)
@@ -196,9 +237,10 @@ class Tuner:
             require_no_link(home, directory)
             directory.mkdir(parents=True, exist_ok=True)
             require_own_record(directory, trial)
-        record = TrialJson(directory, trial, self.study.data, self._runner.num_devices)
+        devices = self._runner.num_devices
+        record = TrialJson(directory, trial, self.study.data, devices, self._clock)
         self._session = None if self._hparams is None else self._hparams.session(trial)
-        self._began, self._pausing = time.monotonic(), None
+        self._began, self._pausing = self._clock.read(), None
         self._seconds_left = self._left(record)
         for callback in self._callbacks:
             callback.on_trial_start(self.study, trial)
@@ -229,7 +271,8 @@ class Tuner:
         if trial.is_terminal:
             for callback in self._callbacks:
                 callback.on_trial_end(self.study, trial)
-        self._retention.remove_unneeded()
+        with phase(CHECKPOINTS):
+            self._retention.remove_unneeded()
 
     def _attempt(self, trial: RunningTrial, record: TrialJson) -> None:
         refused = reason = signal = None
@@ -379,7 +422,7 @@ class Tuner:
 
     def _should_pause(self) -> bool:
         left = self._seconds_left
-        is_late = left is not None and time.monotonic() - self._began > left
+        is_late = left is not None and self._clock.read() - self._began > left
         return self._interrupted() or is_late or self._asked_to_pause
 
 

@@ -39,6 +39,7 @@ def content(trial: Trial) -> dict[str, Any]:
         'ended': trial.completed.isoformat() if trial.completed else None,
         'seconds': trial.seconds,
         'devices': trial.record.devices,
+        'profile': dict(trial.record.profile),
         'attempt': trial.attempt,
         'history': trial.history,
         'measurements': [

@@ -184,6 +184,7 @@ class TrialRecord:
         costs: costs that were measured before the first step.
         seconds: the run time of all attempts.
         devices: the number of devices that it ran on.
+        profile: the wall clock of all attempts, by phase (`trainer.runtime.wall_clock`).
         memo: the state that the algorithm keeps with the trial.
         metadata: the metadata that users wrote.
         attributes: small values that programs set, by name.
@@ -211,6 +212,7 @@ class TrialRecord:
     costs: Costs = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     devices: int = 0
+    profile: Mapping[str, float] = dataclasses.field(default_factory=dict)
     memo: Mapping[str, str] = dataclasses.field(default_factory=dict)
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     attributes: Attributes = dataclasses.field(default_factory=dict)
@@ -273,6 +275,7 @@ class StudyRecord:
         notes: of people, by the number of the trial.
         provenance: how the study was made; empty of an older version.
         note: of people, on the study itself; '' without one.
+        profile: the wall clock of workers before and after their trials, by phase.
     """
 
     value: str
@@ -293,6 +296,7 @@ class StudyRecord:
     notes: Mapping[int, str] = dataclasses.field(default_factory=dict)
     provenance: Provenance = dataclasses.field(default_factory=Provenance)
     note: str = ''
+    profile: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def experiment(self) -> str:

@@ -15,6 +15,7 @@ from paxtune.study.record import Costs, TrialRecord
 from paxtune.study.store import StudyStore
 from paxtune.study.transitions import IllegalTransition, Transition
 from paxtune.study.trial import Scoring, Trial, TrialContext, aggregated
+from trainer.runtime.wall_clock import Profile
 
 
 class RunningTrial(Trial):
@@ -209,9 +210,11 @@ class RunningTrial(Trial):
         """Adds to the trial's metadata, in any state."""
         self._change(metadata=lambda record: {**record.metadata, **values})
 
-    def set_time(self, seconds: float, devices: int) -> None:
-        """Sets the run time of all attempts, and the number of devices."""
-        self._change(seconds=lambda _: seconds, devices=lambda _: devices)
+    def set_time(self, seconds: float, devices: int, profile: Profile | None = None) -> None:
+        """Sets the run time and the profile of all attempts, and the number of devices."""
+        self._change(
+            seconds=lambda _: seconds, devices=lambda _: devices, profile=lambda _: profile or {}
+        )
 
     def set_costs(self, costs: Costs) -> None:
         """Sets the costs that were measured before the first step."""

@@ -30,6 +30,47 @@ print(jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_
 """
 
 
+HELP = """
+import runpy
+import sys
+
+try:
+    runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)
+finally:
+    print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)
+"""
+HEAVY = {
+    'boto3', 'flax', 'google', 'grpc', 'jax', 'jaxlib', 'msgspec', 'numpy', 'optax', 'orbax',
+    'pandas', 'psutil', 'pyglove', 'rich', 'scipy', 'sqlalchemy', 'tensorboardX', 'vizier',
+}  # fmt: skip
+
+
+def loaded(code: str, *arguments: str) -> set[str]:
+    """Runs code that prints its modules to standard error."""
+    done = subprocess.run(
+        [sys.executable, '-c', code, *arguments],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {*done.stderr.split()}
+
+
+@pytest.mark.parametrize('module', ['paxtune.search', 'paxtune.studies'])
+def test_help_imports_no_large_library(module: str) -> None:
+    found = loaded(HELP, module, '--help')
+    assert 'argparse' in found and not HEAVY & found
+
+
+def test_event_files_import_no_client_of_object_stores() -> None:
+    code = 'import sys\nimport trainer.runtime.event_file\nprint(*sys.modules, file=sys.stderr)'
+    found = loaded(code)
+    assert 'tensorboardX' in found
+    assert not {'boto3', 'google.cloud.storage'} & found
+
+
 def test_a_study_of_a_function_needs_no_jax_and_its_programs_are_cached(
     tmp_path: Path,
 ) -> None:

@@ -15,6 +15,7 @@ from trainer.checkpoints.retention import RetentionPolicy
 from trainer.runtime import processes
 from trainer.runtime.data_paths import data_path
 from trainer.runtime.directory import absolute, is_local
+from trainer.runtime.wall_clock import CHECKPOINTS, during
 from trainer.state import TrainState
 from trainer.symbolic.errors import SaveError, UserError, is_disk_full, shortened
 
@@ -53,6 +54,7 @@ class CheckpointStore:
     which the next process removes.
     """
 
+    @during(CHECKPOINTS)
     def __init__(self, directory: epath.PathLike, retention: RetentionPolicy | None = None):
         """Opens the checkpoints in a directory.
 
@@ -87,6 +89,7 @@ class CheckpointStore:
         self._saving: ocp.AsyncResponse[bool] | None = None
         self._path = str(self._directory)  # Path of the last save.
 
+    @during(CHECKPOINTS)
     def save(self, step: int, state: TrainState, progress: dict[str, Any]) -> str:
         """Starts to write a checkpoint, with progress as JSON data, and returns its path.
 
@@ -109,6 +112,7 @@ class CheckpointStore:
                 raise RuntimeError('orbax did not save it')
         return self._path
 
+    @during(CHECKPOINTS)
     def restore(self, abstract: TrainState) -> Restored | None:
         """Restores the newest readable checkpoint; None if there are no checkpoints.
 
@@ -144,12 +148,14 @@ class CheckpointStore:
         found, state = self._read(step, abstract)
         return Restored(step, str(self._directory / str(step)), state, found.progress)
 
+    @during(CHECKPOINTS)
     def wait(self) -> None:
         """Waits until everything is written; raises SaveError if a save failed."""
         self._finish_save()
         with self._saves():
             self._checkpointer.wait()
 
+    @during(CHECKPOINTS)
     def close(self) -> None:
         """Waits until everything is written, and closes; raises SaveError if a save failed."""
         try:

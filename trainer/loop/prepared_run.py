@@ -10,6 +10,7 @@ from trainer.experiment import Experiment
 from trainer.loop.metric_names import require_best_metric
 from trainer.program.setup import prepare_inputs
 from trainer.runtime import processes
+from trainer.runtime.wall_clock import INITIALIZATION, during
 from trainer.symbolic.concrete import concrete
 
 
@@ -30,6 +31,7 @@ class PreparedRun:
     changes: tuple[experiment_record.Change, ...] = ()
 
 
+@during(INITIALIZATION)
 def prepare_run(
     experiment: Experiment, job_log_dir: epath.PathLike, allow_changes: bool = False
 ) -> PreparedRun:

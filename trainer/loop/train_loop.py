@@ -30,12 +30,22 @@ from trainer.metrics import Metrics
 from trainer.program import device_peaks
 from trainer.program.costs import static_costs
 from trainer.program.setup import compiled, inputs_by_path, localized
+from trainer.program.stepper import Alone
 from trainer.runtime import processes, step_events
 from trainer.runtime.garbage_collection import GcSchedule
 from trainer.runtime.metric_writer import MetricWriter
 from trainer.runtime.profiling import Profiler
 from trainer.runtime.signals import Signal
 from trainer.runtime.throughput import Throughput
+from trainer.runtime.wall_clock import (
+    CHECKPOINTS,
+    EVALUATION,
+    INITIALIZATION,
+    INPUT,
+    STEPS,
+    during,
+    phase,
+)
 from trainer.state import TrainState
 from trainer.symbolic.errors import NonFiniteLossError, UserError
 
@@ -46,6 +56,7 @@ def run(
     should_interrupt: Callable[[], bool] = lambda: False,
     profiler: Profiler | None = None,
     allow_changes: bool = False,
+    place: Alone | None = None,
 ) -> Generator[Report, None, None]:
     """Trains an experiment, from its newest checkpoint in `job_log_dir` if there is one.
 
@@ -57,6 +68,7 @@ def run(
         should_interrupt: as for `train`.
         profiler: as for `train`.
         allow_changes: as for `prepare_run`.
+        place: as for `train`.
 
     Raises:
         UserError: the experiment cannot run here (no data, a mesh that does not fit …).
@@ -66,13 +78,14 @@ def run(
         prepared = prepare_run(experiment, job_log_dir, allow_changes)
     for change in prepared.changes:
         logging.warning('%s: the experiment has changed:%s', job_log_dir, change)
-    yield from train(prepared, should_interrupt, profiler)
+    yield from train(prepared, should_interrupt, profiler, place)
 
 
 def train(
     prepared: PreparedRun,
     should_interrupt: Callable[[], bool] = lambda: False,
     profiler: Profiler | None = None,
+    place: Alone | None = None,
 ) -> Generator[Report, None, None]:
     """Trains a prepared run, from its newest checkpoint if there is one.
 
@@ -89,6 +102,7 @@ def train(
             the run saves that step and raises. Several processes ask before the step instead,
             finish the step, and then save and raise.
         profiler: profiles some steps.
+        place: where the run does its steps; by default it shares this process with no other.
 
     Raises:
         UserError: the experiment does not fit the devices or the checkpoints.
@@ -102,7 +116,7 @@ def train(
         # The inner `together` covers the steps, the outer one the closing.
         processes.together(),
         end_marker.marks_end(prepared.job_log_dir) as marker,
-        contextlib.closing(Training(prepared, profiler)) as training,
+        contextlib.closing(Training(prepared, profiler, place or Alone())) as training,
         processes.together(),
     ):
         try:
@@ -117,7 +131,8 @@ def train(
 class Training:
     """One run: its program, its state, and its files."""
 
-    def __init__(self, prepared: PreparedRun, profiler: Profiler | None = None) -> None:
+    @during(INITIALIZATION)
+    def __init__(self, prepared: PreparedRun, profiler: Profiler | None, place: Alone) -> None:
         experiment, job_log_dir = prepared.experiment, prepared.job_log_dir
         self._profiler, self._job_log_dir = profiler, job_log_dir
         self._experiment = localized(experiment)
@@ -128,7 +143,7 @@ class Training:
         self._rolling = RollingEval(inputs)
         sources = prepared.warm_start
         warm = WarmStartLoader(experiment, sources, self._program) if sources else None
-        self._key = self._program.random_key(self._loop.random_seed)
+        random_key = self._program.random_key(self._loop.random_seed)
         self._train_metrics = TrainMetrics()
         self._throughput = Throughput()
         self._resources = ResourceCounters(self._throughput)
@@ -145,7 +160,9 @@ class Training:
             self._checkpoints = CheckpointStore(path, self._retention)
             opened.callback(self._checkpoints.close)
             self._saved: tuple[int, str] | None = None
-            self._state, self.resumed_from = self._restore_or_init(warm)
+            state, self.resumed_from = self._restore_or_init(warm, random_key)
+            self._run = place.stepper(self._program, state, random_key, self._values)
+            del state  # Its buffers are donated in the first step.
             self.step = self.resumed_from
             self._writer: MetricWriter | None = None
             if processes.is_first():
@@ -180,7 +197,8 @@ class Training:
             self.step = step
             step_events.notify(step)
             if len(in_flight) > max_in_flight:
-                jax.block_until_ready(in_flight.popleft())
+                with phase(STEPS):
+                    jax.block_until_ready(in_flight.popleft())
             self._garbage.after(step)
             if self._is_due(step, self._loop.summary_interval_steps):
                 self._to_summarize = step
@@ -208,15 +226,17 @@ class Training:
         if not processes.is_lost():
             self._opened.close()
 
-    def _restore_or_init(self, warm: WarmStartLoader | None) -> tuple[TrainState, int]:
+    def _restore_or_init(
+        self, warm: WarmStartLoader | None, random_key: jax.Array
+    ) -> tuple[TrainState, int]:
         restored = self._checkpoints.restore(self._program.abstract_state)
         if restored is None and warm is not None:
-            state = warm.load(self._key, self._values)
+            state = warm.load(random_key, self._values)
             warm.write_provenance(self._job_log_dir)
             self._resources = ResourceCounters(self._throughput, warm.spent())
             return state, int(state.step)
         if restored is None:
-            return self._program.init(self._key, self._values), 0
+            return self._program.init(random_key, self._values), 0
         self._input.set_position(self._own_position(restored))
         self._rolling.resume(restored.progress, self._program.data_shard)
         self._train_metrics = TrainMetrics(restored.progress['train_metrics'])
@@ -256,16 +276,17 @@ class Training:
     def _is_due(self, step: int, every: int) -> bool:
         return step % every == 0 or step == self._loop.num_train_steps
 
+    @during(STEPS)
     def _step(self, step: int, interrupt: InterruptPolicy) -> Metrics:
         if self._is_due(step - 1, self._loop.evaluation.every):
             self._train_metrics.start_interval()
-        batch = self._program.put(self._input.get_next_padded())
-        train_step = self._program.train_step
+        with phase(INPUT):
+            batch = self._program.put(self._input.get_next_padded())
+        _ = self._program.train_step  # Compiled before all processes agree on the step.
         interrupt.before_step(step)
         if self._profiler is not None:
             self._profiler.before(step, self._job_log_dir)
-        with jax.transfer_guard('disallow'):  # Forbids implicit device-to-host transfers.
-            self._state, metrics = train_step(self._state, batch, self._key, self._values)
+        metrics = self._run.step(batch)
         if self._profiler is not None:
             self._profiler.after(step, metrics)
         self._summarize()  # Writes an earlier step, while this one runs.
@@ -312,6 +333,7 @@ class Training:
         except NonFiniteLossError as error:
             raise error.located(self._saved) from error
 
+    @during(CHECKPOINTS)
     def _save(self, step: int) -> None:
         if self._retention is None or (self._saved and self._saved[0] == step):
             return
@@ -333,9 +355,10 @@ class Training:
             }
             needed = first_unprocessed(self._job_log_dir) if processes.is_first() else None
             self._retention.needed = processes.broadcast(needed)
-            path = self._checkpoints.save(step, self._state, progress)
+            path = self._checkpoints.save(step, self._run.state, progress)
         self._saved = (step, path)
 
+    @during(EVALUATION)
     def _measure(self, step: int) -> Report:
         self._summarize()
         with self._error_context():
@@ -344,7 +367,7 @@ class Training:
         spent = self._resources.metrics(self._costs['flops_per_token'])
         self._rolling.start(step)
         with self._throughput.paused():
-            running = self._experiment, self._program, self._state, self._values
+            running = self._experiment, self._program, self._run.state, self._values
             metrics = evaluate(*running)
             if self._loop.evaluation.train_batch:
                 metrics |= evaluate_next(self._input, *running)
@@ -365,6 +388,7 @@ class Training:
             self._writer.write(step, metrics)
 
     @functools.cached_property
+    @during(INITIALIZATION)
     def _costs(self) -> dict[str, float]:
         memory = float(self._program.device_memory_bytes())
         return static_costs(self._experiment) | {'device_memory_bytes': memory}

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 
 from trainer.metrics import Metrics, Totals
+from trainer.runtime.wall_clock import STEPS, during
 from trainer.symbolic.errors import NonFiniteLossError
 
 _MOST_SKIPPED = 10
@@ -56,6 +57,7 @@ class TrainMetrics:
         totals = {'summary': self._since_summary, 'evaluation': self._since_evaluation}
         return {f'since_{name}': total.to_json() for name, total in totals.items()}
 
+    @during(STEPS)
     def _fetch(self, until: int | None = None) -> None:
         due = [each for each in self._on_device if until is None or each[0] <= until]
         self._on_device = self._on_device[len(due) :]

@@ -6,6 +6,7 @@ are arguments. Experiments that differ only in numbers share one program, and it
 
 import collections
 import functools
+import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from trainer.program.step_functions import (
     width_factors,
 )
 from trainer.runtime import pgle
+from trainer.runtime.wall_clock import COMPILATION, during
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, key, numbers
 from trainer.task import Task
@@ -81,17 +83,18 @@ class Program:
     Attributes:
         abstract_state: shapes, dtypes and shardings of the train state.
         data_shard: (number of shards of a batch, index of the shard of this process).
+        compile_seconds: time that the compilation of the train step took; 0 before it.
     """
 
+    @during(COMPILATION)
     def __init__(self, task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec):
         self.mesh = mesh
         self._task = task  # Unbound: read numbers from the result of `bind`.
         self._element_spec = dict(element_spec)
         self._width_factors = width_factors(task, self._element_spec)
         values, random_key = abstract_values(task), abstract_random_key()
-        boxed = jax.eval_shape(self._init_variables, random_key, values)
+        boxed, abstract = jax.eval_shape(self._boxed_and_init, random_key, values)
         self._decay_mask = state_lib.decay_mask(boxed[PARAMS])
-        abstract = jax.eval_shape(self._init, random_key, values)
         params = state_lib.params_shardings(boxed[PARAMS], mesh)
         self._shardings = state_lib.state_shardings(abstract, params, mesh)
         self.abstract_state: TrainState = jax.tree.map(_sharded, abstract, self._shardings)
@@ -106,6 +109,7 @@ class Program:
             self._train_step, donate_argnums=0, out_shardings=(self._shardings, self._replicated)
         )
         self._steps: dict[Hashable, Callable[..., Any]] = {}
+        self.compile_seconds = 0.0
 
     def values(self, task: Task) -> Values:
         """The numbers of a task of this structure, as arguments of the program."""
@@ -138,11 +142,52 @@ class Program:
         return self._train_step_jit if pgle.is_enabled() else self._compiled_train_step
 
     @functools.cached_property
+    @during(COMPILATION)
     def _compiled_train_step(self) -> Any:
         batch, random_key = self._abstract_batch(self._element_spec), abstract_random_key()
         random_key, values = self._replicate((random_key, abstract_values(self._task)))
+        began = time.perf_counter()
         lowered = self._train_step_jit.lower(self.abstract_state, batch, random_key, values)
-        return lowered.compile()
+        compiled = lowered.compile()
+        self.compile_seconds = time.perf_counter() - began
+        return compiled
+
+    def packed_step(self, count: int) -> Any:
+        """Compiles a step that trains several runs: see `program.packing.Pack`.
+
+        (stacked states, batches, random keys, values) -> (stacked states, metrics). The last three
+        arguments and the metrics are tuples, with an item for each run. Donates the states.
+
+        Args:
+            count: number of runs.
+        """
+
+        def step(state: TrainState, batches: Any, random_keys: Any, values: Any) -> Any:
+            each = stacked(batches), jnp.stack(random_keys), stacked(values)
+            state, metrics = jax.vmap(self._train_step)(state, *each)
+            rows = range(count)
+            return state, tuple(
+                jax.tree.map(lambda leaf, row=row: leaf[row], metrics) for row in rows
+            )
+
+        shardings = self.stacked_shardings
+        jitted = jax.jit(step, donate_argnums=0, out_shardings=(shardings, self._replicated))
+        batch = self._abstract_batch(self._element_spec)
+        others = self._replicate((abstract_random_key(), abstract_values(self._task)))
+        states = jax.tree.map(
+            lambda leaf, at: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype, sharding=at),
+            self.abstract_state,
+            shardings,
+        )
+        return jitted.lower(states, *((each,) * count for each in (batch, *others))).compile()
+
+    @functools.cached_property
+    def stacked_shardings(self) -> TrainState:
+        """Shardings of the states of several runs: each device has its part of all of them."""
+        shardings: TrainState = jax.tree.map(
+            lambda at: NamedSharding(self.mesh, PartitionSpec(None, *at.spec)), self._shardings
+        )
+        return shardings
 
     def eval_step(self, element_spec: ElementSpec) -> Callable[..., Metrics]:
         """(variables of the state, batch, values) -> metrics, for batches of the given shapes."""
@@ -158,6 +203,7 @@ class Program:
         random_key = abstract_random_key()
         return self._step_for(self._decode_step, element_spec, random_key, number)
 
+    @during(COMPILATION)
     def _step_for(
         self, traced: Callable[..., Any], element_spec: ElementSpec, *more: Any
     ) -> Callable[..., Any]:
@@ -176,14 +222,7 @@ class Program:
 
     def device_memory_bytes(self) -> int:
         """Memory that the compiled train step needs on each device."""
-        memory = self._compiled_train_step.memory_analysis()
-        return int(
-            memory.argument_size_in_bytes
-            + memory.output_size_in_bytes
-            + memory.temp_size_in_bytes
-            + memory.generated_code_size_in_bytes
-            - memory.alias_size_in_bytes
-        )
+        return memory_bytes(self._compiled_train_step)
 
     def replicated(self, value: Any) -> Any:
         """Copies a value, or a tree of values, to all devices."""
@@ -231,8 +270,12 @@ class Program:
         variables = init_variables(bind(self._task, values), self._element_spec, random_key)
         return variables if self._width_factors is None else self._width_factors.scaled(variables)
 
+    def _boxed_and_init(self, random_key: jax.Array, values: Values) -> tuple[Any, TrainState]:
+        boxed = self._init_variables(random_key, values)
+        return boxed, init_state(bind(self._task, values), boxed)
+
     def _init(self, random_key: jax.Array, values: Values) -> TrainState:
-        return init_state(bind(self._task, values), self._init_variables(random_key, values))
+        return self._boxed_and_init(random_key, values)[1]
 
     def _init_from(
         self, fill: Fill, donated: Any, others: Any, random_key: jax.Array, values: Values
@@ -319,6 +362,23 @@ class Program:
     def _context(self, training: bool = False) -> ForwardContext:
         dtype = jnp.dtype(self._task.fprop_dtype)
         return ForwardContext(training=training, dtype=dtype, mesh=self.mesh)
+
+
+def memory_bytes(compiled: Any) -> int:
+    """Memory that a compiled function needs on each device, its arguments and results included."""
+    memory = compiled.memory_analysis()
+    return int(
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        + memory.temp_size_in_bytes
+        + memory.generated_code_size_in_bytes
+        - memory.alias_size_in_bytes
+    )
+
+
+def stacked(trees: Any) -> Any:
+    """Stacks the leaves of equal trees along a new first axis."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def _sharded(leaf: jax.ShapeDtypeStruct, at: NamedSharding) -> jax.ShapeDtypeStruct:

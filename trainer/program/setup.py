@@ -5,6 +5,7 @@ from trainer.experiment import Experiment
 from trainer.inputs.base import Input, require_weights
 from trainer.inputs.evaluation import check_evaluation
 from trainer.program.program import Program, Values, program_for
+from trainer.runtime.wall_clock import INPUT, during
 from trainer.symbolic.errors import UserError, prefixed
 
 
@@ -40,6 +41,7 @@ def inputs_by_path(experiment: Experiment) -> dict[str, Input]:
     return inputs
 
 
+@during(INPUT)
 def prepare_inputs(experiment: Experiment) -> None:
     """Checks that the data exists and suits the task.
 

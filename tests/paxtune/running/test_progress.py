@@ -34,7 +34,12 @@ def trial(number: int, decisions: Mapping[str, Any], status: str = '', reason: s
     return cast(Trial, made)
 
 
-def study_of(done: int, num_trials: int, best: tuple[int, tuple[float, ...]] | None) -> Study:
+def study_of(
+    done: int,
+    num_trials: int,
+    best: tuple[int, tuple[float, ...]] | None,
+    profile: Mapping[str, float] | None = None,
+) -> Study:
     """A study of one objective that has ended some trials."""
     entries = [
         SimpleNamespace(
@@ -42,11 +47,15 @@ def study_of(done: int, num_trials: int, best: tuple[int, tuple[float, ...]] | N
         )
         for number, rewards in ([] if best is None else [best])
     ]
+    ended = SimpleNamespace(
+        is_terminal=True, lineage=Lineage(), record=SimpleNamespace(profile={'steps': 4.0})
+    )
     made = SimpleNamespace(
         rewards=[MetricReward('minimize', 'eval/loss')],
         num_trials=num_trials,
         search=SimpleNamespace(algorithm=None, scheduler=None),
-        trials=[SimpleNamespace(is_terminal=True)] * done,
+        trials=[ended] * done,
+        record=SimpleNamespace(profile=profile or {}),
         leaderboard=entries,
         space=SimpleNamespace(
             is_tunable=True, short_names={path: path.rpartition('.')[2] for path in DECISIONS}
@@ -70,6 +79,23 @@ def show() -> str:
     progress.on_trial_end(better, trial(3, DECISIONS, 'stopped', 'worse than the median'))
     progress.on_study_end(better)
     return out.getvalue()
+
+
+def test_the_end_has_the_profile_of_this_search_alone() -> None:
+    out = io.StringIO()
+    progress = Progress(Console(file=out, width=120, highlight=False))
+    progress.on_study_start(study_of(1, 4, None))
+    after = study_of(2, 4, None, {'idle': 12.0, 'cache_hits': 3})
+    progress.on_study_end(after)
+    lines = [line.split() for line in out.getvalue().splitlines()]
+    first = lines.index(['Wall', 'clock', 'of', 'this', 'search'])
+    assert lines[first + 1 :] == [
+        ['phase', 'seconds', 'share'],
+        ['steps', '4.00', '25.0%'],
+        ['idle', '12.00', '75.0%'],
+        ['total', '16.00', '100.0%'],
+        ['Compiled', 'programs:', '0', 'by', 'XLA,', '3', 'from', 'the', 'cache'],
+    ]
 
 
 def test_plain_lines_where_there_is_no_terminal() -> None:
@@ -162,9 +188,11 @@ def test_a_terminal_keeps_a_line_for_each_trial_and_a_summary(
         'trial 2: completed, objective=4 (x=2)',
     )
     assert third.startswith('trial 3: infeasible (x=3): ValueError: x is too large')
-    assert ' '.join(rest).endswith(
+    summary, _, profile = ' '.join(rest).partition(' Wall clock of this search ')
+    assert summary.endswith(
         '3 of 3 trials: 2 completed, 1 infeasible (1 failed); best: trial 1, objective=0.25'
     )
+    assert profile.startswith('phase')
 
 
 def test_a_screen_shows_steps_and_a_curve_of_running_trials(
@@ -233,7 +261,8 @@ def test_an_error_of_the_screen_ends_only_the_screen(
     message = "The live view has ended by an error; the search goes on. KeyError: 'a defect'\n"
     assert capsys.readouterr().out == message
     lines = final_lines(out.getvalue())
-    assert lines[-1].startswith('trial 3: completed; best is trial 1 with objective=0.5')
+    last = lines[lines.index('Wall clock of this search') - 1]
+    assert last.startswith('trial 3: completed; best is trial 1 with objective=0.5')
 
 
 def test_text_of_trials_and_logs_is_above_the_screen(

@@ -50,7 +50,9 @@ def tune(study: Study, **fields: Any) -> str:
     return out.getvalue()
 
 
-def whole(experiment: Any, directory: Path, should_interrupt: Callable[[], bool]) -> Running:
+def whole(
+    experiment: Any, directory: Path, should_interrupt: Callable[[], bool], place: object
+) -> Running:
     for step in (2, 4, 6):
         yield measured(step)
 
@@ -128,7 +130,9 @@ def test_a_last_save_that_fails_stops_the_study_and_ends_no_trial(
 def test_a_signal_in_the_middle_of_a_trial_pauses_the_study(study: Study, train: Any) -> None:
     signals: list[int] = []
 
-    def run(experiment: Any, directory: Path, should_interrupt: Callable[[], bool]) -> Running:
+    def run(
+        experiment: Any, directory: Path, should_interrupt: Callable[[], bool], place: object
+    ) -> Running:
         yield measured(2)
         signals.append(2)
         assert should_interrupt()

@@ -1,0 +1,70 @@
+"""Trials in this process, several at a time, whose train steps run as one program."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Literal
+
+from paxtune.engines.base import Engine, Job
+from paxtune.engines.threads import run_in_threads
+from paxtune.running.runner import Runner
+from paxtune.running.runners import ExperimentRunner
+from paxtune.running.tuner import Tuner
+from trainer.runtime import processes
+from trainer.symbolic.errors import UserError
+
+_AUTO = 8
+"""Trials at a time where measurements decide whether they train as one program."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Packed(Engine):
+    """Runs several trials at a time in this process.
+
+    Trials whose programs have the same structure train as one program, which `jax.vmap` makes.
+    Small models then use a device that one of them would leave idle. Each trial has its own
+    metrics, checkpoints and scheduler decisions, as if it were alone. When one ends, the next
+    suggestion takes its place, without a compilation.
+
+    The numbers of a trial differ from those of the trial alone by what rounding does. A trial is
+    charged its share of the time.
+
+    Attributes:
+        count: trials at a time. 'auto' runs 8, and as one program only where measured steps are
+            faster so.
+
+    Raises:
+        UserError: the count is below 2.
+    """
+
+    count: int | Literal['auto'] = 'auto'
+
+    def __post_init__(self) -> None:
+        if self.count != 'auto' and self.count < 2:
+            raise UserError(f'--pack={self.count}: expected at least 2, auto or off')
+
+    @property
+    def description(self) -> str:
+        return f'in this process, {self.trials_at_once} at a time'
+
+    @property
+    def trials_at_once(self) -> int:
+        return _AUTO if self.count == 'auto' else self.count
+
+    def require_function(self, runner: Runner) -> None:
+        raise UserError('--pack is for the trials of experiments: use Threads for a function')
+
+    def run(self, job: Job) -> None:
+        # Imported here: a command without --pack needs none of it.
+        from trainer.program.lanes import Lanes
+
+        if type(job.runner) is not ExperimentRunner:
+            raise UserError('--pack is for the trials of experiments')
+        if processes.count() > 1:
+            raise UserError('--pack: several processes train one trial at a time')
+        lanes = Lanes(self.trials_at_once, 'measured' if self.count == 'auto' else 'always')
+
+        def work(index: int, should_interrupt: Callable[[], bool]) -> None:
+            with lanes.lane(index) as lane:
+                Tuner(job.study, ExperimentRunner(lane), (), should_interrupt, lane).run()
+
+        run_in_threads(job, lanes.count, work)

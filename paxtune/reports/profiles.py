@@ -1,0 +1,71 @@
+"""Profiles of the wall clock: of a study, of a search, and of a trial."""
+
+import statistics
+from collections.abc import Sequence
+
+from paxtune.reports.tables import Row, Table, to_text
+from paxtune.study.study_view import StudyView
+from paxtune.study.trial import Trial
+from trainer.runtime.wall_clock import (
+    CACHE_HITS,
+    CACHE_MISSES,
+    PHASES,
+    Profile,
+    added,
+    total_seconds,
+)
+
+_COLUMNS = ('phase', 'seconds', 'share', 'median of a trial')
+
+
+def profile_of(study: StudyView) -> dict[str, float]:
+    """Adds up the profiles of all workers of a study: of its trials, and what is around them."""
+    return added(study.record.profile, *(each.record.profile for each in _own(study.trials)))
+
+
+def since(study: StudyView, before: Profile) -> dict[str, float]:
+    """The profile of a study without that of earlier searches."""
+    return added(profile_of(study), {name: -value for name, value in before.items()})
+
+
+def profile_table(
+    profile: Profile, title: str = 'Wall clock', trials: Sequence[Trial] = ()
+) -> Table:
+    """Renders a profile; with `trials` it has a column of their median."""
+    total = total_seconds(profile)
+    if not total:
+        return Table([], _COLUMNS)
+    of_trials = [each.record.profile for each in _own(trials) if each.record.profile]
+    rows: list[Row] = [
+        _row(name, profile[name], total, [each.get(name, 0.0) for each in of_trials])
+        for name in PHASES
+        if name in profile
+    ]
+    rows.append(_row('total', total, total, [total_seconds(each) for each in of_trials]))
+    return Table(rows, _COLUMNS, title, _programs(profile))
+
+
+def profile_text(profile: Profile, title: str) -> str:
+    """The same as text; '' for an empty profile."""
+    table = profile_table(profile, title)
+    return to_text(table) if table.rows else ''
+
+
+def _row(name: str, seconds: float, total: float, of_trials: Sequence[float]) -> Row:
+    row = {
+        'phase': name.replace('_', '-'),
+        'seconds': f'{seconds:.2f}',
+        'share': f'{seconds / total:.1%}',
+    }
+    return row | ({_COLUMNS[-1]: f'{statistics.median(of_trials):.2f}'} if of_trials else {})
+
+
+def _programs(profile: Profile) -> str:
+    hits, misses = (int(profile.get(name, 0)) for name in (CACHE_HITS, CACHE_MISSES))
+    if not hits + misses:
+        return ''
+    return f'Compiled programs: {misses} by XLA, {hits} from the cache'
+
+
+def _own(trials: Sequence[Trial]) -> list[Trial]:
+    return [each for each in trials if not each.lineage.is_imported]

@@ -1,0 +1,133 @@
+"""Searches whose trials train as one program."""
+
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paxtune
+from paxtune import search
+from paxtune.engines.packed import Packed
+from paxtune.study.trial import Trial
+from tests.paxtune import killed
+from tests.paxtune.searching import run
+from tests.paxtune.tunables import Rates
+from tests.processes import command, passed
+from trainer.symbolic.errors import UserError
+
+_RATES = '--tune=task.learner.learning_rate=oneof([0.001,0.01,1e38,0.03])'
+
+
+def by_step(trial: Trial) -> dict[int, float | None]:
+    return {each.step: each.reward for each in trial.measurements}
+
+
+def require_equal(packed: list[Trial], alone: list[Trial]) -> None:
+    """Compares decisions, outcomes and rewards of trials that nothing has stopped."""
+    assert [each.decisions for each in packed] == [each.decisions for each in alone]
+    for one, other in zip(packed, alone, strict=True):
+        assert one.status == other.status
+        assert by_step(one) == pytest.approx(by_step(other), rel=1e-4)
+
+
+def test_packed_trials_have_the_rewards_of_the_same_trials_alone(tmp_path: Path) -> None:
+    flags = 'Rates', '--num_trials=5', '--seed=4'
+    packed = run(tmp_path / 'packed', *flags, '--pack=3')
+    require_equal(packed, run(tmp_path / 'alone', *flags))
+    assert all(trial.seconds > 0 for trial in packed)
+
+
+def test_a_trial_that_diverges_is_infeasible_and_harms_no_other(tmp_path: Path) -> None:
+    flags = 'Rates', '--num_trials=4', '--algorithm=grid', _RATES
+    packed = run(tmp_path / 'packed', *flags, '--pack=4')
+    require_equal(packed, run(tmp_path / 'alone', *flags))
+    assert [trial.state for trial in packed].count('INFEASIBLE') == 1
+
+
+@pytest.mark.slow
+def test_the_same_packed_search_is_the_same_bit_for_bit(tmp_path: Path) -> None:
+    first, second = (
+        run(tmp_path / name, 'Kinds', '--num_trials=10', '--pack=3') for name in ('a', 'b')
+    )
+    assert killed.told(first) == killed.told(second)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('scheduler', ['promoting_asha(min_resource=2)', 'asha(min_resource=2)'])
+def test_stopped_and_promoted_trials_have_the_rewards_of_the_same_trials_alone(
+    tmp_path: Path, scheduler: str
+) -> None:
+    given = scheduler.replace('promoting_asha', 'PromotingAsha').replace('asha', 'Asha')
+    flags = 'Rates', '--num_trials=9', '--seed=1'
+    packed = run(tmp_path / 'packed', *flags, f'--scheduler={given}', '--pack=3')
+    whole = {trial.id: by_step(trial) for trial in run(tmp_path / 'alone', *flags)}
+    assert len({len(trial.measurements) for trial in packed}) > 1
+    if 'promoting' in scheduler:
+        assert any(trial.record.pauses and trial.state == 'COMPLETED' for trial in packed)
+    for trial in packed:
+        for step, reward in by_step(trial).items():
+            assert reward == pytest.approx(whole[trial.id][step], rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('where', ['step:9', 'saved:2', 'suggested:5', 'moved:14'])
+def test_a_killed_packed_search_goes_on_packed_and_alone(tmp_path: Path, where: str) -> None:
+    flags = ['--exp=tests.paxtune.tunables.Rates', '--num_trials=6', '--seed=2']
+    run(tmp_path / 'alone', 'Rates', *flags[1:])
+    for name, again in (('packed', ['--pack=3']), ('unpacked', [])):
+        there = [f'--job_log_dir={tmp_path / name}']
+        died = command('paxtune.search', *flags, *there, '--pack=3', kill=where)
+        assert died.returncode == -signal.SIGKILL, died.stderr
+        passed(command('paxtune.search', *flags, *there, *again))
+        require_equal(killed.trials_of(tmp_path / name), killed.trials_of(tmp_path / 'alone'))
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_all_packed_trials(tmp_path: Path) -> None:
+    flags = ['--exp=tests.paxtune.tunables.Rates', '--num_trials=6', f'--job_log_dir={tmp_path}']
+    done = command('paxtune.search', *flags, '--pack=3', kill='int:8')
+    assert done.returncode == 130, done.stderr
+    assert 'To resume' in done.stdout
+    out = passed(command('paxtune.search', *flags, '--pack=3'))
+    assert out.count('resumed from step') == 3
+    assert len(killed.trials_of(tmp_path)) == 6
+
+
+@pytest.mark.slow
+def test_a_population_is_trained_packed(tmp_path: Path) -> None:
+    scheduler = 'PopulationBasedTraining(population_size=3, interval=2)'
+    packed = run(tmp_path, 'Rates', '--num_trials=6', '--pack=3', f'--scheduler={scheduler}')
+    assert any(trial.lineage.forked_from is not None for trial in packed)
+    assert all(math.isfinite(trial.reward) for trial in packed if trial.reward is not None)
+
+
+def test_packed_trials_of_a_scheduler_that_measures_choose_by_themselves(tmp_path: Path) -> None:
+    study = paxtune.tune(Rates(), job_log_dir=tmp_path, num_trials=3, seed=4, engine=Packed('auto'))
+    with study:
+        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 3
+
+
+@pytest.mark.parametrize(
+    ('flags', 'message'),
+    [
+        (['--pack=1'], '--pack=1: expected at least 2, auto or off'),
+        (['--pack=many'], '--pack=many: expected a number of trials, auto or off'),
+        (['--pack=2', '--workers=2'], '--pack=2 --workers: packed trials run in the process'),
+    ],
+)
+def test_flags_that_do_not_fit(tmp_path: Path, flags: list[str], message: str) -> None:
+    exp = ['--exp=tests.paxtune.tunables.Rates', f'--job_log_dir={tmp_path}']
+    with pytest.raises(UserError, match=message.replace('(', r'\(')):
+        search.main([*exp, *flags])
+
+
+def test_a_function_is_not_packed(tmp_path: Path) -> None:
+    def objective(x: Any) -> float:
+        return float(x)
+
+    with pytest.raises(UserError, match='--pack is for the trials of experiments'):
+        paxtune.tune(
+            objective, space={'x': paxtune.intv(1, 3)}, objective='minimize', engine=Packed(2)
+        )

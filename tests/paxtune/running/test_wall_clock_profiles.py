@@ -1,0 +1,154 @@
+"""Profiles of the wall clock: of searches, and of their trials."""
+
+import json
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pyglove as pg
+import pytest
+
+from paxtune import studies
+from paxtune.api import tune
+from paxtune.reports.profiles import profile_of
+from paxtune.running.runners import ExperimentRunner
+from paxtune.running.tuner import Paused, Tuner
+from paxtune.storage.open_study import load_study, open_study
+from paxtune.study.study import Study
+from paxtune.study.study_view import StudyView
+from paxtune.study.trial_paths import trial_directory
+from tests.paxtune.searching import MODULE
+from tests.paxtune.tunables import Rates
+from tests.processes import command, passed
+from trainer.loop.report import Interrupted, Report
+from trainer.runtime.wall_clock import (
+    CACHE_HITS,
+    CACHE_MISSES,
+    IDLE,
+    PHASES,
+    START_UP,
+    STEPS,
+    phase,
+    total_seconds,
+)
+
+Running = Generator[Report, None, None]
+_SECONDS = 0.03
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Generator[Study, None, None]:
+    tunable = Rates()
+    tunable.rebind({'search.budget.trials': 1})
+    with open_study(tmp_path, tunable, {'train_input': 'counting'}) as study:
+        yield study
+
+
+def in_file(study: StudyView, number: int) -> dict[str, float]:
+    directory = trial_directory(study.directory, study.trial(number))
+    found: dict[str, float] = json.loads((directory / 'trial.json').read_text())['profile']
+    return found
+
+
+def run(study: Study, **fields: Any) -> None:
+    Tuner(study, ExperimentRunner(), **fields).run()
+
+
+def first_half(_: Any, __: Path, should_interrupt: Callable[[], bool], place: object) -> Running:
+    with phase(STEPS):
+        time.sleep(_SECONDS)
+    yield Report(2, {'eval/log_pplx': 1.0})
+    if should_interrupt():
+        raise Interrupted(2)
+
+
+def second_half(*_: Any) -> Running:
+    with phase(STEPS):
+        time.sleep(_SECONDS)
+    yield Report(6, {'eval/log_pplx': 1.0}, resumed_from=2, is_last=True)
+
+
+def test_the_profile_of_a_trial_adds_up_over_its_attempts(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('paxtune.running.runners.run', first_half)
+    asked = iter([False])
+    with pytest.raises(Paused):
+        run(study, should_interrupt=lambda: next(asked, True))
+    before = study.trial(1).record.profile
+    assert before[STEPS] >= _SECONDS
+    monkeypatch.setattr('paxtune.running.runners.run', second_half)
+    run(study)
+    after = study.trial(1).record.profile
+    assert after[STEPS] >= before[STEPS] + _SECONDS
+    assert all(after[name] >= before[name] for name in before)
+    assert in_file(study, 1) == after
+
+
+def test_the_profile_of_a_killed_attempt_counts(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*arguments: Any) -> Running:
+        yield from first_half(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr('paxtune.running.runners.run', killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(study)
+    assert not study.trial(1).record.profile
+    assert in_file(study, 1)[STEPS] >= _SECONDS
+    monkeypatch.setattr('paxtune.running.runners.run', second_half)
+    run(study)
+    assert study.trial(1).record.profile[STEPS] >= 2 * _SECONDS
+
+
+def test_the_wall_clock_of_a_function_is_that_of_its_calls() -> None:
+    def failing(x: float) -> float:
+        time.sleep(_SECONDS)
+        if x > 1:
+            raise ValueError('x is too large')
+        return x
+
+    space = {'x': pg.oneof([0.5, 2.0])}
+    study = tune(failing, space=space, objective='minimize', algorithm='grid')
+    profiles = [trial.record.profile for trial in study.trials]
+    assert all(each[STEPS] >= _SECONDS for each in profiles)
+    assert [START_UP in each for each in profiles] == [True, False]
+    total = profile_of(study)
+    assert total_seconds(total) == pytest.approx(
+        sum(map(total_seconds, [study.record.profile, *profiles]))
+    )
+
+
+@pytest.mark.slow
+def test_the_profile_of_a_search_sums_to_its_wall_clock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.perf_counter()
+    with tune(Rates(), job_log_dir=tmp_path) as study:
+        passed_seconds = time.perf_counter() - began
+        profile = profile_of(study)
+        assert total_seconds(profile) == pytest.approx(passed_seconds, rel=0.02)
+        assert {*profile} >= {*PHASES} - {IDLE}
+        assert all(in_file(study, each.id) == each.record.profile for each in study.trials)
+        first, *others = (trial.record.profile for trial in study.trials)
+        assert first.get(CACHE_HITS, 0) + first.get(CACHE_MISSES, 0) >= 3
+        assert not any({CACHE_HITS, CACHE_MISSES} & {*each} for each in others)
+    assert studies.main(['show', str(tmp_path), '--json']) == 0
+    assert json.loads(capsys.readouterr().out)['profile'] == profile
+    assert studies.main(['show', str(tmp_path), '--trial=1', '--json']) == 0
+    assert json.loads(capsys.readouterr().out)['profile'] == first
+
+
+@pytest.mark.slow
+def test_the_profiles_of_workers_add_up(tmp_path: Path) -> None:
+    began = time.perf_counter()
+    flags = [f'--exp={MODULE}.Rates', f'--job_log_dir={tmp_path}', '--workers=2']
+    out = passed(command('paxtune.search', *flags))
+    seconds = time.perf_counter() - began
+    assert 'Wall clock of this search' in out
+    with load_study(tmp_path) as study:
+        profile = profile_of(study)
+        assert sum(trial.seconds for trial in study.trials) < total_seconds(profile) < 2 * seconds
+        assert profile[START_UP] > 1.0  # Each has imported JAX.

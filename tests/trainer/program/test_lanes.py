@@ -1,0 +1,100 @@
+"""Lanes take turns in their order, whatever their threads do."""
+
+import concurrent.futures
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.trainer.program.test_packing import batch, begun, losses_alone
+from trainer.program.lanes import Lane, Lanes
+
+
+def run_lanes(lanes: Lanes, work: Callable[[int, Lane], Any]) -> list[Any]:
+    def in_lane(index: int) -> Any:
+        with lanes.lane(index) as lane:
+            return work(index, lane)
+
+    with concurrent.futures.ThreadPoolExecutor(lanes.count) as pool:
+        futures = [pool.submit(in_lane, index) for index in range(lanes.count)]
+        return [each.exception() or each.result() for each in futures]
+
+
+def test_turns_go_in_order_and_lanes_leave_at_different_times() -> None:
+    seen = []
+
+    def work(index: int, lane: Lane) -> None:
+        for turn in range(index + 1):
+            time.sleep(0.01 * (3 - index))
+            seen.append((turn, index))
+            lane.wait(0.0)
+
+    run_lanes(Lanes(3, 'always'), work)
+    assert seen == sorted(seen)
+
+
+def test_runs_of_several_programs_step_together_and_one_after_another() -> None:
+    heads = 'task.model.stack.layers[0].attention.num_heads'
+    changes = [{}, {}, {heads: 1}, {}]
+    packs = []
+
+    def work(index: int, lane: Lane) -> list[float]:
+        found = []
+        for _ in range(2):  # Trials.
+            made, given = begun(0.01 * (index + 1), index, **changes[index])
+            run = lane.stepper(given.program, given.state, given.random_key, given.values)
+            for _ in range(2 + index):
+                found.append(float(run.step(batch(made, run))['loss'].mean))
+                packs.append((index, run.pack is not None))
+        return found
+
+    found = run_lanes(Lanes(4, 'always'), work)
+    assert {index for index, is_packed in packs if is_packed} == {0, 1, 3}
+    for index in (0, 1, 3):
+        alone = losses_alone(0.01 * (index + 1), index, 2 + index)
+        assert found[index] == pytest.approx(alone * 2, rel=1e-4)
+
+
+def test_an_error_of_a_step_is_raised_in_the_lanes_of_its_runs() -> None:
+    def work(index: int, lane: Lane) -> str:
+        made, given = begun(0.01, index)
+        run = lane.stepper(given.program, given.state, given.random_key, given.values)
+        if index < 2:
+            run.random_key = None  # type: ignore[assignment]
+            with pytest.raises(TypeError):
+                run.step(batch(made, run))
+        return 'ended'
+
+    assert run_lanes(Lanes(3, 'always'), work) == ['ended'] * 3
+
+
+def test_an_error_of_one_lane_stops_no_other() -> None:
+    def work(index: int, lane: Lane) -> int:
+        lane.wait(0.0)
+        if index == 1:
+            raise RuntimeError('only this one')
+        lane.wait(0.0)
+        return index
+
+    first, failed, last = run_lanes(Lanes(3, 'always'), work)
+    assert (first, last) == (0, 2)
+    assert isinstance(failed, RuntimeError)
+
+
+def test_the_clocks_of_lanes_add_up_to_the_wall_clock() -> None:
+    times = []
+
+    def work(index: int, lane: Lane) -> float:
+        clock = lane.clock()
+        times.append(time.perf_counter())
+        began = clock.read()
+        lane.wait(0.0)
+        for _ in range(index + 1):
+            time.sleep(0.02)
+            lane.wait(0.0)
+        times.append(time.perf_counter())
+        return clock.read() - began
+
+    shares = run_lanes(Lanes(3, 'always'), work)
+    assert sum(shares) == pytest.approx(max(times) - min(times), rel=0.1)

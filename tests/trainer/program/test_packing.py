@@ -1,0 +1,124 @@
+"""Runs that train as one program have the numbers of the runs alone."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.trainer.tiny import experiment
+from trainer.experiment import Experiment
+from trainer.program import packing
+from trainer.program.packing import Mode, Pack, PackedRun
+from trainer.program.setup import compiled, localized
+from trainer.program.stepper import Alone, Stepper
+
+
+def begun(rate: float, row: int | None = None, **changes: Any) -> tuple[Experiment, Stepper]:
+    """A run with a learning rate: alone, or one for a row of a pack."""
+    made = experiment()
+    made.rebind({'task.learner.learning_rate': rate} | changes)
+    made = localized(made)
+    program, values = compiled(made)
+    random_key = program.random_key(row or 0)
+    given = program, program.init(random_key, values), random_key, values
+    return made, Alone().stepper(*given) if row is None else PackedRun(row, *given)
+
+
+def batch(made: Experiment, stepper: Stepper) -> Any:
+    return stepper.program.put(made.train_input.get_next())
+
+
+def losses_alone(rate: float, seed: int, steps: int) -> list[float]:
+    made, _ = begun(rate)
+    _, run = begun(rate, seed)
+    return [float(Stepper.step(run, batch(made, run))['loss'].mean) for _ in range(steps)]
+
+
+def pack_of(run: Stepper, count: int, mode: Mode = 'always') -> Pack:
+    return Pack(run.program, count, mode)
+
+
+def step(pack: Pack, runs: list[tuple[Experiment, Any]]) -> list[float]:
+    found = pack.step([run for _, run in runs], [batch(*each) for each in runs])
+    return [float(metrics['loss'].mean) for metrics in found]
+
+
+def test_rows_have_the_losses_and_parameters_of_runs_alone() -> None:
+    rates = [0.001, 0.01, 0.1]
+    runs = [begun(rate, row) for row, rate in enumerate(rates)]
+    pack = pack_of(runs[0][1], 3)
+    found = np.array([step(pack, runs) for _ in range(4)]).T
+    for row, rate in enumerate(rates):
+        np.testing.assert_allclose(found[row], losses_alone(rate, row, 4), rtol=1e-4)
+        assert runs[row][1].state.step == 4
+
+
+def test_a_row_that_is_refilled_or_never_filled_changes_no_other_and_compiles_nothing(
+    compilations: Any,
+) -> None:
+    runs = [begun(0.01, 0), begun(0.02, 1)]
+    pack = pack_of(runs[0][1], 4)
+    first = [step(pack, runs) for _ in range(2)]
+    pack.remove(runs[1][1])
+    runs[1] = begun(0.05, 1)
+    compilations.clear()
+    second = [step(pack, runs) for _ in range(2)]
+    assert not compilations
+    alone = losses_alone(0.01, 0, 4)
+    np.testing.assert_allclose([of_step[0] for of_step in first + second], alone, rtol=1e-4)
+    np.testing.assert_allclose(
+        [of_step[1] for of_step in second], losses_alone(0.05, 1, 2), rtol=1e-4
+    )
+
+
+def test_a_row_that_diverges_changes_no_other() -> None:
+    runs = [begun(1e38, 0), begun(0.01, 1)]
+    pack = pack_of(runs[0][1], 2)
+    found = np.array([step(pack, runs) for _ in range(4)]).T
+    assert not np.isfinite(found[0]).all()
+    np.testing.assert_allclose(found[1], losses_alone(0.01, 1, 4), rtol=1e-4)
+
+
+def test_a_run_goes_on_alone_and_comes_back() -> None:
+    runs = [begun(0.01, 0), begun(0.02, 1)]
+    pack = pack_of(runs[0][1], 2)
+    found = [step(pack, each)[0] for each in (runs, runs[:1], runs, runs[:1])]
+    np.testing.assert_allclose(found, losses_alone(0.01, 0, 4), rtol=1e-4)
+
+
+def test_runs_train_apart_where_a_device_has_too_little_memory(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(packing, 'device_memory_limit', lambda: 1000)
+    runs = [begun(0.01, 0), begun(0.02, 1)]
+    step(pack_of(runs[0][1], 2), runs)
+    assert runs[0][1].pack is None
+    assert 'Give a smaller --pack' in caplog.text
+
+
+@pytest.mark.parametrize('faster', ['together', 'apart'])
+def test_measured_steps_decide(monkeypatch: pytest.MonkeyPatch, faster: str) -> None:
+    runs = [begun(0.01, 0), begun(0.02, 1)]
+    pack = pack_of(runs[0][1], 2, 'measured')
+    clock = [0.0]
+
+    def slow(name: str, seconds: float) -> None:
+        do = getattr(pack, name)
+
+        def timed(*args: Any) -> Any:
+            clock[0] += seconds
+            return do(*args)
+
+        monkeypatch.setattr(pack, name, timed)
+
+    monkeypatch.setattr(packing.time, 'perf_counter', lambda: clock[0])
+    slow('_together', 1.0 if faster == 'together' else 3.0)
+    slow('_apart', 2.0)
+    step(pack, runs)
+    assert runs[0][1].pack is None  # The compilation is not worth it yet.
+    clock[0] += 1e6
+    kinds = []
+    for _ in range(10):
+        step(pack, runs)
+        kinds.append(runs[0][1].pack is pack)
+    assert kinds == [False] * 4 + [True] * 4 + [faster == 'together'] * 2

@@ -1,0 +1,136 @@
+"""Clocks that divide the time among phases."""
+
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from trainer.program import compile_events
+from trainer.runtime import wall_clock
+from trainer.runtime.wall_clock import (
+    CACHE_HITS,
+    CACHE_MISSES,
+    COMPILATION,
+    EVALUATION,
+    IDLE,
+    INPUT,
+    OTHER,
+    START_UP,
+    STEPS,
+    WallClock,
+    measuring,
+)
+
+
+@pytest.fixture
+def wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets the time of clocks pass; nothing else does."""
+    now = [100.0]
+    fake = SimpleNamespace(perf_counter=lambda: now[0], time=time.time)
+    monkeypatch.setattr(wall_clock, 'time', fake)
+
+    def passed(seconds: float) -> None:
+        now[0] += seconds
+
+    return passed
+
+
+def test_a_phase_leaves_out_those_inside_it(wait: Callable[[float], None]) -> None:
+    clock = WallClock()
+    wait(1)
+    with clock.phase(EVALUATION):
+        wait(2)
+        with clock.phase(INPUT):
+            wait(4)
+            with clock.phase(EVALUATION):
+                wait(8)
+        wait(16)
+    assert clock.pending() == {OTHER: 1, EVALUATION: 26, INPUT: 4}
+    assert wall_clock.total_seconds(clock.pending()) == 31
+
+
+def test_an_exception_ends_its_phases(wait: Callable[[float], None]) -> None:
+    clock = WallClock()
+    with pytest.raises(ValueError, match='broken'), clock.phase(STEPS), clock.phase(INPUT):
+        wait(1)
+        raise ValueError('broken')
+    wait(2)
+    assert clock.name == OTHER
+    assert clock.take() == {INPUT: 1, OTHER: 2}
+
+
+def test_a_profile_begins_anew_after_each_take(wait: Callable[[float], None]) -> None:
+    clock = WallClock()
+    with clock.phase(STEPS):
+        wait(1)
+        clock.count(CACHE_HITS, 3)
+        assert clock.take() == {STEPS: 1, CACHE_HITS: 3}
+        wait(2)
+        assert clock.take() == {STEPS: 2}
+
+
+def test_compilations_inside_one_another_count_once(wait: Callable[[float], None]) -> None:
+    clock = WallClock()
+    with clock.phase(STEPS):
+        wait(1)
+        wait(2)  # An outer compilation begins, and an inner one after it.
+        wait(4)
+        clock.compiled(4)
+        wait(8)
+        clock.compiled(14)
+        wait(16)
+        clock.compiled(16)
+    assert clock.pending() == {STEPS: 1, COMPILATION: 30}
+
+
+def test_a_compilation_takes_nothing_from_an_earlier_phase(wait: Callable[[float], None]) -> None:
+    clock = WallClock()
+    wait(1)
+    with clock.phase(STEPS):
+        wait(1)
+        clock.compiled(1.5)  # Its clock is another one.
+        with clock.phase(COMPILATION):
+            wait(1)
+            clock.compiled(1)
+    assert clock.pending() == {OTHER: 1, COMPILATION: 2}
+
+
+def test_a_search_inside_a_trial_has_its_own_clock() -> None:
+    with measuring() as first, measuring() as search:
+        assert search is first  # That of the command, which starts the search.
+        with search.phase(STEPS), measuring() as inner:
+            assert inner is not search
+            assert inner.name == START_UP
+        assert wall_clock.current() is search
+    assert wall_clock.current() is None
+
+
+def test_phases_without_a_clock_do_nothing() -> None:
+    with wall_clock.phase(STEPS):
+        assert wall_clock.during(IDLE)(lambda: 3)() == 3
+
+
+def test_the_clock_of_a_command_has_the_start_of_its_process() -> None:
+    began = time.perf_counter()
+    found = wall_clock.of_process().take()
+    assert found[START_UP] > time.perf_counter() - began + 0.1  # Pytest is older than the test.
+
+
+def test_compiled_programs_are_counted() -> None:
+    compile_events.listen()
+    new = float(time.time_ns() % 10**9)  # No earlier run has left the program in the cache.
+    ones = jnp.ones(3)
+    profiles = []
+    with measuring() as clock, clock.phase(STEPS):
+        for _ in range(2):
+            clock.take()
+            jax.jit(lambda x: x * new)(ones).block_until_ready()
+            profiles.append(clock.take())
+            jax.clear_caches()
+    first, second = profiles
+    assert (first[CACHE_MISSES], CACHE_HITS in first) == (1, False)
+    assert (second[CACHE_HITS], CACHE_MISSES in second) == (1, False)
+    assert 0 < second[COMPILATION] < wall_clock.total_seconds(second)

@@ -1,0 +1,170 @@
+"""Runs in threads of one process, which take turns and do their train steps together."""
+
+import collections
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+
+from trainer.metrics import Metrics
+from trainer.program.packing import Mode, Pack, PackedRun
+from trainer.program.program import Program, Values
+from trainer.program.stepper import Alone
+from trainer.runtime.wall_clock import START_UP, WallClock
+from trainer.state import TrainState
+
+_KEPT_PACKS = 16
+
+
+class _Request:
+    """A lane that waits: for its next step, or without a run for the steps of the others."""
+
+    def __init__(self, run: 'PackedRun | None' = None, batch: Any = None, seconds: float = 0.0):
+        self.run, self.batch, self.seconds = run, batch, seconds
+        self.metrics: Metrics | None = None
+        self.error: Exception | None = None
+
+
+class Lanes:
+    """Threads of this process that train runs, one thread at a time.
+
+    A lane has its turn until its run wants to do a step, or it waits. When all lanes want that, the
+    runs of each program do their step together: see `packing.Pack`. Turns go in the order of the
+    lanes. So the result depends on no timing, and nothing must be safe to use by several threads.
+
+    Attributes:
+        count: number of lanes.
+        mode: when runs train as one program.
+    """
+
+    def __init__(self, count: int, mode: Mode) -> None:
+        self.count, self.mode = count, mode
+        self._changed = threading.Condition()
+        self._turn = 0
+        self._here = set(range(count))
+        self._requests: dict[int, _Request] = {}
+        self._packs: collections.OrderedDict[Program, Pack] = collections.OrderedDict()
+        self._seconds, self._read = 0.0, time.perf_counter()
+
+    @contextlib.contextmanager
+    def lane(self, index: int) -> Iterator['Lane']:
+        """Context manager in whose thread a lane works; each of the lanes needs one."""
+        lane = Lane(self, index)
+        with self._changed:
+            self._changed.wait_for(lambda: self._turn == index)
+        try:
+            yield lane
+        finally:
+            lane.end_run()
+            with self._changed:
+                self.seconds()
+                self._here.remove(index)
+                self._pass_on(index)
+
+    def wait(self, index: int, request: _Request) -> None:
+        """Ends the turn of a lane, until it has what it requests.
+
+        Raises:
+            Exception: the step of its run has failed.
+        """
+        with self._changed:
+            self._requests[index] = request
+            self._pass_on(index)
+            self._changed.wait_for(lambda: self._turn == index)
+        if request.error is not None:
+            raise request.error
+
+    def seconds(self) -> float:
+        """Reads a clock that shares the time among the lanes."""
+        with self._changed:
+            now = time.perf_counter()
+            self._seconds += (now - self._read) / max(len(self._here), 1)
+            self._read = now
+            return self._seconds
+
+    def _pass_on(self, index: int) -> None:
+        waiting = sorted(self._here - self._requests.keys())
+        if not waiting and self._here:
+            self._do_steps()
+            waiting = sorted(self._here)
+        self._turn = next((each for each in waiting if each > index), min(waiting, default=-1))
+        self._changed.notify_all()
+
+    def _do_steps(self) -> None:
+        requests = [request for _, request in sorted(self._requests.items())]
+        self._requests.clear()
+        groups: dict[Program, list[_Request]] = {}
+        for request in requests:
+            if request.run is not None:
+                groups.setdefault(request.run.program, []).append(request)
+        for program, group in groups.items():
+            self._do_step(self._pack(program), group)
+        if not groups:
+            time.sleep(min(request.seconds for request in requests))
+
+    def _do_step(self, pack: Pack, group: list[_Request]) -> None:
+        runs = [request.run for request in group if request.run is not None]
+        try:
+            found = pack.step(runs, [request.batch for request in group])
+        except Exception as error:
+            for request in group:
+                request.error = error
+            return
+        for request, metrics in zip(group, found, strict=True):
+            request.metrics = metrics
+
+    def _pack(self, program: Program) -> Pack:
+        if program not in self._packs:
+            self._packs[program] = Pack(program, self.count, self.mode)
+            if len(self._packs) > _KEPT_PACKS + self.count:
+                self._packs.popitem(last=False)
+        self._packs.move_to_end(program)
+        return self._packs[program]
+
+
+class Lane(Alone):
+    """The place of one run among those of `Lanes`: it begins another one when that has ended."""
+
+    def __init__(self, lanes: Lanes, index: int) -> None:
+        self._lanes, self._index = lanes, index
+        self._run: LaneRun | None = None
+
+    def stepper(
+        self, program: Program, state: TrainState, random_key: jax.Array, values: Values
+    ) -> 'LaneRun':
+        self.end_run()
+        self._run = LaneRun(self, self._index, program, state, random_key, values)
+        return self._run
+
+    def end_run(self) -> None:
+        """Frees what the last run has held."""
+        if self._run is not None and self._run.pack is not None:
+            self._run.pack.remove(self._run)
+        self._run = None
+
+    def do(self, run: PackedRun, batch: Mapping[str, jax.Array]) -> Metrics:
+        """Does a step of a run, when the other lanes do theirs."""
+        request = _Request(run, batch)
+        self._lanes.wait(self._index, request)
+        assert request.metrics is not None
+        return request.metrics
+
+    def wait(self, seconds: float) -> None:
+        self._lanes.wait(self._index, _Request(seconds=seconds))
+
+    def clock(self) -> WallClock:
+        return WallClock(START_UP, read=self._lanes.seconds)
+
+
+class LaneRun(PackedRun):
+    """The state of a run in a lane, and its train steps."""
+
+    def __init__(self, lane: Lane, row: int, *args: Any) -> None:
+        super().__init__(row, *args)
+        self._lane = lane
+
+    def step(self, batch: Mapping[str, jax.Array]) -> Metrics:
+        return self._lane.do(self, batch)

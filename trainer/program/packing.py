@@ -1,0 +1,188 @@
+"""Several runs of one program, trained as one program under `jax.vmap`."""
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from absl import logging
+
+from trainer.metrics import Metrics
+from trainer.program.costs import device_memory_limit
+from trainer.program.program import Program, memory_bytes, stacked
+from trainer.program.stepper import Stepper
+from trainer.runtime import pgle
+from trainer.state import TrainState
+
+Mode = Literal['always', 'measured']
+"""When runs train as one program: wherever they can, or where measurements find it faster."""
+
+_TIMED = 4  # Steps of each kind that are measured; the first of them is left out.
+_PATIENCE = 20  # Compilations: so long steps take before the packed step is compiled, to try it.
+
+
+class PackedRun(Stepper):
+    """A run that may be a row of a pack.
+
+    Attributes:
+        row: of this run in the pack that has its state.
+        pack: has the state; None while the run has it itself.
+    """
+
+    def __init__(self, row: int, *args: Any) -> None:
+        super().__init__(*args)
+        self.row = row
+        self.pack: Pack | None = None
+
+    @property
+    def state(self) -> TrainState:
+        return self._state if self.pack is None else self.pack.state_of(self.row)
+
+    def give_state(self) -> TrainState:
+        """Hands the state over to a pack."""
+        state, self._state = self._state, None  # type: ignore[assignment]
+        return state
+
+    def take_state(self) -> None:
+        """Takes the state back from its pack."""
+        if self.pack is not None:
+            self._state = self.state
+            self.pack.remove(self)
+
+
+class Pack:
+    """Runs of one program, whose states are the rows of one stacked state.
+
+    One compiled step trains all rows. A run may leave, and another one take its row, between two
+    steps. A row without a run repeats another run's work, and nothing reads it.
+
+    Attributes:
+        count: number of rows.
+    """
+
+    def __init__(self, program: Program, count: int, mode: Mode) -> None:
+        self.count = count
+        self._program, self._choice = program, _Choice(program, mode)
+        self._state: TrainState | None = None
+        self._rows: set[int] = set()
+        shardings = program.stacked_shardings
+        self._spread = jax.jit(lambda state: stacked([state] * count), out_shardings=shardings)
+        self._replace = jax.jit(
+            lambda states, state, row: jax.tree.map(
+                lambda leaf, new: leaf.at[row].set(new), states, state
+            ),
+            donate_argnums=0,
+            out_shardings=shardings,
+        )
+        self._row = jax.jit(
+            lambda states, row: jax.tree.map(lambda leaf: leaf[row], states),
+            out_shardings=jax.tree.map(lambda leaf: leaf.sharding, program.abstract_state),
+        )
+
+    def state_of(self, row: int) -> TrainState:
+        """Copies the state of a row."""
+        state: TrainState = self._row(self._state, self._program.replicated(jnp.int32(row)))
+        return state
+
+    def remove(self, run: PackedRun) -> None:
+        """Frees the row of a run that has ended, or that takes its state back."""
+        run.pack = None
+        self._rows.discard(run.row)
+        if not self._rows:
+            self._state = None
+
+    def step(self, runs: Sequence[PackedRun], batches: Sequence[Any]) -> list[Metrics]:
+        """Does a step of each run, all at once or one after another."""
+        is_packed = self._choice.is_packed(len(runs)) and self._compiled is not None
+        do = self._together if is_packed else self._apart
+        with self._choice.timed(is_packed, runs):
+            return do(runs, batches)
+
+    @functools.cached_property
+    def _compiled(self) -> Any | None:
+        """The step of all rows; None where a device has too little memory for it."""
+        step, limit = self._program.packed_step(self.count), device_memory_limit()
+        if limit is None or (needed := memory_bytes(step)) <= limit:
+            return step
+        logging.warning(
+            'Trials train one after another: %d together need %.1f GB of each device, which has '
+            '%.1f GB. Give a smaller --pack',
+            *(self.count, needed / 1e9, limit / 1e9),
+        )
+        return None
+
+    def _apart(self, runs: Sequence[PackedRun], batches: Sequence[Any]) -> list[Metrics]:
+        for run in runs:
+            run.take_state()
+        return [Stepper.step(run, batch) for run, batch in zip(runs, batches, strict=True)]
+
+    def _together(self, runs: Sequence[PackedRun], batches: Sequence[Any]) -> list[Metrics]:
+        for run in runs:
+            if run.pack is None:
+                self._add(run)
+        given = {
+            run.row: (batch, run.random_key, run.values)
+            for run, batch in zip(runs, batches, strict=True)
+        }
+        rows = [given.get(row, given[runs[0].row]) for row in range(self.count)]
+        step = self._compiled
+        assert step is not None
+        with jax.transfer_guard('disallow'):
+            self._state, metrics = step(self._state, *zip(*rows, strict=True))
+        return [metrics[run.row] for run in runs]
+
+    def _add(self, run: PackedRun) -> None:
+        state = run.give_state()
+        if self._state is None:
+            self._state = self._spread(state)
+        else:
+            row = self._program.replicated(jnp.int32(run.row))
+            self._state = self._replace(self._state, state, row)
+        run.pack = self
+        self._rows.add(run.row)
+
+
+class _Choice:
+    """Chooses how the runs of a program do their steps."""
+
+    def __init__(self, program: Program, mode: Mode) -> None:
+        self._program, self._mode = program, mode
+        self._began: float | None = None
+        self._seconds: dict[bool, list[float]] = {True: [], False: []}
+
+    def is_packed(self, count: int) -> bool:
+        """Returns True where so many runs do their next step together."""
+        if count < 2 or pgle.is_enabled():
+            return False
+        if self._mode == 'always':
+            return True
+        if not self._is_worth_a_try() or len(self._seconds[False]) < _TIMED:
+            return False
+        if len(self._seconds[True]) < _TIMED:
+            return True
+        together, apart = (min(self._seconds[kind][1:]) for kind in (True, False))
+        return together < count * apart
+
+    def _is_worth_a_try(self) -> bool:
+        # The packed step takes about as long to compile. So a trial that fails costs 5 %.
+        spent = 0.0 if self._began is None else time.perf_counter() - self._began
+        return 0.0 < _PATIENCE * self._program.compile_seconds <= spent
+
+    @contextlib.contextmanager
+    def timed(self, is_packed: bool, runs: Sequence[PackedRun]) -> Iterator[None]:
+        """Context manager of a step, which it measures where the choice is open."""
+        if self._began is None:
+            self._began = time.perf_counter()
+        seconds = self._seconds[is_packed]
+        is_open = self._mode == 'measured' and len(runs) > 1 and self._is_worth_a_try()
+        if not is_open or len(seconds) >= _TIMED:
+            yield
+            return
+        jax.block_until_ready([run.state for run in runs])
+        began = time.perf_counter()
+        yield
+        jax.block_until_ready([run.state for run in runs])
+        seconds.append((time.perf_counter() - began) / (1 if is_packed else len(runs)))

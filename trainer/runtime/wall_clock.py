@@ -1,0 +1,215 @@
+"""Where the wall clock goes: seconds by phase, which add up to the time that has passed.
+
+A phase ends where a phase inside it begins, and goes on after it. Each moment thus counts once, and
+what is in no phase is OTHER.
+
+JAX runs steps in the background. Their time appears where the loop waits for them: a wait for the
+result of a train step is STEPS, also before a measurement or a save. A wait for evaluated batches
+is EVALUATION, which includes reading them. INPUT is reading training batches and copying them to
+the devices; what is read while a step runs costs no time, and does not appear.
+"""
+
+import contextlib
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from typing import ParamSpec, TypeAlias, TypeVar
+
+P = ParamSpec('P')
+T = TypeVar('T')
+
+STEPS, INPUT, EVALUATION, COMPILATION = 'steps', 'input', 'evaluation', 'compilation'
+INITIALIZATION, CHECKPOINTS, SUGGESTIONS = 'initialization', 'checkpoints', 'suggestions'
+IDLE, START_UP, OTHER = 'idle', 'start_up', 'other'
+
+PHASES = (
+    STEPS, INPUT, EVALUATION, COMPILATION, INITIALIZATION, CHECKPOINTS, SUGGESTIONS, IDLE, START_UP,
+    OTHER,
+)  # fmt: skip
+"""The phases, in the order of tables."""
+
+CACHE_HITS, CACHE_MISSES = 'cache_hits', 'cache_misses'
+"""Compiled programs that came from JAX's persistent cache, and those that XLA compiled."""
+
+Profile: TypeAlias = Mapping[str, float]
+"""Seconds by phase, and the numbers of cache hits and misses; nothing where there is none."""
+
+
+class WallClock:
+    """A stopwatch of one thread, which is always in one phase.
+
+    Example:
+        >>> clock = WallClock()
+        >>> with clock.phase(STEPS), clock.phase(COMPILATION):
+        ...     clock.count(CACHE_HITS)
+        >>> sorted(clock.take())
+        ['cache_hits', 'compilation', 'other', 'steps']
+    """
+
+    def __init__(
+        self,
+        phase: str = OTHER,
+        of_process: bool = False,
+        read: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Starts in a phase.
+
+        Args:
+            of_process: adds the time since the process started.
+            read: reads a clock, in seconds.
+        """
+        self.read = read
+        self._seconds, self._counts = dict.fromkeys(PHASES, 0.0), dict[str, float]()
+        self._stack, self._since = [phase], read()
+        self._phases = {name: _Phase(self, name) for name in PHASES}
+        self._compiled: list[tuple[float, float]] = []  # In this phase, since it began.
+        self._unread = (phase, self._since) if of_process else None
+
+    @property
+    def name(self) -> str:
+        """The current phase."""
+        return self._stack[-1]
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Context manager whose time is that of a phase."""
+        return self._phases[name]
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Counts an event."""
+        self._counts[name] = self._counts.get(name, 0) + number
+
+    def compiled(self, seconds: float) -> None:
+        """Moves the last seconds of the current phase to COMPILATION.
+
+        JAX reports a compilation when it has ended, and one inside another one before that.
+        """
+        if (current := self._stack[-1]) == COMPILATION:
+            return
+        now = self.read()
+        began = max(now - seconds, self._since)
+        moved = now - began
+        while self._compiled and self._compiled[-1][1] > began:
+            start, end = self._compiled.pop()
+            moved -= end - max(start, began)
+            began = min(start, began)
+        self._compiled.append((began, now))
+        self._seconds[current] -= moved
+        self._seconds[COMPILATION] += moved
+
+    def pending(self) -> dict[str, float]:
+        """The profile since the last `take`."""
+        self._pass()
+        if self._unread is not None:
+            phase, began = self._unread
+            self._unread = None
+            self._seconds[phase] += max(0.0, _age_of_process() - (self._since - began))
+        return {name: value for name, value in (self._seconds | self._counts).items() if value}
+
+    def take(self) -> dict[str, float]:
+        """The same, which begins anew."""
+        found = self.pending()
+        self._seconds, self._counts = dict.fromkeys(PHASES, 0.0), {}
+        return found
+
+    def _pass(self) -> None:
+        now = self.read()
+        self._seconds[self._stack[-1]] += now - self._since
+        self._since = now
+        if self._compiled:
+            self._compiled = []
+
+
+class _Phase(AbstractContextManager[None]):
+    """A phase of a clock, entered again and again: it is made once, since steps are short."""
+
+    def __init__(self, clock: WallClock, name: str) -> None:
+        self._clock, self._stack, self._name = clock, clock._stack, name
+
+    def __enter__(self) -> None:
+        self._clock._pass()
+        self._stack.append(self._name)
+
+    def __exit__(self, *error: object) -> None:
+        self._clock._pass()
+        self._stack.pop()
+
+
+_current: ContextVar[WallClock | None] = ContextVar('wall_clock', default=None)
+
+_UNTIMED = contextlib.nullcontext()
+
+
+def of_process() -> WallClock:
+    """Makes a clock for a command: it is in START_UP since the process has started."""
+    return WallClock(START_UP, of_process=True)
+
+
+def current() -> WallClock | None:
+    """The clock of this thread, if there is one."""
+    return _current.get()
+
+
+def _starting() -> WallClock | None:
+    clock = current()
+    return clock if clock is not None and clock.name == START_UP else None
+
+
+@contextlib.contextmanager
+def measuring(clock: WallClock | None = None) -> Iterator[WallClock]:
+    """Context manager in which a clock is that of this thread.
+
+    Without one it is the current clock while that is in START_UP, as it is before the first trial.
+    Else it is a new one: a trial may run a search of its own.
+    """
+    clock = clock or _starting() or WallClock(START_UP)
+    token = _current.set(clock)
+    try:
+        yield clock
+    finally:
+        _current.reset(token)
+
+
+def phase(name: str) -> AbstractContextManager[None]:
+    """Context manager whose time is that of a phase, where there is a clock."""
+    clock = _current.get()
+    return _UNTIMED if clock is None else clock.phase(name)
+
+
+def during(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Makes a decorator: calls of the function are in a phase. Not for generators."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def timed(*args: P.args, **kwargs: P.kwargs) -> T:
+            with phase(name):
+                return function(*args, **kwargs)
+
+        return timed
+
+    return decorate
+
+
+def added(*profiles: Profile) -> dict[str, float]:
+    """Adds profiles up.
+
+    Example:
+        >>> added({'steps': 1.0, 'cache_hits': 2}, {'steps': 0.5})
+        {'steps': 1.5, 'cache_hits': 2}
+    """
+    names = (*PHASES, CACHE_HITS, CACHE_MISSES)
+    sums = {name: sum(each.get(name, 0) for each in profiles) for name in names}
+    return {name: value for name, value in sums.items() if value}
+
+
+def total_seconds(profile: Profile) -> float:
+    """The wall clock of a profile: the sum over its phases."""
+    return sum(profile.get(name, 0.0) for name in PHASES)
+
+
+def _age_of_process() -> float:
+    import psutil
+
+    return time.time() - psutil.Process(os.getpid()).create_time()
