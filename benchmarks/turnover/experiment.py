@@ -23,7 +23,7 @@ from trainer.tasks import LanguageModelTask
 
 def numbers() -> Tunable:
     """A model of one structure; learning rate, weight decay and warm-up are searched."""
-    steps = 100
+    steps = 50
     block = TransformerBlock(Attention(num_heads=fixed.HEADS), FeedForward())
     return Tunable(
         task=LanguageModelTask(

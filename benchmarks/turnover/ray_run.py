@@ -37,7 +37,7 @@ def main() -> None:
     scheduler = None
     if setting.prunes:
         scheduler = tune.schedulers.ASHAScheduler(
-            'step', max_t=setting.steps, grace_period=setting.every, reduction_factor=3
+            time_attr='step', max_t=setting.steps, grace_period=setting.every, reduction_factor=3
         )
     stop = None
     if setting.target is not None:
@@ -54,8 +54,8 @@ def main() -> None:
             'warmup_steps': tune.choice(fixed.WARMUPS),
         },
         tune_config=tune.TuneConfig(
-            'loss',
-            'min',
+            metric='loss',
+            mode='min',
             num_samples=setting.trials,
             max_concurrent_trials=1,
             reuse_actors=setting.is_best_practice,
