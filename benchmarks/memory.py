@@ -50,6 +50,7 @@ def measure(trials: int) -> list[float]:
                         raise RuntimeError(line)
                     if ended[2] == 'completed':
                         found.append(resident(process.pid))
+                        print(f'trial {ended[1]}: {found[-1]:.0f} MiB', file=sys.stderr)
     if process.returncode or len(found) != trials:
         raise RuntimeError(f'{len(found)} of {trials} trials, exit code {process.returncode}')
     return found

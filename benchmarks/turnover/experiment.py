@@ -63,7 +63,7 @@ def numbers() -> Tunable:
 
 
 def structures() -> Tunable:
-    """Tiny models of many structures, with few steps: each trial may compile programs of its own."""
+    """Tiny models of many structures, with few steps: most trials compile programs of their own."""
     tunable = numbers()
     tunable.rebind(
         {

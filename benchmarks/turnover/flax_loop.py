@@ -1,4 +1,4 @@
-"""A training loop in plain flax: the model of `benchmarks.plain.linen`, optax, and NumPy batches."""
+"""A training loop in plain flax: a model of `benchmarks.plain.linen`, optax, NumPy batches."""
 
 import functools
 import time
