@@ -2,9 +2,8 @@
 
     python benchmarks/memory.py --check
 
-`python -m paxtune.search` trains 200 tiny models, for four steps each: depth, width, heads and the
-width of feed-forward layers are searched at random, so nearly every trial compiles programs of its
-own. After each trial, the resident memory (RSS) of the process is read. The first 20 trials fill
+`python -m paxtune.search` trains 200 tiny models, for four steps each. Depth, width, heads and the
+width of feed-forward layers are random, so most trials compile programs of their own. After each trial, the resident memory (RSS) of the process is read. The first 20 trials fill
 what a process keeps, such as its compiled programs.
 
 Goal: the median of the last 20 trials is less than 10 % above that of trials 11 to 20. `--quick`

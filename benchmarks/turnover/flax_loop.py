@@ -21,7 +21,7 @@ Numbers = dict[str, Any]
 
 
 class Functions(NamedTuple):
-    """What a loop calls; each is compiled at its first call.
+    """Functions of a loop; each is compiled at its first call.
 
     Attributes:
         init: (ids) -> state.
@@ -91,7 +91,7 @@ def optimizer(steps: int, numbers: Numbers) -> optax.GradientTransformation:
             numbers['weight_decay'],
             lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params),
         ),
-        optax.scale_by_learning_rate(schedule),
+        optax.scale_by_schedule(lambda step: -schedule(step)),
     )
 
 

@@ -118,7 +118,7 @@ def _our_command(setting: Setting, folder: Path) -> list[str]:
 
 
 def our_logs(study: Path, batches: int) -> list[TrialLog]:
-    """Reads the trials of a study of ours from their files.
+    """Reads the trials of a study of paxtune from their files.
 
     Args:
         study: its directory.
