@@ -31,7 +31,7 @@ from trainer.program.step_functions import (
     score,
     width_factors,
 )
-from trainer.runtime import pgle
+from trainer.runtime import heap, pgle
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, key, numbers
 from trainer.task import Task
@@ -59,6 +59,7 @@ def program_for(task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec) 
     """The program of a task, shared by all tasks of the same structure in this process."""
     identity = (key(task), mesh, spec_key(element_spec))
     if identity not in _programs:
+        heap.trim()  # Of what the compilation of earlier programs has freed.
         _programs[identity] = Program(task.clone(deep=True), mesh, element_spec)
         if len(_programs) > _KEPT_PROGRAMS:
             _programs.popitem(last=False)
