@@ -3,8 +3,9 @@
     python benchmarks/memory.py --check
 
 `python -m paxtune.search` trains 200 tiny models, for four steps each. Depth, width, heads and the
-width of feed-forward layers are random, so most trials compile programs of their own. After each trial, the resident memory (RSS) of the process is read. The first 20 trials fill
-what a process keeps, such as its compiled programs.
+width of feed-forward layers are random, so most trials compile programs of their own. After each
+trial, the resident memory (RSS) of the process is read. The first 20 trials fill what a process
+keeps, such as its compiled programs.
 
 Goal: the median of the last 20 trials is less than 10 % above that of trials 11 to 20. `--quick`
 has 30 trials; `--check` exits with 1 where the goal is missed.
