@@ -134,10 +134,10 @@ def train(
             log.step_seconds = seconds * step / max(step - 1, 1)
             value = evaluate(compiled, state, held_out, log)
             log.losses.append((time.time(), step, value))
+            log.write(folder / 'trials.jsonl')
             if report(step, value):
                 break
             clock = time.perf_counter()
-    log.write(folder / 'trials.jsonl')
     return value
 
 

@@ -31,6 +31,7 @@ def trainable(numbers: dict[str, Any], text: str, path: str) -> None:
 def main() -> None:
     import ray
     from ray import tune
+    from ray.tune.search import BasicVariantGenerator
 
     setting, folder = Setting.from_json(sys.argv[1]), Path(sys.argv[2])
     given = {'text': setting.to_json(), 'path': str(folder)}
@@ -39,12 +40,21 @@ def main() -> None:
         scheduler = tune.schedulers.ASHAScheduler(
             time_attr='step', max_t=setting.steps, grace_period=setting.every, reduction_factor=3
         )
-    stop = None
-    if setting.target is not None:
-        target = setting.target
-        stop = tune.stopper.FunctionStopper(lambda _, result: result['loss'] <= target)
+    target = setting.target
+
+    class AtTarget(tune.Stopper):
+        is_reached = False
+
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            self.is_reached |= target is not None and result['loss'] <= target
+            return self.is_reached
+
+        def stop_all(self) -> bool:
+            return self.is_reached
+
     # The trial that runs has the machine for itself, as with the other tuners.
     cores = os.cpu_count() or 1
+    draws = BasicVariantGenerator(max_concurrent=1, random_state=setting.seed)
     ray.init(num_cpus=cores, include_dashboard=False)
     tune.Tuner(
         tune.with_resources(tune.with_parameters(trainable, **given), {'cpu': cores}),
@@ -57,11 +67,11 @@ def main() -> None:
             metric='loss',
             mode='min',
             num_samples=setting.trials,
-            max_concurrent_trials=1,
+            search_alg=draws,
             reuse_actors=setting.is_best_practice,
             scheduler=scheduler,
         ),
-        run_config=tune.RunConfig(storage_path=str(folder / 'ray'), stop=stop),
+        run_config=tune.RunConfig(storage_path=str(folder / 'ray'), stop=AtTarget()),
     ).fit()
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,8 @@ class TrialLog:
             since it may compile.
         eval_seconds: the same for batches of evaluations.
         num_params: the size of the model.
-        ended: seconds since the epoch.
+        ended: seconds since the epoch at the last evaluation, or later.
+        name: unique.
     """
 
     losses: list[tuple[float, int, float]] = dataclasses.field(default_factory=list)
@@ -79,9 +81,10 @@ class TrialLog:
     eval_seconds: float = 0.0
     num_params: int = 0
     ended: float = 0.0
+    name: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
     def write(self, path: Path) -> None:
-        """Appends the trial to a file of JSON lines."""
+        """Appends the trial as it is now to a file of JSON lines: a tuner may stop it any time."""
         self.ended = time.time()
         with path.open('a') as file:
             file.write(json.dumps(dataclasses.asdict(self)) + '\n')
@@ -91,4 +94,5 @@ def read_logs(path: Path) -> list[TrialLog]:
     """Reads what `TrialLog.write` wrote, in order of the ends."""
     lines = path.read_text().splitlines() if path.exists() else []
     logs: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    return sorted((TrialLog(**each) for each in logs), key=lambda log: log.ended)
+    newest = {each['name']: TrialLog(**each) for each in logs}
+    return sorted(newest.values(), key=lambda log: log.ended)
