@@ -1,0 +1,1 @@
+"""The same trials with paxtune, Optuna and Ray Tune."""
