@@ -1,6 +1,6 @@
 import contextlib
 import dataclasses
-import gc
+import functools
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
@@ -153,7 +153,7 @@ class TrialSpec:
     @during(INITIALIZATION)
     def experiments(self, space: Space) -> dict[str, Tunable]:
         """Lists its experiments as `experiments` does."""
-        return _begun(parts_of(space, self.decisions), self.warm_start, self.repeat)
+        return _begun(_decoded(space, self.decisions), self.warm_start, self.repeat)
 
     def estimate_costs(self, space: Space, search: Search) -> CostEstimate:
         """Estimates the costs of the trial; raises as `experiments` and `estimate_costs`."""
@@ -166,8 +166,6 @@ class TrialSpec:
         """Trains the trial from where its last attempt ended; as `train_loop.run`."""
         before, left = 0, len(parts := self.experiments(space))
         for name, experiment in parts.items():
-            # Frees the device memory of the run before.
-            gc.collect()
             left -= 1
             folder = self.begin(name)
             training = run(experiment, folder, should_interrupt, place=place)
@@ -224,9 +222,18 @@ def experiments(study: StudyView, trial: Trial) -> dict[str, Tunable]:
         ValueError: the decisions do not fit together.
         UserError: a sub-experiment names a path that is not there.
     """
-    return _begun(
-        parts_of(study.space, trial.by_id), _warm_start(study, trial), trial.lineage.replicate
-    )
+    parts = _decoded(study.space, trial.by_id)
+    return _begun(parts, _warm_start(study, trial), trial.lineage.replicate)
+
+
+def _decoded(space: Space, decisions: Decisions) -> dict[str, Tunable]:
+    return dict(_parts_of(space, tuple(sorted(decisions.items()))))
+
+
+@functools.lru_cache(maxsize=2)
+def _parts_of(space: Space, decisions: tuple[tuple[str, int | float], ...]) -> dict[str, Tunable]:
+    # A trial needs its experiments to check its directory, to estimate its costs and to train.
+    return parts_of(space, dict(decisions))
 
 
 def _warm_start(study: StudyView, trial: Trial) -> WarmStartSpec | None:

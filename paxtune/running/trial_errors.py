@@ -1,6 +1,7 @@
 """Errors of trials: their reasons, and those that stop the study."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 from paxtune.config.faults import Faults
 from paxtune.objectives.rewards import NonFiniteRewardError
@@ -57,3 +58,16 @@ def _same_as_before(reason: str, trial: Trial, trials: Sequence[Trial]) -> str:
         f'study is resumed; python -m paxtune.studies retry repeats trials {numbers}. If the '
         'error belongs to the decisions, set search.faults.max_consecutive_failures'
     )
+
+
+class OutsideError(Exception):
+    """Holds an error that is not the trial's own."""
+
+
+@contextlib.contextmanager
+def outside() -> Iterator[None]:
+    """Marks errors of callbacks and records, which are not the trial's own."""
+    try:
+        yield
+    except Exception as error:
+        raise OutsideError(error) from error

@@ -1,6 +1,7 @@
 import contextlib
 import dataclasses
 import functools
+import gc
 import itertools
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -161,6 +162,8 @@ class Tuner:
                 while self._may_begin() and (trial := self._next()) is not None:
                     with self._given_back(trial):
                         self._run_trial(trial)
+                    if trial.is_failed:
+                        gc.collect()  # A traceback may hold the state of the run.
             except Exception as error:
                 if is_disk_full(error):
                     raise StudyStoppedError(full_disk_text(error, self.study.directory)) from error
@@ -246,7 +249,7 @@ class Tuner:
             callback.on_trial_start(self.study, trial)
         try:
             self._attempt(trial, record)
-        except _OutsideError as error:
+        except trial_errors.OutsideError as error:
             raise error.args[0] from None
         except DetachedError:
             self._is_detached = True
@@ -318,11 +321,11 @@ class Tuner:
                     trial.add_event(how, report.resumed_from)
                 if report.resumed_from and not record.is_resumed:
                     record.resumed(report.resumed_from)
-                    with _outside():
+                    with trial_errors.outside():
                         for callback in self._callbacks:
                             callback.on_trial_resume(self.study, trial, report.resumed_from)
                 self._report(trial, report)
-                with _outside():
+                with trial_errors.outside():
                     record.write(trial)
                 if trial.id in stop_requests.stopped_trials(self.study.store):
                     return 'stopped by request'
@@ -334,7 +337,7 @@ class Tuner:
         return None
 
     def _on_step(self, trial: RunningTrial, step: int, metrics: Mapping[str, float]) -> None:
-        with _outside():
+        with trial_errors.outside():
             for callback in self._callbacks:
                 callback.on_step(self.study, trial, step, metrics)
 
@@ -356,7 +359,7 @@ class Tuner:
         if has_all and not measurement.rewards:
             # Reports now, since the trial does not end here.
             self._require_rewards(trial, report.is_last)
-        with _outside():
+        with trial_errors.outside():
             if self._session is not None:
                 self._session.measured(measurement)
             for callback in self._callbacks:
@@ -428,19 +431,6 @@ class Tuner:
 
 def _is_of_speed(reward: Reward) -> bool:
     return any(split_name(metric.name)[0] in THROUGHPUT_METRICS for metric in reward.metrics)
-
-
-class _OutsideError(Exception):
-    """Holds an error that is not the trial's own."""
-
-
-@contextlib.contextmanager
-def _outside() -> Iterator[None]:
-    """Marks errors of callbacks and records, which are not the trial's own."""
-    try:
-        yield
-    except Exception as error:
-        raise _OutsideError(error) from error
 
 
 @contextlib.contextmanager

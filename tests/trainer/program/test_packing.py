@@ -10,18 +10,17 @@ from trainer.experiment import Experiment
 from trainer.program import packing
 from trainer.program.packing import Mode, Pack, PackedRun
 from trainer.program.setup import compiled, localized
-from trainer.program.stepper import Alone, Stepper
+from trainer.program.stepper import Stepper
 
 
-def begun(rate: float, row: int | None = None, **changes: Any) -> tuple[Experiment, Stepper]:
-    """A run with a learning rate: alone, or one for a row of a pack."""
+def begun(rate: float, row: int = 0, **changes: Any) -> tuple[Experiment, PackedRun]:
+    """A run with a learning rate, for a row of a pack."""
     made = experiment()
     made.rebind({'task.learner.learning_rate': rate} | changes)
     made = localized(made)
     program, values = compiled(made)
-    random_key = program.random_key(row or 0)
-    given = program, program.init(random_key, values), random_key, values
-    return made, Alone().stepper(*given) if row is None else PackedRun(row, *given)
+    random_key = program.random_key(row)
+    return made, PackedRun(row, program, program.init(random_key, values), random_key, values)
 
 
 def batch(made: Experiment, stepper: Stepper) -> Any:
@@ -29,8 +28,7 @@ def batch(made: Experiment, stepper: Stepper) -> Any:
 
 
 def losses_alone(rate: float, seed: int, steps: int) -> list[float]:
-    made, _ = begun(rate)
-    _, run = begun(rate, seed)
+    made, run = begun(rate, seed)
     return [float(Stepper.step(run, batch(made, run))['loss'].mean) for _ in range(steps)]
 
 
@@ -111,7 +109,7 @@ def test_measured_steps_decide(monkeypatch: pytest.MonkeyPatch, faster: str) -> 
 
         monkeypatch.setattr(pack, name, timed)
 
-    monkeypatch.setattr(packing.time, 'perf_counter', lambda: clock[0])
+    monkeypatch.setattr('trainer.program.packing.time.perf_counter', lambda: clock[0])
     slow('_together', 1.0 if faster == 'together' else 3.0)
     slow('_apart', 2.0)
     step(pack, runs)
