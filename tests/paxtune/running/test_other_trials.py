@@ -26,7 +26,7 @@ from trainer.symbolic.errors import UserError
 
 
 def pretended(
-    experiment: Any, directory: Path, should_interrupt: Callable[[], bool], place: object
+    experiment: Any, directory: Path, should_interrupt: Callable[[], bool], place: object = None
 ) -> Generator[Report, None, None]:
     """Records the experiment, and measures once."""
     directory.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,7 @@ def first_half(_: Any, __: Path, should_interrupt: Callable[[], bool], place: ob
         raise Interrupted(2)
 
 
-def second_half(*_: Any) -> Running:
+def second_half(*_: Any, **__: Any) -> Running:
     with phase(STEPS):
         time.sleep(_SECONDS)
     yield Report(6, {'eval/log_pplx': 1.0}, resumed_from=2, is_last=True)
@@ -89,8 +89,8 @@ def test_the_profile_of_a_trial_adds_up_over_its_attempts(
 def test_the_profile_of_a_killed_attempt_counts(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*arguments: Any) -> Running:
-        yield from first_half(*arguments)
+    def killed(*arguments: Any, **fields: Any) -> Running:
+        yield from first_half(*arguments, **fields)
         raise KeyboardInterrupt
 
     monkeypatch.setattr('paxtune.running.runners.run', killed)
