@@ -1,8 +1,6 @@
 """Clocks that divide the time among phases."""
 
 import time
-from collections.abc import Callable
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -25,21 +23,25 @@ from trainer.runtime.wall_clock import (
 )
 
 
+class Time:
+    """A clock that passes by hand."""
+
+    now = 100.0
+
+    def __call__(self, seconds: float) -> None:
+        self.now += seconds
+
+    def clock(self) -> WallClock:
+        return WallClock(read=lambda: self.now)
+
+
 @pytest.fixture
-def wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Lets the time of clocks pass; nothing else does."""
-    now = [100.0]
-    fake = SimpleNamespace(perf_counter=lambda: now[0], time=time.time)
-    monkeypatch.setattr(wall_clock, 'time', fake)
-
-    def passed(seconds: float) -> None:
-        now[0] += seconds
-
-    return passed
+def wait() -> Time:
+    return Time()
 
 
-def test_a_phase_leaves_out_those_inside_it(wait: Callable[[float], None]) -> None:
-    clock = WallClock()
+def test_a_phase_leaves_out_those_inside_it(wait: Time) -> None:
+    clock = wait.clock()
     wait(1)
     with clock.phase(EVALUATION):
         wait(2)
@@ -52,8 +54,8 @@ def test_a_phase_leaves_out_those_inside_it(wait: Callable[[float], None]) -> No
     assert wall_clock.total_seconds(clock.pending()) == 31
 
 
-def test_an_exception_ends_its_phases(wait: Callable[[float], None]) -> None:
-    clock = WallClock()
+def test_an_exception_ends_its_phases(wait: Time) -> None:
+    clock = wait.clock()
     with pytest.raises(ValueError, match='broken'), clock.phase(STEPS), clock.phase(INPUT):
         wait(1)
         raise ValueError('broken')
@@ -62,8 +64,8 @@ def test_an_exception_ends_its_phases(wait: Callable[[float], None]) -> None:
     assert clock.take() == {INPUT: 1, OTHER: 2}
 
 
-def test_a_profile_begins_anew_after_each_take(wait: Callable[[float], None]) -> None:
-    clock = WallClock()
+def test_a_profile_begins_anew_after_each_take(wait: Time) -> None:
+    clock = wait.clock()
     with clock.phase(STEPS):
         wait(1)
         clock.count(CACHE_HITS, 3)
@@ -72,8 +74,8 @@ def test_a_profile_begins_anew_after_each_take(wait: Callable[[float], None]) ->
         assert clock.take() == {STEPS: 2}
 
 
-def test_compilations_inside_one_another_count_once(wait: Callable[[float], None]) -> None:
-    clock = WallClock()
+def test_compilations_inside_one_another_count_once(wait: Time) -> None:
+    clock = wait.clock()
     with clock.phase(STEPS):
         wait(1)
         wait(2)  # An outer compilation begins, and an inner one after it.
@@ -86,8 +88,8 @@ def test_compilations_inside_one_another_count_once(wait: Callable[[float], None
     assert clock.pending() == {STEPS: 1, COMPILATION: 30}
 
 
-def test_a_compilation_takes_nothing_from_an_earlier_phase(wait: Callable[[float], None]) -> None:
-    clock = WallClock()
+def test_a_compilation_takes_nothing_from_an_earlier_phase(wait: Time) -> None:
+    clock = wait.clock()
     wait(1)
     with clock.phase(STEPS):
         wait(1)
