@@ -206,6 +206,7 @@ def test_trials_leave_no_arrays_files_or_threads_behind(
 def test_programs_that_are_not_used_any_more_are_released(monkeypatch: pytest.MonkeyPatch) -> None:
     # 17
     monkeypatch.setattr('trainer.program.program._programs', collections.OrderedDict())
+    monkeypatch.setattr('trainer.program.program._MOST_PROGRAMS', 3)
     monkeypatch.setattr('trainer.program.program._KEPT_PROGRAMS', 2)
 
     def program(width: int) -> weakref.ref[Any]:

@@ -33,6 +33,7 @@ from trainer.program.step_functions import (
     width_factors,
 )
 from trainer.runtime import pgle
+from trainer.runtime.garbage_collection import free_compilations
 from trainer.runtime.wall_clock import COMPILATION, during
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, key, numbers
@@ -41,7 +42,7 @@ from trainer.task import Task
 Values = dict[str, jax.Array]
 Fill = Callable[[str, Any, Any, Any], Any]
 
-_KEPT_PROGRAMS = 16
+_MOST_PROGRAMS, _KEPT_PROGRAMS = 16, 8  # One too many drops all but the last ones.
 _programs: 'collections.OrderedDict[object, Program]' = collections.OrderedDict()
 
 
@@ -62,8 +63,10 @@ def program_for(task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec) 
     identity = (key(task), mesh, spec_key(element_spec))
     if identity not in _programs:
         _programs[identity] = Program(task.clone(deep=True), mesh, element_spec)
-        if len(_programs) > _KEPT_PROGRAMS:
-            _programs.popitem(last=False)
+        if len(_programs) > _MOST_PROGRAMS:
+            for _ in range(len(_programs) - _KEPT_PROGRAMS):
+                _programs.popitem(last=False)
+            free_compilations()
     _programs.move_to_end(identity)
     return _programs[identity]
 

@@ -1,4 +1,5 @@
 import contextlib
+import ctypes
 import gc
 from collections.abc import Iterator
 
@@ -48,3 +49,18 @@ def gc_paused() -> Iterator[None]:
     finally:
         if is_enabled:
             gc.enable()
+
+
+def free_compilations() -> None:
+    """Frees what programs that are no longer used have left.
+
+    JAX keeps what it has traced, and glibc what compilations have freed: several MB for each
+    program. Functions that are still in use are traced again at their next call.
+    """
+    import jax
+
+    jax.clear_caches()
+    gc.collect()
+    # Other C libraries have no such function.
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
