@@ -1,0 +1,254 @@
+"""Time and memory of trials that train as one program, beside the same trials one by one.
+
+    python benchmarks/packing.py --check
+
+Byte-level decoders in three sizes, in float32 on one device, with 1, 4 and 16 lanes.
+
+- *Steps*: a step of all lanes under `Pack(…, 'always')`, and as many steps of runs alone. Both take
+  turns within a round, and each has its median. A single lane trains alone, so its ratio is the
+  cost of the lanes themselves. Memory is that of the compiled step: of all lanes, and of a run
+  alone. A cell that needs more than half of the machine's memory, or longer than 20 s, is left out.
+- *Searches*: `python -m paxtune.search` on the smallest model, with `--pack=off`, `4` and `auto`.
+  All train the same random trials to their ends and take turns. The first search of each kind fills
+  the cache of compiled programs, and does not count. Trials per hour count from the start of the
+  first trial to the end of the last one, without the start of the process.
+
+Goal: searches with `auto` have at least 0.95 of the trials per hour of unpacked ones, in the median
+of the repeats. `--quick` has the smallest model, 1 and 4 lanes, and one repeat of shorter searches;
+`--check` exits with 1 where the goal is missed.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.plain import gpt  # noqa: E402
+from benchmarks.reference_loss import experiment  # noqa: E402
+from trainer.inputs.text.stdlib import StdlibInput  # noqa: E402
+from trainer.program.packing import Pack, PackedRun  # noqa: E402
+from trainer.program.program import memory_bytes  # noqa: E402
+from trainer.program.setup import compiled, localized  # noqa: E402
+from trainer.program.stepper import Stepper  # noqa: E402
+
+GOAL = 0.95
+LANES = (1, 4, 16)
+KINDS = ('off', '4', 'auto')
+LONGEST = 20.0
+"""Seconds of a step that a cell may take."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A model, and what it is trained on.
+
+    Attributes:
+        name: its size, for the table.
+        shape: of the model.
+        batch_size: rows in a batch.
+        length: tokens in a row.
+    """
+
+    name: str
+    shape: gpt.Shape
+    batch_size: int
+    length: int = 64
+
+
+CASES = [
+    Case('0.1M', gpt.Shape(layers=2, dims=64, heads=4, vocab=256), 16),
+    Case('1M', gpt.Shape(layers=5, dims=128, heads=4, vocab=256), 16),
+    Case('10M', gpt.Shape(layers=6, dims=384, heads=6, vocab=256), 4),
+]
+
+
+class LeftOutError(Exception):
+    """A cell is too large or too slow for this machine."""
+
+
+def stepping(
+    runs: Sequence[Any], batches: Sequence[Any], pack: Pack | None
+) -> Callable[[int], float]:
+    """Makes a function that does steps of all runs, and returns the seconds of one step of all."""
+
+    def do(steps: int) -> float:
+        begun = time.perf_counter()
+        for _ in range(steps):
+            if pack is None:
+                metrics = [run.step(batch) for run, batch in zip(runs, batches, strict=True)]
+            else:
+                metrics = pack.step(runs, batches)
+        # The states are ready when the metrics of the same program are. Reading them would copy.
+        jax.block_until_ready(metrics)
+        return (time.perf_counter() - begun) / steps
+
+    return do
+
+
+def memory_of(step: Any) -> int:
+    """Bytes of a compiled step.
+
+    Raises:
+        LeftOutError: more than half of the machine's memory.
+    """
+    needed = memory_bytes(step)
+    if needed > os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2:
+        raise LeftOutError(f'needs {needed / 2**30:.1f} GiB')
+    return needed
+
+
+def require_short(seconds: float) -> float:
+    """Returns the seconds of a step.
+
+    Raises:
+        LeftOutError: they are too many.
+    """
+    if seconds > LONGEST:
+        raise LeftOutError(f'a step of all takes {seconds:.0f} s')
+    return seconds
+
+
+def ready(case: Case, count: int) -> tuple[dict[str, Callable[[int], float]], dict[str, int]]:
+    """Functions that do steps alone and packed, after their first ones, and the memory of both.
+
+    Raises:
+        LeftOutError: the machine is too small.
+    """
+    data = StdlibInput(
+        batch_size=case.batch_size, is_training=True, sequence_length=case.length, split='train'
+    )
+    made = localized(experiment(data, case.shape))
+    program, values = compiled(made)
+    batches = [program.put(made.train_input.get_next()) for _ in range(count)]
+    keys = [program.random_key(row) for row in range(count)]
+    memory = {'alone': memory_of(program.train_step)}
+    alone = [Stepper(program, program.init(key, values), key, values) for key in keys]
+    stepping(alone[:1], batches[:1], None)(1)
+    require_short(count * stepping(alone[:1], batches[:1], None)(1))
+    pack = Pack(program, count, 'always')
+    memory['packed'] = memory['alone'] if count == 1 else memory_of(pack._compiled)
+    packed = [
+        PackedRun(row, program, program.init(key, values), key, values)
+        for row, key in enumerate(keys)
+    ]
+    found = {'alone': stepping(alone, batches, None), 'packed': stepping(packed, batches, pack)}
+    for do in found.values():
+        do(1)
+        require_short(do(1))
+    return found, memory
+
+
+def compare_steps(case: Case, count: int, rounds: int) -> dict[str, float]:
+    """Prints a row for a model and a number of lanes, and returns its figures."""
+    try:
+        found, memory = ready(case, count)
+    except LeftOutError as reason:
+        print(f'{case.name:5} {count:3} lanes  left out: {reason}', flush=True)
+        return {}
+    longest = max(do(1) for do in found.values())
+    steps, rounds = max(1, min(10, int(0.5 / longest))), rounds if longest < 1 else 3
+    seconds: dict[str, list[float]] = {name: [] for name in found}
+    for index in range(rounds):
+        for name in sorted(found, reverse=index % 2 == 1):
+            seconds[name].append(found[name](steps))
+    medians = {name: statistics.median(each) for name, each in seconds.items()}
+    # Of each round, so that what slows the machine for a while counts for both.
+    pairs = zip(seconds['alone'], seconds['packed'], strict=True)
+    speed_up = statistics.median(alone / packed for alone, packed in pairs)
+    print(
+        f'{case.name:5} {count:3} lanes  packed {1e3 * medians["packed"]:9.2f} ms'
+        f'  alone {1e3 * medians["alone"]:9.2f} ms  {speed_up:6.3f} ×'
+        f'  memory {memory["packed"] / 2**20:8.1f} MiB  alone {memory["alone"] / 2**20:7.1f} MiB',
+        flush=True,
+    )
+    key = f'{case.name}_{count}'
+    return {f'{key}_speed_up': speed_up, f'{key}_mib': memory['packed'] / 2**20}
+
+
+def trials_per_hour(kind: str, base: Path, name: str, trials: int, seed: int) -> float:
+    """Runs a search, and returns its trials per hour.
+
+    Args:
+        kind: the value of `--pack`.
+        base: a directory for all searches, with their cache of compiled programs.
+        name: of a new directory there.
+        trials: their number.
+        seed: of the search.
+    """
+    command = [
+        *(sys.executable, '-m', 'paxtune.search', '--exp=benchmarks.turnover.experiment.numbers'),
+        *(f'--job_log_dir={base / name}', f'--num_trials={trials}', f'--seed={seed}'),
+        *('--scheduler=none', '--algorithm=random_search', f'--pack={kind}'),
+    ]
+    given = {'PYTHONPATH': str(ROOT), 'XDG_CACHE_HOME': str(base / 'cache')}
+    environment = {k: v for k, v in os.environ.items() if k != 'JAX_COMPILATION_CACHE_DIR'} | given
+    done = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f'--pack={kind} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}')
+    read = [json.loads(path.read_text()) for path in (base / name).glob('trials/*/trial.json')]
+    if len(read) != trials:
+        raise RuntimeError(f'--pack={kind}: {len(read)} trials of {trials} have ended')
+    times = [[datetime.datetime.fromisoformat(t[at]) for t in read] for at in ('started', 'ended')]
+    return trials * 3600 / (max(times[1]) - min(times[0])).total_seconds()
+
+
+def compare_searches(trials: int, repeats: int) -> dict[str, float]:
+    """Runs the searches, prints a row for each kind, and returns their figures."""
+    rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    with tempfile.TemporaryDirectory() as directory:
+        for repeat in range(repeats + 1):
+            for kind in KINDS[repeat % 3 :] + KINDS[: repeat % 3]:
+                name = f'{repeat}-{kind}'
+                rate = trials_per_hour(kind, Path(directory), name, trials, repeat)
+                print(f'search {name:7} {rate:7.0f} trials per hour', file=sys.stderr, flush=True)
+                if repeat:
+                    rates[kind].append(rate)
+    found: dict[str, float] = {}
+    for kind, each in rates.items():
+        ratio = statistics.median(a / b for a, b in zip(each, rates['off'], strict=True))
+        rate = statistics.median(each)
+        print(f'--pack={kind:4} {rate:8.0f} trials per hour  {ratio:6.3f} of unpacked')
+        found[f'{kind}_trials_per_hour'] = rate
+        if kind != 'off':
+            found[f'{kind}_to_off'] = ratio
+    return found
+
+
+def is_met(result: Mapping[str, float]) -> bool:
+    """Returns True where `auto` is not slower than unpacked trials."""
+    return result['auto_to_off'] >= GOAL
+
+
+def main() -> int:
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument('--quick', action='store_true')
+    flags.add_argument('--check', action='store_true')
+    args = flags.parse_args()
+    cases, lanes, rounds = (CASES[:1], LANES[:2], 7) if args.quick else (CASES, LANES, 9)
+    result: dict[str, float] = {}
+    for case in cases:
+        for count in lanes:
+            result |= compare_steps(case, count, rounds)
+    result |= compare_searches(*((6, 1) if args.quick else (8, 3)))
+    print('RESULT ' + json.dumps({name: round(value, 3) for name, value in result.items()}))
+    return int(args.check and not is_met(result))
+
+
+if __name__ == '__main__':
+    sys.exit(main())
