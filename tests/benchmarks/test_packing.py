@@ -4,6 +4,7 @@ import jax
 import pytest
 
 from benchmarks import packing
+from benchmarks.reference_loss import experiment
 from trainer.inputs.text.stdlib import StdlibInput
 from trainer.program.setup import compiled, localized
 
@@ -16,7 +17,7 @@ def test_packing_goal_is_about_auto_alone(ratio: float, met: bool) -> None:
 def test_packing_sizes_are_those_of_their_names() -> None:
     data = StdlibInput(batch_size=1, is_training=True, sequence_length=64, split='train')
     for case, millions in zip(packing.CASES, (0.1, 1.0, 10.0), strict=True):
-        program, _ = compiled(localized(packing.experiment(data, case.shape)))
+        program, _ = compiled(localized(experiment(data, case.shape)))
         assert program.num_params() / 1e6 == pytest.approx(millions, rel=0.2)
 
 
@@ -28,7 +29,7 @@ def test_packing_leaves_out_what_is_too_slow_or_too_large(
         packing.require_short(21.0)
     step = jax.jit(lambda x: x + 1).lower(jax.ShapeDtypeStruct((1024,), 'float32')).compile()
     assert packing.memory_of(step) >= 8192
-    monkeypatch.setattr(packing.os, 'sysconf', lambda name: 100)
+    monkeypatch.setattr('benchmarks.packing.os.sysconf', lambda name: 100)
     with pytest.raises(packing.LeftOutError, match='GiB'):
         packing.memory_of(step)
     monkeypatch.setattr(packing, 'ready', lambda *_: packing.memory_of(step))
