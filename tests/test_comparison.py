@@ -82,7 +82,7 @@ def test_measured_claims_have_results() -> None:
     [
         ('search_quality', '0.36 of the regret', 'is 0.36 of the better of'),
         ('search_quality', 'interval 0.22 to 0.64', '(0.22 to 0.64)'),
-        ('search_quality', '1.01 after 50, 0.70 after 100', '1.01 at 50 and 0.70 at 100'),
+        ('search_quality', '1.07 after 25 trials', '1.07 at 25 trials, 1.02 at 50 and 0.98 at 100'),
         ('early_stopping', '5.4 times less', 'promoting_asha 5.42'),
         ('early_stopping', '4.3 with ASHA', 'asha 4.28'),
         ('early_stopping', '1.9 with the median', 'median 1.85'),

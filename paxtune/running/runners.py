@@ -27,8 +27,8 @@ from trainer.loop.decode_loop import OUTPUTS
 from trainer.loop.report import Interrupted, Report
 from trainer.loop.train_loop import run
 from trainer.program import compile_events
+from trainer.program.place import Alone
 from trainer.program.setup import compiled
-from trainer.program.stepper import Alone
 from trainer.runtime import processes
 from trainer.runtime.directory import JobPath, absolute, job_path
 from trainer.runtime.wall_clock import CHECKPOINTS, INITIALIZATION, during

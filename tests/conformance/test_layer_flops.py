@@ -61,6 +61,10 @@ PRODUCTS = {
     'basic block': Example(layers.BasicBlock(), (X_BHWC, 128, 1)),
     'bottleneck block': Example(layers.BottleneckBlock(), (X_BHWC, 64, 1)),
     'chain': Example(layers.Chain([layers.Flatten(), layers.Linear(64)]), (IMAGES,)),
+    'choice': Example(
+        layers.ChoiceLayer([layers.FeedForward(4 * D), layers.FeedForward(4 * D)], choice=1),
+        (X_BTD,),
+    ),
     'convolution': Example(layers.Conv2D(64), (X_BHWC,)),
     'convolution in groups': Example(layers.Conv2D(64, groups=4), (X_BHWC,)),
     'convolution of each feature': Example(layers.Conv2D(128, groups=None), (X_BHWC,)),

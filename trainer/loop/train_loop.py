@@ -29,8 +29,8 @@ from trainer.loop.train_metrics import TrainMetrics
 from trainer.metrics import Metrics
 from trainer.program import device_peaks
 from trainer.program.costs import static_costs
+from trainer.program.place import Alone
 from trainer.program.setup import compiled, inputs_by_path, localized
-from trainer.program.stepper import Alone
 from trainer.runtime import processes, step_events
 from trainer.runtime.garbage_collection import GcSchedule
 from trainer.runtime.metric_writer import MetricWriter

@@ -11,8 +11,8 @@ import jax
 
 from trainer.metrics import Metrics
 from trainer.program.packing import Mode, Pack, PackedRun
+from trainer.program.place import Alone
 from trainer.program.program import Program, Values
-from trainer.program.stepper import Alone
 from trainer.runtime.wall_clock import START_UP, WallClock
 from trainer.state import TrainState
 

@@ -1,0 +1,36 @@
+"""The place of a run: the process, alone or shared with others.
+
+A search of a function needs neither JAX nor a program, so they are imported when used.
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+from trainer.runtime.wall_clock import WallClock
+
+if TYPE_CHECKING:
+    import jax
+
+    from trainer.program.program import Program, Values
+    from trainer.program.stepper import Stepper
+    from trainer.state import TrainState
+
+
+class Alone:
+    """A place for one run after another in this process, which no others share."""
+
+    def stepper(
+        self, program: 'Program', state: 'TrainState', random_key: 'jax.Array', values: 'Values'
+    ) -> 'Stepper':
+        """Begins the steps of a run."""
+        from trainer.program.stepper import Stepper
+
+        return Stepper(program, state, random_key, values)
+
+    def wait(self, seconds: float) -> None:
+        """Waits for what other processes do."""
+        time.sleep(seconds)
+
+    def clock(self) -> WallClock | None:
+        """Makes a clock of the time that these runs have; None for that of the thread."""
+        return None
