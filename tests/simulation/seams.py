@@ -8,7 +8,7 @@ import threading
 import time
 import types
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -27,7 +27,8 @@ from tests.simulation.children import Children, ProcessTable
 from tests.simulation.locks import Threading
 from tests.simulation.network import Channel
 from tests.simulation.world import World
-from trainer.runtime import directory, interrupt
+from trainer.program import place
+from trainer.runtime import directory, interrupt, wall_clock
 
 
 class _Time:
@@ -108,6 +109,13 @@ class _Errors(logging.Handler):
             self._world.say(name, 'logs:', record.getMessage())
 
 
+def _sleep(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Sleeps in real time, unless the project asks: a simulation would take hours."""
+    if (module := sys._getframe(1).f_globals['__name__']).startswith(('paxtune.', 'trainer.')):
+        raise AssertionError(f'{module} sleeps in real time in a simulation')
+    sleep(seconds)
+
+
 @contextlib.contextmanager
 def installed(world: World) -> Iterator[None]:
     """Replaces the modules that reach out of a process, while entered."""
@@ -124,8 +132,9 @@ def installed(world: World) -> Iterator[None]:
                 for name in ('time', 'threading', 'uuid'):
                     if (fake := fakes.get(id(vars(module).get(name)))) is not None:
                         put(module, name, fake)
-        for owner in (tenacity, tenacity.nap):
+        for owner in (place, tenacity, tenacity.nap, wall_clock):
             put(owner, 'time', clock)
+        put(time, 'sleep', _sleep)
         put(tenacity.wait, 'random', _random(world))
         for owner in (vizier_store, remote_store, trial_json, well_known_types):
             put(owner, 'datetime', _datetime(world))

@@ -53,17 +53,17 @@ class WallClock:
         self,
         phase: str = OTHER,
         of_process: bool = False,
-        read: Callable[[], float] = time.perf_counter,
+        read: Callable[[], float] | None = None,
     ) -> None:
         """Starts in a phase.
 
         Args:
             of_process: adds the time since the process started.
-            read: reads a clock, in seconds.
+            read: reads a clock, in seconds; by default that of the process.
         """
-        self.read = read
+        self.read = read or time.perf_counter
         self._seconds, self._counts = dict.fromkeys(PHASES, 0.0), dict[str, float]()
-        self._stack, self._since = [phase], read()
+        self._stack, self._since = [phase], self.read()
         self._phases = {name: _Phase(self, name) for name in PHASES}
         self._compiled: list[tuple[float, float]] = []  # In this phase, since it began.
         self._unread = (phase, self._since) if of_process else None
