@@ -17,24 +17,23 @@ def validate_metrics(search: 'Search', samples: Iterable[Mapping[str, 'Tunable']
 
     Args:
         samples: trials, each with its experiments by sub-experiment ('' without any). No more are
-            traced than needed.
+            traced than needed: each has a loss, for one.
     """
-    from trainer.loop.metric_names import metric_names
+    from trainer.loop.metric_names import certain_names, metric_names
 
     missing = [(asking, metric) for asking, each in search.metrics.items() for metric in each]
-    known: set[str] = set()
+    measured: set[str] = set()  # By any sample that could be traced.
     for parts in samples:
+        known = _joined({name: certain_names(part) for name, part in parts.items()})
+        missing = [each for each in missing if not each[1].matches(known)]
         if not missing:
             return
         try:
             traced = {name: metric_names(part) for name, part in parts.items()}
         except Exception:
             continue  # These trials will say so; others may not.
-        known |= {
-            join_name(metric, name or None)
-            for name, (names, _) in traced.items()
-            for metric in (*names, TIMED)
-        }
+        known |= _joined({name: names for name, (names, _) in traced.items()})
+        measured |= known
         more = tuple(prefix for _, prefixes in traced.values() for prefix in prefixes)
         missing = [
             (asking, metric)
@@ -42,6 +41,15 @@ def validate_metrics(search: 'Search', samples: Iterable[Mapping[str, 'Tunable']
             if not metric.matches(known)
             if not (more and (metric.pattern or metric.name.startswith(more)))
         ]
-    if missing and known:
+    if missing and measured:
         asking, metric = missing[0]
-        raise UserError(f'search.{asking}: {metric.missing(known)}')
+        raise UserError(f'search.{asking}: {metric.missing(measured)}')
+
+
+def _joined(names: Mapping[str, set[str]]) -> set[str]:
+    """The metrics of a trial, from those of its experiments by sub-experiment."""
+    return {
+        join_name(metric, name or None)
+        for name, metrics in names.items()
+        for metric in (*metrics, TIMED)
+    }

@@ -20,6 +20,12 @@ from trainer.task import Task
 _known: dict[Hashable, set[str]] = {}
 
 
+def certain_names(experiment: Experiment) -> set[str]:
+    """Names of metrics that all experiments have, without tracing their steps."""
+    losses = {f'{group}/loss' for group in ('train', *experiment.eval_inputs)}
+    return {*COSTS, *RESOURCE_METRICS, *THROUGHPUT_METRICS, *losses}
+
+
 def metric_names(experiment: Experiment) -> tuple[set[str], set[str]]:
     """Traces the steps of an experiment without open decisions; nothing is compiled or read.
 
@@ -40,7 +46,7 @@ def metric_names(experiment: Experiment) -> tuple[set[str], set[str]]:
     more = {f'{name}/' for name, data in experiment.eval_inputs.items() if data.wants_scores}
     if experiment.train.decoding is not None:
         more |= {f'decode_{name}/' for name in experiment.decode_inputs}
-    return {*COSTS, *RESOURCE_METRICS, *THROUGHPUT_METRICS, *_known[identity]}, more
+    return certain_names(experiment) | _known[identity], more
 
 
 def require_best_metric(experiment: Experiment) -> None:
