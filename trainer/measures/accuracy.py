@@ -3,6 +3,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from trainer.losses import is_most_likely
 from trainer.measures.base import Measure, Outcome
 from trainer.metrics import WeightedScalar
 from trainer.symbolic.component import require_positive
@@ -45,7 +46,7 @@ class AccuracyStrict(Measure):
         return 'acc_strict'
 
     def measure(self, outcome: Outcome) -> WeightedScalar:
-        wrong = jnp.argmax(outcome.outputs, axis=-1) != outcome.class_ids()
+        wrong = ~is_most_likely(outcome.outputs, outcome.class_ids())
         there = outcome.weights > 0
         if outcome.weights.ndim == 1:
             wrong, there = wrong[:, None], there[:, None]

@@ -225,6 +225,10 @@ class Program:
 
     def device_memory_bytes(self) -> int:
         """Memory that the compiled train step needs on each device."""
+        return self._memory_bytes
+
+    @functools.cached_property
+    def _memory_bytes(self) -> int:
         return memory_bytes(self._compiled_train_step)
 
     def replicated(self, value: Any) -> Any:
@@ -244,11 +248,16 @@ class Program:
 
     def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
         """Makes global arrays of the batch of a host, sharded by `trainer.mesh.feature_spec`."""
-        return {name: self._put(array) for name, array in batch.items()}
-
-    def _put(self, array: np.ndarray) -> jax.Array:
-        shape, at = self._of_all_hosts(array)
-        return jax.make_array_from_process_local_data(at, array, shape)
+        places = {name: self._of_all_hosts(array) for name, array in batch.items()}
+        if jax.process_count() == 1:  # One call for all arrays takes a third of the time.
+            placed: dict[str, jax.Array] = jax.device_put(
+                dict(batch), {name: at for name, (_, at) in places.items()}
+            )
+            return placed
+        return {
+            name: jax.make_array_from_process_local_data(at, batch[name], shape)
+            for name, (shape, at) in places.items()
+        }
 
     def _abstract_batch(self, element_spec: ElementSpec) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of the result of `put`."""

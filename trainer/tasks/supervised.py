@@ -13,6 +13,7 @@ from trainer.losses import (
     class_ids,
     class_weights,
     cross_entropy,
+    is_most_likely,
 )
 from trainer.measures.base import Measure, Outcome, measured
 from trainer.metrics import Metrics, WeightedScalar, joined
@@ -110,7 +111,7 @@ class ClassificationTask(SupervisedTask):
     def _plain(self, outcome: Outcome) -> Metrics:
         logits, labels, weights = outcome.outputs, outcome.labels, outcome.weights
         if not outcome.is_multi_label:
-            right = jnp.argmax(logits, axis=-1) == class_ids(labels, logits)
+            right = is_most_likely(logits, class_ids(labels, logits))
             values = {'avg_xent': cross_entropy(logits, labels), 'accuracy': right}
             return _means(values, weights)
         xent = SigmoidCrossEntropy().of(logits, labels)

@@ -11,7 +11,7 @@ from trainer.decoding.examples import DecodedExample, text_metrics
 from trainer.inputs.base import Input
 from trainer.inputs.weights import broadcast, weight_features, weights_of
 from trainer.layers.base import CACHE, ForwardContext, forward_context
-from trainer.losses import SoftmaxCrossEntropy, cross_entropy
+from trainer.losses import SoftmaxCrossEntropy, cross_entropy, is_most_likely
 from trainer.measures.base import Measure, Outcome, measured
 from trainer.metrics import Count, Metrics, WeightedScalar, joined, weighted
 from trainer.symbolic.errors import UserError
@@ -77,7 +77,7 @@ class TokenTask(Task):
     def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
         labels_BT, weights_BT = batch['labels'], self.label_weights(batch)
         xent_BT = cross_entropy(outputs, labels_BT)
-        right_BT = jnp.argmax(outputs, axis=-1) == labels_BT
+        right_BT = is_most_likely(outputs, labels_BT)
         metrics: Metrics = {
             'loss': WeightedScalar.of(self.loss.per_example(outputs, labels_BT), weights_BT),
             'log_pplx': WeightedScalar.of(xent_BT, weights_BT),
