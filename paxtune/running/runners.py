@@ -1,6 +1,5 @@
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from paxtune.study.study import Study
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from paxtune.study.trial_costs import CostEstimate, estimate_costs, suffixed, wanted_by
-from paxtune.study.trial_experiments import parts_of
+from paxtune.study.trial_experiments import shared_parts_of
 from paxtune.study.trial_paths import attempt_directories, attempt_directory
 from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import newest_checkpoint
@@ -153,7 +152,7 @@ class TrialSpec:
     @during(INITIALIZATION)
     def experiments(self, space: Space) -> dict[str, Tunable]:
         """Lists its experiments as `experiments` does."""
-        return _begun(_decoded(space, self.decisions), self.warm_start, self.repeat)
+        return _begun(shared_parts_of(space, self.decisions), self.warm_start, self.repeat)
 
     def estimate_costs(self, space: Space, search: Search) -> CostEstimate:
         """Estimates the costs of the trial; raises as `experiments` and `estimate_costs`."""
@@ -222,18 +221,8 @@ def experiments(study: StudyView, trial: Trial) -> dict[str, Tunable]:
         ValueError: the decisions do not fit together.
         UserError: a sub-experiment names a path that is not there.
     """
-    parts = _decoded(study.space, trial.by_id)
+    parts = shared_parts_of(study.space, trial.by_id)
     return _begun(parts, _warm_start(study, trial), trial.lineage.replicate)
-
-
-def _decoded(space: Space, decisions: Decisions) -> dict[str, Tunable]:
-    return dict(_parts_of(space, tuple(sorted(decisions.items()))))
-
-
-@functools.lru_cache(maxsize=2)
-def _parts_of(space: Space, decisions: tuple[tuple[str, int | float], ...]) -> dict[str, Tunable]:
-    # A trial needs its experiments to check its directory, to estimate its costs and to train.
-    return parts_of(space, dict(decisions))
 
 
 def _warm_start(study: StudyView, trial: Trial) -> WarmStartSpec | None:

@@ -156,9 +156,9 @@ class Suggester:
         if not self._space.is_tunable:
             return {'': self._space.materialize(decisions)}
         # Imported here: it imports JAX, and a study of a function has no use for it.
-        from paxtune.study.trial_experiments import parts_of
+        from paxtune.study.trial_experiments import shared_parts_of
 
-        return dict(parts_of(self._space, decisions))
+        return dict(shared_parts_of(self._space, decisions))
 
     def _too_costly(self, parts: dict[str, Any]) -> str | None:
         from paxtune.study.trial_costs import static_costs

@@ -1,3 +1,5 @@
+import functools
+
 from paxtune.experiment import Tunable
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
@@ -15,3 +17,16 @@ def parts_of(space: Space, decisions: Decisions) -> dict[str, Tunable]:
     """
     parts = space.decode(decisions).parts()
     return {name: resolve(part) for name, part in parts.items()}
+
+
+def shared_parts_of(space: Space, decisions: Decisions) -> dict[str, Tunable]:
+    """Returns what `parts_of` makes; the last ones are kept, and must not be changed.
+
+    A suggestion, the checks of a trial and its training need the same experiments.
+    """
+    return dict(_kept_parts(space, tuple(sorted(decisions.items()))))
+
+
+@functools.lru_cache(maxsize=4)
+def _kept_parts(space: Space, decisions: tuple[tuple[str, int | float], ...]) -> dict[str, Tunable]:
+    return parts_of(space, dict(decisions))
