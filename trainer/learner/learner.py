@@ -20,7 +20,7 @@ from trainer.learner.paths import (
     subtree,
 )
 from trainer.learner.schedules import Constant, Schedule
-from trainer.learner.skipping import SkipNonFinite
+from trainer.learner.skipping import SkipNonFinite, unless_skipped
 from trainer.learner.width_scaling import WidthScaling
 from trainer.metrics import Count, Metrics, WeightedScalar
 from trainer.state import TrainState
@@ -44,6 +44,7 @@ class Update:
 
     Attributes:
         before: the state before the step.
+        opt_state: after the step; the one before it in a step that is skipped.
         is_valid: False if the update is skipped (e.g. non-finite gradients).
         metrics: the learning rate, the norm of the gradients, and the number of skipped steps.
     """
@@ -58,10 +59,12 @@ class Update:
     def state(self, non_trainable: Any) -> TrainState:
         """The state after the step. A skipped step increases only the step count."""
         before = self.before
-        old = before.params, before.non_trainable, before.opt_state, before.ema_params
-        new = self.params, non_trainable, self.opt_state, self.ema_params
-        valid = jax.tree.map(lambda n, o: jnp.where(self.is_valid, n, o), new, old)
-        return TrainState(before.step + 1, *valid)
+        old = before.params, before.non_trainable, before.ema_params
+        new = self.params, non_trainable, self.ema_params
+        params, non_trainable, averages = jax.tree.map(
+            lambda n, o: jnp.where(self.is_valid, n, o), new, old
+        )
+        return TrainState(before.step + 1, params, non_trainable, self.opt_state, averages)
 
 
 class AuxiliaryOptimizer(Component):
@@ -181,7 +184,11 @@ class Learner(Component):
             learning_rate = owner.learning_rate * owner.schedule.factor(state.step)
             own_rates = None if rates is None else subtree(rates, part)
             optimizer = owner.optimizer.make(learning_rate, subtree(decay_mask, part), own_rates)
-            updates, after[name] = optimizer.update(own, before[name], part)
+            given = own, before[name], part
+            if self.skip is None:
+                updates, after[name] = optimizer.update(*given)
+            else:
+                updates, after[name] = unless_skipped(optimizer.update, *given, is_valid)
             params = replaced(params, optax.apply_updates(part, updates))
             suffix = '' if name == _MAIN else f'/{name}'
             one = jnp.ones((), jnp.float32)

@@ -1,5 +1,10 @@
+import collections
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+from jax.extend import core
 
 from trainer.metrics import WeightedScalar
 from trainer.symbolic.component import Component, OptionalNumber, require_above_zero
@@ -22,3 +27,89 @@ class SkipNonFinite(Component):
         # A loss that is not finite nearly always makes its gradients non-finite, too.
         is_valid = jnp.isfinite(norm) & jnp.isfinite(loss.total)
         return is_valid if self.max_norm is None else is_valid & (norm < self.max_norm)
+
+
+def unless_skipped(
+    update: Callable[[Any, Any, Any], tuple[Any, Any]],
+    gradients: Any,
+    state: Any,
+    params: Any,
+    is_valid: jax.Array,
+) -> tuple[Any, Any]:
+    """Updates the state of an optimizer, which a step that is not valid leaves as it is.
+
+    The updates are computed from the state that was selected. If they were computed from the new
+    state, and only the result was selected, XLA would keep both: another copy of all moments.
+
+    Args:
+        update: (gradients, state, params) -> (updates, new state), as in optax.
+        is_valid: False in a step that is skipped; its updates mean nothing.
+
+    Example:
+        >>> import optax
+        >>> optimizer = optax.sgd(0.1, momentum=0.9)
+        >>> params = jnp.ones(2)
+        >>> state = optimizer.init(params)
+        >>> skipped = unless_skipped(optimizer.update, params, state, params, jnp.array(False))
+        >>> skipped[1] == state
+        True
+    """
+    given = gradients, state, params
+    closed, (updates, new) = jax.make_jaxpr(update, return_shape=True)(*given)
+    results = _selected(closed, jax.tree.leaves(given), jax.tree.leaves(state), is_valid)
+    found: tuple[Any, Any] = jax.tree.unflatten(jax.tree.structure((updates, new)), results)
+    return found
+
+
+def _selected(
+    closed: core.ClosedJaxpr, arguments: Sequence[Any], old: Sequence[Any], is_valid: jax.Array
+) -> list[Any]:
+    """Evaluates a jaxpr, each of whose last results is an old value unless `is_valid`."""
+    jaxpr, known = closed.jaxpr, _Known(closed, arguments)
+    others = len(jaxpr.outvars) - len(old)
+    last = list(zip(jaxpr.outvars[others:], old, strict=True))
+    number = collections.Counter(_variables(jaxpr.outvars[others:]))
+    before = {var: value for var, value in last if number.get(var) == 1}
+    part: list[core.JaxprEqn] = []
+    for equation in jaxpr.eqns:
+        part.append(equation)
+        if chosen := [var for var in equation.outvars if var in before]:
+            known.evaluate(part)
+            part = []
+            for var in chosen:
+                known.values[var] = jnp.where(is_valid, known.values[var], before.pop(var))
+    known.evaluate(part)
+    results = list(map(known.value, jaxpr.outvars))
+    # What no equation has made, or what is several of the moments.
+    for index, (var, value) in enumerate(last, others):
+        if number.get(var) != 1 or var in before:
+            results[index] = jnp.where(is_valid, results[index], value)
+    return results
+
+
+class _Known:
+    """Values of the variables of a jaxpr that are known."""
+
+    def __init__(self, closed: core.ClosedJaxpr, arguments: Sequence[Any]) -> None:
+        self._jaxpr = jaxpr = closed.jaxpr
+        self.values = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+        self.values |= zip(jaxpr.invars, arguments, strict=True)
+        self._used = {var for equation in jaxpr.eqns for var in _variables(equation.invars)}
+        self._used.update(_variables(jaxpr.outvars))
+
+    def value(self, var: Any) -> Any:
+        return var.val if isinstance(var, core.Literal) else self.values[var]
+
+    def evaluate(self, part: Sequence[core.JaxprEqn]) -> None:
+        """Adds the results of some equations."""
+        made = [var for each in part for var in each.outvars if var in self._used]
+        read = dict.fromkeys(var for each in part for var in _variables(each.invars))
+        needed = [var for var in read if var in self.values]
+        alone = self._jaxpr.replace(constvars=[], invars=needed, outvars=made, eqns=list(part))
+        function = core.jaxpr_as_fun(core.ClosedJaxpr(alone, []))
+        found = function(*(self.values[var] for var in needed))
+        self.values |= zip(made, found, strict=True)
+
+
+def _variables(atoms: Sequence[Any]) -> list[Any]:
+    return [each for each in atoms if not isinstance(each, core.Literal)]

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from trainer.metrics import Metrics
 from trainer.program.packing import Mode, Pack, PackedRun
 from trainer.program.place import Alone
 from trainer.program.program import Program, Values
+from trainer.program.stepper import Stepper
 from trainer.runtime.wall_clock import START_UP, WallClock
 from trainer.state import TrainState
 
@@ -31,9 +33,11 @@ class _Request:
 class Lanes:
     """Threads of this process that train runs, one thread at a time.
 
-    A lane has its turn until its run wants to do a step, or it waits. When all lanes want that, the
-    runs of each program do their step together: see `packing.Pack`. Turns go in the order of the
-    lanes. So the result depends on no timing, and nothing must be safe to use by several threads.
+    A lane has its turn until its run wants to do a step with others, or it waits. When all lanes
+    want that, the runs of each program do their step together: see `packing.Pack`. A run that gains
+    nothing by company goes on alone, while the other lanes wait. Turns go in the order of the
+    lanes. So nothing must be safe to use by several threads; and where packing is not measured, the
+    result depends on no timing.
 
     Attributes:
         count: number of lanes.
@@ -47,7 +51,8 @@ class Lanes:
         self._here = set(range(count))
         self._requests: dict[int, _Request] = {}
         self._packs: collections.OrderedDict[Program, Pack] = collections.OrderedDict()
-        self._seconds, self._read = 0.0, time.perf_counter()
+        self._seconds, self._read = dict.fromkeys(range(count), 0.0), time.perf_counter()
+        self._sharing: dict[int, list[int]] = {}  # The lanes of the last step, by lane.
 
     @contextlib.contextmanager
     def lane(self, index: int) -> Iterator['Lane']:
@@ -60,7 +65,7 @@ class Lanes:
         finally:
             lane.end_run()
             with self._changed:
-                self.seconds()
+                self._charge(index)
                 self._here.remove(index)
                 self._pass_on(index)
 
@@ -71,19 +76,34 @@ class Lanes:
             Exception: the step of its run has failed.
         """
         with self._changed:
+            self._charge(index)
             self._requests[index] = request
             self._pass_on(index)
             self._changed.wait_for(lambda: self._turn == index)
         if request.error is not None:
             raise request.error
 
-    def seconds(self) -> float:
-        """Reads a clock that shares the time among the lanes."""
+    def goes_alone(self, index: int, run: 'PackedRun') -> bool:
+        """Returns True if a run is to do its next step at once, in the turn of its lane."""
+        if self._pack(run.program).wants_company:
+            return False
+        self._sharing.pop(index, None)
+        return True
+
+    def seconds(self, index: int) -> float:
+        """Reads the clock of a lane: those of all lanes add up to the time that has passed."""
         with self._changed:
-            now = time.perf_counter()
-            self._seconds += (now - self._read) / max(len(self._here), 1)
-            self._read = now
-            return self._seconds
+            if self._turn == index:
+                self._charge(index)
+            return self._seconds[index]
+
+    def _charge(self, index: int) -> None:
+        """Divides the time of a turn among the lanes of the last step: they wait for its result."""
+        now = time.perf_counter()
+        shared = [each for each in self._sharing.get(index, ()) if each in self._here] or [index]
+        for each in shared:
+            self._seconds[each] += (now - self._read) / len(shared)
+        self._read = now
 
     def _pass_on(self, index: int) -> None:
         waiting = sorted(self._here - self._requests.keys())
@@ -94,16 +114,20 @@ class Lanes:
         self._changed.notify_all()
 
     def _do_steps(self) -> None:
-        requests = [request for _, request in sorted(self._requests.items())]
+        requests = dict(sorted(self._requests.items()))
         self._requests.clear()
-        groups: dict[Program, list[_Request]] = {}
-        for request in requests:
-            if request.run is not None:
-                groups.setdefault(request.run.program, []).append(request)
-        for program, group in groups.items():
-            self._do_step(self._pack(program), group)
-        if not groups:
-            time.sleep(min(request.seconds for request in requests))
+        groups: dict[Program | None, list[int]] = {}
+        for index, request in requests.items():
+            program = None if request.run is None else request.run.program
+            groups.setdefault(program, []).append(index)
+        for program, lanes in groups.items():
+            group = [requests[index] for index in lanes]
+            if program is not None:
+                self._do_step(self._pack(program), group)
+            elif len(groups) == 1:
+                time.sleep(min(request.seconds for request in group))
+            self._sharing |= dict.fromkeys(lanes, lanes)
+            self._charge(lanes[0])
 
     def _do_step(self, pack: Pack, group: list[_Request]) -> None:
         runs = [request.run for request in group if request.run is not None]
@@ -146,7 +170,10 @@ class Lane(Alone):
         self._run = None
 
     def do(self, run: PackedRun, batch: Mapping[str, jax.Array]) -> Metrics:
-        """Does a step of a run, when the other lanes do theirs."""
+        """Does a step of a run: alone, or when the other lanes do theirs."""
+        if self._lanes.goes_alone(self._index, run):
+            run.take_state()
+            return Stepper.step(run, batch)
         request = _Request(run, batch)
         self._lanes.wait(self._index, request)
         assert request.metrics is not None
@@ -156,7 +183,7 @@ class Lane(Alone):
         self._lanes.wait(self._index, _Request(seconds=seconds))
 
     def clock(self) -> WallClock:
-        return WallClock(START_UP, read=self._lanes.seconds)
+        return WallClock(START_UP, read=functools.partial(self._lanes.seconds, self._index))
 
 
 class LaneRun(PackedRun):

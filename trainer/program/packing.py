@@ -66,6 +66,7 @@ class Pack:
     def __init__(self, program: Program, count: int, mode: Mode) -> None:
         self.count = count
         self._program, self._choice = program, _Choice(program, mode)
+        self._has_room = True
         self._state: TrainState | None = None
         self._rows: set[int] = set()
         shardings = program.stacked_shardings
@@ -81,6 +82,11 @@ class Pack:
             lambda states, row: jax.tree.map(lambda leaf: leaf[row], states),
             out_shardings=jax.tree.map(lambda leaf: leaf.sharding, program.abstract_state),
         )
+
+    @property
+    def wants_company(self) -> bool:
+        """True unless its runs had better do their steps alone, one run after another."""
+        return self._has_room and self._choice.is_open_or_packed(self.count)
 
     def state_of(self, row: int) -> TrainState:
         """Copies the state of a row."""
@@ -107,6 +113,7 @@ class Pack:
         step, limit = self._program.packed_step(self.count), device_memory_limit()
         if limit is None or (needed := memory_bytes(step)) <= limit:
             return step
+        self._has_room = False
         logging.warning(
             'Trials train one after another: %d together need %.1f GB of each device, which has '
             '%.1f GB. Give a smaller --pack',
@@ -150,8 +157,17 @@ class _Choice:
 
     def __init__(self, program: Program, mode: Mode) -> None:
         self._program, self._mode = program, mode
-        self._began: float | None = None
+        self._began = time.perf_counter()
         self._seconds: dict[bool, list[float]] = {True: [], False: []}
+
+    def is_open_or_packed(self, count: int) -> bool:
+        """Returns True unless so many runs had better go alone: always, or for now."""
+        if pgle.is_enabled():
+            return False
+        if self._mode == 'always':
+            return True
+        is_measured = all(len(seconds) == _TIMED for seconds in self._seconds.values())
+        return self._is_faster(count) if is_measured else self._is_worth_a_try()
 
     def is_packed(self, count: int) -> bool:
         """Returns True where so many runs do their next step together."""
@@ -161,21 +177,20 @@ class _Choice:
             return True
         if not self._is_worth_a_try() or len(self._seconds[False]) < _TIMED:
             return False
-        if len(self._seconds[True]) < _TIMED:
-            return True
+        return len(self._seconds[True]) < _TIMED or self._is_faster(count)
+
+    def _is_faster(self, count: int) -> bool:
         together, apart = (min(self._seconds[kind][1:]) for kind in (True, False))
         return together < count * apart
 
     def _is_worth_a_try(self) -> bool:
         # The packed step takes about as long to compile. So a trial that fails costs 5 %.
-        spent = 0.0 if self._began is None else time.perf_counter() - self._began
+        spent = time.perf_counter() - self._began
         return 0.0 < _PATIENCE * self._program.compile_seconds <= spent
 
     @contextlib.contextmanager
     def timed(self, is_packed: bool, runs: Sequence[PackedRun]) -> Iterator[None]:
         """Context manager of a step, which it measures where the choice is open."""
-        if self._began is None:
-            self._began = time.perf_counter()
         seconds = self._seconds[is_packed]
         is_open = self._mode == 'measured' and len(runs) > 1 and self._is_worth_a_try()
         if not is_open or len(seconds) >= _TIMED:

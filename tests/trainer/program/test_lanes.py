@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.program.test_packing import batch, begun, losses_alone
+from trainer.program import packing
 from trainer.program.lanes import Lane, Lanes
 
 
@@ -54,6 +55,29 @@ def test_runs_of_several_programs_step_together_and_one_after_another() -> None:
     for index in (0, 1, 3):
         alone = losses_alone(0.01 * (index + 1), index, 2 + index)
         assert found[index] == pytest.approx(alone * 2, rel=1e-4)
+
+
+def test_lanes_train_one_after_another_until_packing_is_worth_a_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[int, bool]] = []
+
+    def work(index: int, lane: Lane) -> None:
+        for _ in range(2):  # Trials.
+            made, given = begun(0.01 * (index + 1), index)
+            run = lane.stepper(given.program, given.state, given.random_key, given.values)
+            for _ in range(12):
+                run.step(batch(made, run))
+                seen.append((index, run.pack is not None))
+
+    monkeypatch.setattr(packing, '_PATIENCE', 1e9)
+    run_lanes(Lanes(2, 'measured'), work)
+    assert seen == [(0, False)] * 24 + [(1, False)] * 24
+    seen.clear()
+    monkeypatch.setattr(packing, '_PATIENCE', 1e-9)
+    run_lanes(Lanes(2, 'measured'), work)
+    assert [index for index, _ in seen[:4]] == [0, 1, 0, 1]
+    assert any(is_packed for _, is_packed in seen)
 
 
 def test_an_error_of_a_step_is_raised_in_the_lanes_of_its_runs() -> None:
