@@ -34,6 +34,11 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
         help='train so many trials at a time as one program; auto where that is faster, or off',
     )
     flags.add_argument(
+        '--precompile',
+        action='store_true',
+        help='compile the program of the next trial while a trial runs',
+    )
+    flags.add_argument(
         '--worker_memory', type=float, metavar='GIB', help='what one of them may use of the memory'
     )
     names = ', '.join(_CLUSTERS)
@@ -73,6 +78,8 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
     storage = study_location.storage_from_flags(args, name)
     engine = args.engine
     _require_engine(args)
+    if args.precompile:
+        return _precompiling(args)
     if args.pack not in (None, 'off'):
         return _packed(args)
     if storage is not None:
@@ -108,18 +115,30 @@ def _stored(storage: 'Service', args: argparse.Namespace) -> 'Engine':
     return VizierStorage(storage)
 
 
+def _precompiling(args: argparse.Namespace) -> 'Engine':
+    from paxtune.engines.in_process import InProcess
+
+    if args.pack not in (None, 'off'):
+        raise UserError(f'--precompile --pack={args.pack}: give one of both')
+    _require_one_process(args, '--precompile')
+    return InProcess(precompiles=True)
+
+
+def _require_one_process(args: argparse.Namespace, flag: str) -> None:
+    for name in ('workers', 'engine', 'vizier_endpoint', 'storage', 'coordinator'):
+        if getattr(args, name) is not None:
+            raise UserError(
+                f'{flag} --{name}: its trials run in the process of the search, whose study is in '
+                'its directory. Give one of both'
+            )
+
+
 def _packed(args: argparse.Namespace) -> 'Engine':
     from paxtune.engines.packed import Packed
 
     if args.pack != 'auto' and not args.pack.isdecimal():
         raise UserError(f'--pack={args.pack}: expected a number of trials, auto or off')
-    apart = ('workers', 'engine', 'vizier_endpoint', 'storage', 'coordinator')
-    for name in apart:
-        if getattr(args, name) is not None:
-            raise UserError(
-                f'--pack={args.pack} --{name}: packed trials run in the process of the search, '
-                'whose study is in its directory. Give one of both'
-            )
+    _require_one_process(args, f'--pack={args.pack}')
     return Packed('auto' if args.pack == 'auto' else int(args.pack))
 
 

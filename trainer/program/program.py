@@ -6,6 +6,7 @@ are arguments. Experiments that differ only in numbers share one program, and it
 
 import collections
 import functools
+import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
@@ -34,7 +35,7 @@ from trainer.program.step_functions import (
 )
 from trainer.runtime import pgle
 from trainer.runtime.garbage_collection import free_compilations
-from trainer.runtime.wall_clock import COMPILATION, during
+from trainer.runtime.wall_clock import COMPILATION, during, phase
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, key, numbers
 from trainer.task import Task
@@ -44,6 +45,7 @@ Fill = Callable[[str, Any, Any, Any], Any]
 
 _MOST_PROGRAMS, _KEPT_PROGRAMS = 16, 8  # One too many drops all but the last ones.
 _programs: 'collections.OrderedDict[object, Program]' = collections.OrderedDict()
+_making = threading.RLock()  # Another thread may compile the program of the next run.
 
 
 class Scores(NamedTuple):
@@ -58,17 +60,24 @@ class Scores(NamedTuple):
     log_probs_B: jax.Array
 
 
-def program_for(task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec) -> 'Program':
-    """The program of a task, shared by all tasks of the same structure in this process."""
+def program_for(
+    task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec, may_free: bool = True
+) -> 'Program':
+    """The program of a task, shared by all tasks of the same structure in this process.
+
+    Args:
+        may_free: whether programs that were not used lately may be freed, with what JAX caches.
+    """
     identity = (key(task), mesh, spec_key(element_spec))
-    if identity not in _programs:
-        _programs[identity] = Program(task.clone(deep=True), mesh, element_spec)
-        if len(_programs) > _MOST_PROGRAMS:
-            for _ in range(len(_programs) - _KEPT_PROGRAMS):
-                _programs.popitem(last=False)
-            free_compilations()
-    _programs.move_to_end(identity)
-    return _programs[identity]
+    with _making:
+        if identity not in _programs:
+            _programs[identity] = Program(task.clone(deep=True), mesh, element_spec)
+            if may_free and len(_programs) > _MOST_PROGRAMS:
+                for _ in range(len(_programs) - _KEPT_PROGRAMS):
+                    _programs.popitem(last=False)
+                free_compilations()
+        _programs.move_to_end(identity)
+        return _programs[identity]
 
 
 def spec_key(element_spec: ElementSpec) -> Hashable:
@@ -111,6 +120,9 @@ class Program:
         self._train_step_jit = jax.jit(
             self._train_step, donate_argnums=0, out_shardings=(self._shardings, self._replicated)
         )
+        self._compiling = threading.RLock()
+        self._compiled_init: Any = None
+        self._compiled_train_step: Any = None
         self._steps: dict[Hashable, Callable[..., Any]] = {}
         self.compile_seconds = 0.0
 
@@ -125,7 +137,16 @@ class Program:
 
     def init(self, random_key: jax.Array, values: Values) -> TrainState:
         """Initializes a train state, sharded over the mesh."""
-        return self._init_jit(random_key, values)
+        return self.compiled_init()(random_key, values)
+
+    def compiled_init(self) -> Any:
+        """Compiles the initialization, at the first call."""
+        if self._compiled_init is None:
+            with self._compiling, phase(COMPILATION):
+                if self._compiled_init is None:
+                    given = self._replicate((abstract_random_key(), abstract_values(self._task)))
+                    self._compiled_init = self._init_jit.lower(*given).compile()
+        return self._compiled_init
 
     def init_from(
         self, fill: Fill, donated: Any, others: Any, random_key: jax.Array, values: Values
@@ -139,14 +160,19 @@ class Program:
         """
         return self._init_from_jit(fill, donated, others, random_key, values)
 
-    @functools.cached_property
+    @property
     def train_step(self) -> Callable[..., tuple[TrainState, Metrics]]:
         """(state, batch, random key, values) -> (state, metrics). Donates the state."""
-        return self._train_step_jit if pgle.is_enabled() else self._compiled_train_step
+        return self._train_step_jit if pgle.is_enabled() else self._own_train_step()
 
-    @functools.cached_property
-    @during(COMPILATION)
-    def _compiled_train_step(self) -> Any:
+    def _own_train_step(self) -> Any:
+        if self._compiled_train_step is None:
+            with self._compiling, phase(COMPILATION):
+                if self._compiled_train_step is None:
+                    self._compiled_train_step = self._compile_train_step()
+        return self._compiled_train_step
+
+    def _compile_train_step(self) -> Any:
         batch, random_key = self._abstract_batch(self._element_spec), abstract_random_key()
         random_key, values = self._replicate((random_key, abstract_values(self._task)))
         began = time.perf_counter()
@@ -206,18 +232,19 @@ class Program:
         random_key = abstract_random_key()
         return self._step_for(self._decode_step, element_spec, random_key, number)
 
-    @during(COMPILATION)
     def _step_for(
         self, traced: Callable[..., Any], element_spec: ElementSpec, *more: Any
     ) -> Callable[..., Any]:
         identity = traced.__name__, spec_key(element_spec)
-        if identity not in self._steps:
-            jitted = jax.jit(traced, out_shardings=self._replicated)
-            replicated = self._replicate((abstract_values(self._task), *more))
-            batch = self._abstract_batch(element_spec)
-            shapes = self.abstract_state.variables, batch, *replicated
-            self._steps[identity] = jitted if pgle.is_enabled() else jitted.lower(*shapes).compile()
-        return self._steps[identity]
+        with self._compiling, phase(COMPILATION):
+            if identity not in self._steps:
+                jitted = jax.jit(traced, out_shardings=self._replicated)
+                replicated = self._replicate((abstract_values(self._task), *more))
+                batch = self._abstract_batch(element_spec)
+                shapes = self.abstract_state.variables, batch, *replicated
+                is_jitted = pgle.is_enabled()
+                self._steps[identity] = jitted if is_jitted else jitted.lower(*shapes).compile()
+            return self._steps[identity]
 
     def num_params(self) -> int:
         """Number of parameters, frozen ones included."""
@@ -229,7 +256,7 @@ class Program:
 
     @functools.cached_property
     def _memory_bytes(self) -> int:
-        return memory_bytes(self._compiled_train_step)
+        return memory_bytes(self._own_train_step())
 
     def replicated(self, value: Any) -> Any:
         """Copies a value, or a tree of values, to all devices."""

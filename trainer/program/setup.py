@@ -66,8 +66,26 @@ def check_suits(experiment: Experiment, path: str, data: Input) -> None:
         experiment.task.check_decode_input(data)
 
 
-def compiled(experiment: Experiment) -> tuple[Program, Values]:
+def compile_ahead(experiment: Experiment) -> None:
+    """Compiles what a run of an experiment will need, in another thread than that of a run.
+
+    Raises:
+        UserError: as `compiled`.
+    """
+    program, _ = compiled(experiment, may_free=False)
+    program.compiled_init()
+    _ = program.train_step
+    for data in experiment.eval_inputs.values():
+        program.eval_step(data.padded_spec())
+        if data.wants_scores:
+            program.score_step(data.padded_spec())
+
+
+def compiled(experiment: Experiment, may_free: bool = True) -> tuple[Program, Values]:
     """The program of an experiment on its mesh, and the numbers to run it with.
+
+    Args:
+        may_free: as for `program_for`.
 
     Raises:
         UserError: the mesh does not fit the devices, or the model or a batch the mesh.
@@ -75,7 +93,7 @@ def compiled(experiment: Experiment) -> tuple[Program, Values]:
     mesh, (num_shards, _) = _sharded_mesh(experiment)
     check_batch_sizes(experiment, mesh.shape['data'] * mesh.shape['fsdp'], num_shards)
     check_lengths(experiment, mesh.shape['sequence'])
-    program = program_for(experiment.task, mesh, experiment.train_input.padded_spec())
+    program = program_for(experiment.task, mesh, experiment.train_input.padded_spec(), may_free)
     return program, program.values(experiment.task)
 
 

@@ -114,7 +114,7 @@ def test_packed_trials_of_a_scheduler_that_measures_choose_by_themselves(tmp_pat
     [
         (['--pack=1'], '--pack=1: expected at least 2, auto or off'),
         (['--pack=many'], '--pack=many: expected a number of trials, auto or off'),
-        (['--pack=2', '--workers=2'], '--pack=2 --workers: packed trials run in the process'),
+        (['--pack=2', '--workers=2'], '--pack=2 --workers: its trials run in the process'),
     ],
 )
 def test_flags_that_do_not_fit(tmp_path: Path, flags: list[str], message: str) -> None:
