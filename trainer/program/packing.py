@@ -21,7 +21,7 @@ Mode = Literal['always', 'measured']
 """When runs train as one program: wherever they can, or where measurements find it faster."""
 
 _TIMED = 4  # Steps of each kind that are measured; the first of them is left out.
-_PATIENCE = 20  # Compilations: so long steps take before the packed step is compiled, to try it.
+_PATIENCE = 40  # Compilations: so long steps take before the packed step is compiled, to try it.
 
 
 class PackedRun(Stepper):
@@ -184,7 +184,7 @@ class _Choice:
         return together < count * apart
 
     def _is_worth_a_try(self) -> bool:
-        # The packed step takes about as long to compile. So a trial that fails costs 5 %.
+        # The packed step takes about twice as long to compile. So a try in vain costs 5 %.
         spent = time.perf_counter() - self._began
         return 0.0 < _PATIENCE * self._program.compile_seconds <= spent
 
