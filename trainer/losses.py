@@ -186,8 +186,8 @@ def class_ids(labels: jax.Array, logits: jax.Array) -> jax.Array:
 def is_most_likely(logits: jax.Array, labels: jax.Array) -> jax.Array:
     """Returns True where the label has the largest logit: [..., K] and [...] -> [...].
 
-    The same as `jnp.argmax(logits, axis=-1) == labels`, which XLA does not vectorize on a CPU: of
-    classes that tie, the first one counts.
+    XLA vectorizes it on a CPU, unlike an argmax. Of classes that tie, the first one counts. A label
+    of no class is never right, nor is any label where a logit is NaN.
 
     Example:
         >>> is_most_likely(jnp.array([[2.0, 1.0], [1.0, 1.0]]), jnp.array([1, 0])).tolist()
@@ -196,7 +196,8 @@ def is_most_likely(logits: jax.Array, labels: jax.Array) -> jax.Array:
     of_label = jnp.take_along_axis(logits, labels[..., None], axis=-1)
     classes = jax.lax.broadcasted_iota(labels.dtype, logits.shape, logits.ndim - 1)
     is_below = jnp.where(classes < labels[..., None], logits < of_label, logits <= of_label)
-    return jnp.all(is_below, axis=-1)
+    is_label = classes == labels[..., None]
+    return jnp.all(is_below | (is_label & ~jnp.isnan(of_label)), axis=-1) & (labels >= 0)
 
 
 def _known_only(losses: jax.Array, labels: jax.Array, logits: jax.Array) -> jax.Array:

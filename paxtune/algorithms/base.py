@@ -148,6 +148,9 @@ class Algorithm(Component):
     names_parents: ClassVar[bool] = False
     """True if suggestions name their parents, for `Search(warm_start='parent')`."""
 
+    is_repeatable: ClassVar[bool] = True
+    """False if a suggestion that is dropped costs or changes later ones."""
+
     def suggest(self, context: SuggestionContext) -> Suggestion:
         """Returns the next trial, with decisions that are eligible in the context.
 

@@ -116,16 +116,16 @@ def _stored(storage: 'Service', args: argparse.Namespace) -> 'Engine':
 
 
 def _precompiling(args: argparse.Namespace) -> 'Engine':
-    from paxtune.engines.in_process import InProcess
+    from paxtune.engines.precompiled import Precompiled
 
     if args.pack not in (None, 'off'):
         raise UserError(f'--precompile --pack={args.pack}: give one of both')
     _require_one_process(args, '--precompile')
-    return InProcess(precompiles=True)
+    return Precompiled()
 
 
 def _require_one_process(args: argparse.Namespace, flag: str) -> None:
-    for name in ('workers', 'engine', 'vizier_endpoint', 'storage', 'coordinator'):
+    for name in ('workers', 'worker_memory', 'engine', 'vizier_endpoint', 'storage', 'coordinator'):
         if getattr(args, name) is not None:
             raise UserError(
                 f'{flag} --{name}: its trials run in the process of the search, whose study is in '

@@ -164,6 +164,7 @@ class Tuner:
                         self._run_trial(trial)
                     if trial.is_failed:
                         gc.collect()  # A traceback may hold the state of the run.
+                    self._place.give_way()
             except Exception as error:
                 if is_disk_full(error):
                     raise StudyStoppedError(full_disk_text(error, self.study.directory)) from error

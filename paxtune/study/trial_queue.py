@@ -67,7 +67,8 @@ class TrialQueue:
         """
         with self._lock:
             trials = self._read_trials()
-            if not isinstance(self.next_action(trials), Suggest):
+            is_new = isinstance(self.next_action(trials), Suggest)
+            if not is_new or not self._suggester.algorithm.is_repeatable:
                 return None
             try:
                 return self._suggester.next(trials[-1].id + 1 if trials else 1)[0].decisions

@@ -11,6 +11,7 @@ from trainer.losses import (
     SigmoidCrossEntropy,
     SoftmaxCrossEntropy,
     WeightedLosses,
+    is_most_likely,
 )
 from trainer.metrics import WeightedScalar
 
@@ -110,6 +111,19 @@ def test_several_losses_are_one() -> None:
 def test_impossible_numbers_are_refused(kind: type[Loss], fields: dict[str, float]) -> None:
     with pytest.raises(ValueError, match='must'):
         kind(**fields)
+
+
+def test_the_most_likely_class_is_that_of_an_argmax() -> None:
+    logits = jnp.round(jax.random.normal(jax.random.key(0), (200, 5)))  # Many tie.
+    labels = jax.random.randint(jax.random.key(1), (200,), 0, 5)
+    found = is_most_likely(logits, labels)
+    assert (found == (jnp.argmax(logits, axis=-1) == labels)).all()
+    assert 0 < found.sum() < 200
+
+
+def test_labels_of_no_class_and_nan_are_never_the_most_likely() -> None:
+    logits = jnp.array([[0.0, 1.0], [0.0, 1.0], [jnp.nan, 0.0], [jnp.nan, 0.0]])
+    assert not is_most_likely(logits, jnp.array([-1, 2, 0, 1])).any()
 
 
 class Difference(Loss):

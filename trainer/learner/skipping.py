@@ -67,9 +67,15 @@ def _selected(
     """Evaluates a jaxpr, each of whose last results is an old value unless `is_valid`."""
     jaxpr, known = closed.jaxpr, _Known(closed, arguments)
     others = len(jaxpr.outvars) - len(old)
-    last = list(zip(jaxpr.outvars[others:], old, strict=True))
-    number = collections.Counter(_variables(jaxpr.outvars[others:]))
-    before = {var: value for var, value in last if number.get(var) == 1}
+    last = jaxpr.outvars[others:]
+    number = collections.Counter(_variables(last))
+    made = {var for equation in jaxpr.eqns for var in equation.outvars}
+    before = {
+        var: value
+        for var, value in zip(last, old, strict=True)
+        if not isinstance(var, core.Literal) and number[var] == 1 and var in made
+        if var.aval.dtype == value.dtype  # Later equations expect that of the new value.
+    }
     part: list[core.JaxprEqn] = []
     for equation in jaxpr.eqns:
         part.append(equation)
@@ -77,12 +83,11 @@ def _selected(
             known.evaluate(part)
             part = []
             for var in chosen:
-                known.values[var] = jnp.where(is_valid, known.values[var], before.pop(var))
+                known.values[var] = jnp.where(is_valid, known.values[var], before[var])
     known.evaluate(part)
     results = list(map(known.value, jaxpr.outvars))
-    # What no equation has made, or what is several of the moments.
-    for index, (var, value) in enumerate(last, others):
-        if number.get(var) != 1 or var in before:
+    for index, (var, value) in enumerate(zip(last, old, strict=True), others):
+        if isinstance(var, core.Literal) or var not in before:
             results[index] = jnp.where(is_valid, results[index], value)
     return results
 

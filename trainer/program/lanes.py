@@ -142,9 +142,10 @@ class Lanes:
 
     def _pack(self, program: Program) -> Pack:
         if program not in self._packs:
+            empty = [other for other, pack in self._packs.items() if pack.is_empty]
+            for other in empty[: max(0, len(self._packs) - _KEPT_PACKS)]:
+                del self._packs[other]
             self._packs[program] = Pack(program, self.count, self.mode)
-            if len(self._packs) > _KEPT_PACKS + self.count:
-                self._packs.popitem(last=False)
         self._packs.move_to_end(program)
         return self._packs[program]
 
@@ -181,6 +182,9 @@ class Lane(Alone):
 
     def wait(self, seconds: float) -> None:
         self._lanes.wait(self._index, _Request(seconds=seconds))
+
+    def give_way(self) -> None:
+        self._lanes.wait(self._index, _Request())
 
     def clock(self) -> WallClock:
         return WallClock(START_UP, read=functools.partial(self._lanes.seconds, self._index))

@@ -88,6 +88,11 @@ class Pack:
         """True unless its runs had better do their steps alone, one run after another."""
         return self._has_room and self._choice.is_open_or_packed(self.count)
 
+    @property
+    def is_empty(self) -> bool:
+        """Returns True if it has the state of no run."""
+        return not self._rows
+
     def state_of(self, row: int) -> TrainState:
         """Copies the state of a row."""
         state: TrainState = self._row(self._state, self._program.replicated(jnp.int32(row)))
@@ -105,7 +110,13 @@ class Pack:
         is_packed = self._choice.is_packed(len(runs)) and self._compiled is not None
         do = self._together if is_packed else self._apart
         with self._choice.timed(is_packed, runs):
-            return do(runs, batches)
+            metrics = do(runs, batches)
+        if len(runs) == 1:
+            self._choice.put_off()
+        if not self.wants_company:  # Other lanes may not come here for a while.
+            for run in runs:
+                run.take_state()
+        return metrics
 
     @functools.cached_property
     def _compiled(self) -> Any | None:
@@ -168,6 +179,10 @@ class _Choice:
             return True
         is_measured = all(len(seconds) == _TIMED for seconds in self._seconds.values())
         return self._is_faster(count) if is_measured else self._is_worth_a_try()
+
+    def put_off(self) -> None:
+        """Delays the try, since a run has no company."""
+        self._began = time.perf_counter()
 
     def is_packed(self, count: int) -> bool:
         """Returns True where so many runs do their next step together."""

@@ -31,6 +31,9 @@ class Alone:
         """Waits for what other processes do."""
         time.sleep(seconds)
 
+    def give_way(self) -> None:
+        """Lets other runs go on, between two runs of its own."""
+
     def clock(self) -> WallClock | None:
         """Makes a clock of the time that these runs have; None for that of the thread."""
         return None

@@ -45,7 +45,7 @@ Fill = Callable[[str, Any, Any, Any], Any]
 
 _MOST_PROGRAMS, _KEPT_PROGRAMS = 16, 8  # One too many drops all but the last ones.
 _programs: 'collections.OrderedDict[object, Program]' = collections.OrderedDict()
-_making = threading.RLock()  # Another thread may compile the program of the next run.
+_making = threading.Lock()  # Another thread may compile the program of the next run.
 
 
 class Scores(NamedTuple):
@@ -72,11 +72,11 @@ def program_for(
     with _making:
         if identity not in _programs:
             _programs[identity] = Program(task.clone(deep=True), mesh, element_spec)
-            if may_free and len(_programs) > _MOST_PROGRAMS:
-                for _ in range(len(_programs) - _KEPT_PROGRAMS):
-                    _programs.popitem(last=False)
-                free_compilations()
         _programs.move_to_end(identity)
+        if may_free and len(_programs) > _MOST_PROGRAMS:
+            for _ in range(len(_programs) - _KEPT_PROGRAMS):
+                _programs.popitem(last=False)
+            free_compilations()
         return _programs[identity]
 
 
@@ -120,7 +120,7 @@ class Program:
         self._train_step_jit = jax.jit(
             self._train_step, donate_argnums=0, out_shardings=(self._shardings, self._replicated)
         )
-        self._compiling = threading.RLock()
+        self._compiling = threading.Lock()
         self._compiled_init: Any = None
         self._compiled_train_step: Any = None
         self._steps: dict[Hashable, Callable[..., Any]] = {}

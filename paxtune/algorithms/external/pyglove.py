@@ -61,6 +61,8 @@ class DnaGenerator(Algorithm):
         {'rate': 0.00...}
     """
 
+    is_repeatable = False
+
     generator: str
     kwargs: dict[str, Any] = {}
 

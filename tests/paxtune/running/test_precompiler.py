@@ -11,7 +11,7 @@ import pytest
 
 import paxtune
 from paxtune import search
-from paxtune.engines.in_process import InProcess
+from paxtune.engines.precompiled import Precompiled
 from paxtune.running import precompiler
 from paxtune.running.callbacks import Callback
 from paxtune.running.precompiler import Precompiler
@@ -67,7 +67,7 @@ def run(directory: Path, **options: Any) -> list[Any]:
 def test_the_next_structure_is_compiled_ahead_and_trials_are_the_same(
     tmp_path: Path, compiling: list[str]
 ) -> None:
-    ahead = run(tmp_path / 'ahead', engine=InProcess(precompiles=True))
+    ahead = run(tmp_path / 'ahead', engine=Precompiled())
     structures = {each[0]['task.model.stack.layers[0].feed_forward.hidden_dims'] for each in ahead}
     assert len(structures) > 2
     assert compiling == ['MainThread'] + [precompiler.THREAD] * (len(structures) - 1)
@@ -93,7 +93,7 @@ def test_a_suggestion_that_is_expected_is_the_next_one_and_changes_nothing(tmp_p
 
 
 def _steps(watching: Precompiler, seconds: list[float], clock: Any, study: Any) -> None:
-    trial: Any = types.SimpleNamespace(id=1)
+    trial: Any = types.SimpleNamespace(id=1, by_id={})
     watching.on_trial_start(study, trial)
     for each in seconds:
         clock.now += each
@@ -116,7 +116,8 @@ def test_a_slowed_trial_is_the_last_one_with_a_compilation_beside_it(
         begun.append(given)
         compiling.wait()
 
-    monkeypatch.setattr(precompiler, '_compile_next', compile_next)
+    monkeypatch.setattr(Precompiler, '_compile_next', lambda _, given: compile_next(given))
+    monkeypatch.setattr(precompiler, 'structure', lambda *_: [])
     watching = Precompiler()
     _steps(watching, [1.0] * precompiler._FIRST + [beside] * 100, clock, study)
     compiling.set()
@@ -132,6 +133,22 @@ def test_nothing_is_compiled_ahead_on_one_core(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(threading.Thread, 'start', lambda thread: pytest.fail('a thread starts'))
     clock: Any = types.SimpleNamespace(now=0.0)
     _steps(watching, [1.0] * 20, clock, None)
+
+
+def test_nothing_is_compiled_ahead_where_speed_is_rewarded(
+    tmp_path: Path, compiling: list[str]
+) -> None:
+    made = _of_many_structures()
+    made.rebind({'search.objective': paxtune.MetricReward('minimize', 'spent_seconds')})
+    with paxtune.tune(made, job_log_dir=tmp_path, engine=Precompiled(), callbacks=[_Waits()]):
+        assert {*compiling} == {'MainThread'}
+
+
+def test_functions_are_refused() -> None:
+    with pytest.raises(UserError, match='--precompile is for the trials of experiments'):
+        paxtune.tune(
+            lambda x: x, space={'x': paxtune.intv(1, 3)}, objective='minimize', engine=Precompiled()
+        )
 
 
 @pytest.mark.parametrize(

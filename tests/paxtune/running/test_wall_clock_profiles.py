@@ -129,7 +129,7 @@ def test_the_profile_of_a_search_sums_to_its_wall_clock(
     with tune(Rates(), job_log_dir=tmp_path) as study:
         passed_seconds = time.perf_counter() - began
         profile = profile_of(study)
-        assert total_seconds(profile) == pytest.approx(passed_seconds, rel=0.02)
+        assert total_seconds(profile) == pytest.approx(passed_seconds, rel=0.02, abs=0.05)
         assert {*profile} >= {*PHASES} - {IDLE}
         assert all(in_file(study, each.id) == each.record.profile for each in study.trials)
         first, *others = (trial.record.profile for trial in study.trials)

@@ -9,7 +9,7 @@ from tests.trainer.tiny import CountingInput, experiment
 from trainer.decoding import Greedy
 from trainer.experiment import Decoding, Experiment
 from trainer.learner import NormMetrics
-from trainer.loop.metric_names import metric_names
+from trainer.loop.metric_names import certain_names, metric_names
 from trainer.runtime.throughput import THROUGHPUT_METRICS
 
 
@@ -34,6 +34,10 @@ def test_the_names_are_those_that_a_run_measures(tmp_path: Path) -> None:
     assert names - {*THROUGHPUT_METRICS} == measured(rich(), tmp_path)[-1].metrics.keys() - {
         *THROUGHPUT_METRICS
     }
+
+
+def test_names_that_are_certain_without_a_trace_are_measured() -> None:
+    assert 'train/loss' in certain_names(rich()) < metric_names(rich())[0]
 
 
 def test_names_that_the_data_determine_are_open() -> None:
