@@ -51,8 +51,8 @@ def unless_skipped(
         >>> params = jnp.ones(2)
         >>> state = optimizer.init(params)
         >>> skipped = unless_skipped(optimizer.update, params, state, params, jnp.array(False))
-        >>> skipped[1] == state
-        True
+        >>> skipped[1][0].trace.tolist()
+        [0.0, 0.0]
     """
     given = gradients, state, params
     closed, (updates, new) = jax.make_jaxpr(update, return_shape=True)(*given)
