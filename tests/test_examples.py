@@ -182,9 +182,9 @@ def test_architectures_are_compared_with_a_uniform_model(
 @pytest.mark.slow
 @pytest.mark.sentinel
 def test_a_function_is_tuned_and_stopped_early() -> None:
-    with bare_function.search(num_trials=8, num_epochs=4) as study:
+    with bare_function.search(num_trials=12, num_epochs=4) as study:
         outcomes = [trial.status for trial in study.trials]
-        assert len(outcomes) == 8
+        assert len(outcomes) == 12
         assert 'stopped' in outcomes
         assert study.best is not None
         assert study.best.reward == study.best.measurements[-1].metrics['error']

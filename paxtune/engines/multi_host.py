@@ -64,6 +64,7 @@ class LeadingRunner(ExperimentRunner):
 
     def __init__(self, should_interrupt: Callable[[], bool]) -> None:
         """Asks `should_interrupt` of this process, and remembers the others' answers."""
+        super().__init__()
         self._asked = should_interrupt
         self.interrupted = False
 
