@@ -182,14 +182,14 @@ def test_architectures_are_compared_with_a_uniform_model(
 @pytest.mark.slow
 @pytest.mark.sentinel
 def test_a_function_is_tuned_and_stopped_early() -> None:
-    with bare_function.search(num_trials=12, num_epochs=4) as study:
+    with bare_function.search(num_trials=12, num_epochs=6) as study:
         outcomes = [trial.status for trial in study.trials]
         assert len(outcomes) == 12
         assert 'stopped' in outcomes
         assert study.best is not None
         assert study.best.reward == study.best.measurements[-1].metrics['error']
         first = [(trial.decisions, trial.reward) for trial in study.trials[:2]]
-    with bare_function.ask_and_tell(num_trials=2, num_epochs=4) as asked:
+    with bare_function.ask_and_tell(num_trials=2, num_epochs=6) as asked:
         assert [(trial.decisions, trial.reward) for trial in asked.trials] == first
 
 
