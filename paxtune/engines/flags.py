@@ -69,11 +69,6 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
     Raises:
         UserError: the flags do not fit together.
     """
-    from paxtune.engines.remote import Remote
-    from paxtune.engines.supervised import WorkerConfig
-    from paxtune.engines.workers import Workers
-    from trainer.symbolic import registry
-
     service = study_location.service_from_flags(args, name)
     storage = study_location.storage_from_flags(args, name)
     engine = args.engine
@@ -88,6 +83,12 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
         if args.worker_memory is not None:
             raise UserError('--worker_memory is what each of --workers may use: give both')
         return None
+    # Imported here: a search in this process needs none of it.
+    from paxtune.engines.remote import Remote
+    from paxtune.engines.supervised import WorkerConfig
+    from paxtune.engines.workers import Workers
+    from trainer.symbolic import registry
+
     modules = (registry.module_of(args.exp),)
     config = WorkerConfig(1 if args.workers is None else args.workers, args.worker_memory, modules)
     if engine is not None:
