@@ -40,6 +40,8 @@ def unless_skipped(
 
     The updates are computed from the state that was selected. If they were computed from the new
     state, and only the result was selected, XLA would keep both: another copy of all moments.
+    A `jax.lax.cond` keeps none either, but a GPU's host waits for its predicate in each step, and
+    `jax.vmap` turns it into the selection at the end.
 
     Args:
         update: (gradients, state, params) -> (updates, new state), as in optax.

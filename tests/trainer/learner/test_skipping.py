@@ -9,8 +9,10 @@ import numpy as np
 import optax
 import pytest
 
+from trainer.learner.optimizers import Optax
 from trainer.learner.skipping import unless_skipped
 
+RATE, MASK = jnp.asarray(0.1), {'matrix': True, 'vector': False}
 OPTIMIZERS = {
     'adamw': optax.adamw(0.1),
     'chain of several counters': optax.chain(
@@ -18,10 +20,10 @@ OPTIMIZERS = {
         optax.scale_by_adam(),
         optax.scale_by_schedule(optax.cosine_decay_schedule(0.1, 10)),
     ),
-    'constant moment': optax.optimistic_gradient_descent(0.1),  # type: ignore[attr-defined]
+    'constant moment': Optax(name='optimistic_gradient_descent').make(RATE, MASK),
     'factored moments': optax.adafactor(0.1),
     'momentum': optax.sgd(0.1, momentum=0.9),
-    'loop in the update': optax.contrib.muon(0.1),  # type: ignore[attr-defined]
+    'loop in the update': Optax(name='contrib.muon').make(RATE, MASK),
     'no moments': optax.sgd(0.1),
     'gradients as moments': optax.GradientTransformation(
         lambda params: params, lambda updates, _, params=None: (updates, updates)
