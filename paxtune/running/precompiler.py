@@ -13,6 +13,7 @@ from absl import logging
 
 from paxtune.objectives.metrics import split_name
 from paxtune.running.callbacks import Callback
+from paxtune.running.trial_json import num_threads
 from paxtune.search_space.decisions import Decisions
 from paxtune.study.trial_costs import TIMED
 from paxtune.study.trial_experiments import shared_parts_of
@@ -51,7 +52,7 @@ class Precompiler(Callback):
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
-        self._is_off = _num_cores() < 2
+        self._is_off = num_threads() < 2
         self._structure: list[str] = []  # Of the suggestion that is compiled.
         self._alone: list[float] = []  # Seconds of steps of this trial, before the thread.
         self._lost = 0.0  # Seconds of this trial.
@@ -137,9 +138,3 @@ def is_timed(study: 'Study') -> bool:
     """Returns True if the reward, a limit or the scheduler of a search depends on speed."""
     metrics = (each for names in study.search.metrics.values() for each in names)
     return any(split_name(each.name)[0] in (TIMED, *THROUGHPUT_METRICS) for each in metrics)
-
-
-def _num_cores() -> int:
-    if hasattr(os, 'sched_getaffinity'):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

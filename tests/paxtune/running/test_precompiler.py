@@ -53,7 +53,7 @@ def compiling(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr('trainer.program.program._programs', collections.OrderedDict())
     monkeypatch.setattr(precompiler, '_FIRST', 2)
     monkeypatch.setattr(precompiler, '_SHARE', 1.0)
-    monkeypatch.setattr(precompiler, '_num_cores', lambda: 2)
+    monkeypatch.setattr(precompiler, 'num_threads', lambda: 2)
     return found
 
 
@@ -107,7 +107,7 @@ def test_a_slowed_trial_is_the_last_one_with_a_compilation_beside_it(
 ) -> None:
     clock: Any = types.SimpleNamespace(now=0.0)
     monkeypatch.setattr(precompiler, 'time', types.SimpleNamespace(perf_counter=lambda: clock.now))
-    monkeypatch.setattr(precompiler, '_num_cores', lambda: 2)
+    monkeypatch.setattr(precompiler, 'num_threads', lambda: 2)
     compiling: threading.Event = threading.Event()
     study: Any = None
     begun: list[Any] = []
@@ -128,7 +128,7 @@ def test_a_slowed_trial_is_the_last_one_with_a_compilation_beside_it(
 
 
 def test_nothing_is_compiled_ahead_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precompiler, '_num_cores', lambda: 1)
+    monkeypatch.setattr(precompiler, 'num_threads', lambda: 1)
     watching = Precompiler()
     monkeypatch.setattr(threading.Thread, 'start', lambda thread: pytest.fail('a thread starts'))
     clock: Any = types.SimpleNamespace(now=0.0)
