@@ -11,13 +11,14 @@ any other end, start all its processes again: the trial continues from its check
 
 import argparse
 import contextlib
+import dataclasses
 import importlib
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,7 +68,7 @@ def main(argv: Sequence[str] | None) -> int:
     with _together():
         store = _store(args)
     with worker_lock_file:
-        return _run(store, directory, log, args.definition, args.function)
+        return _run(store, directory, log, args)
 
 
 def _joined() -> bool:
@@ -98,6 +99,9 @@ def _flags() -> argparse.ArgumentParser:
     ):
         flags.add_argument(f'--{name}', required=True, help=description)
     flags.add_argument('--function', metavar='MODULE:NAME', help='called in each trial')
+    flags.add_argument(
+        '--pack', type=int, default=1, metavar='K', help='train so many trials at a time'
+    )
     flags.add_argument('--cores', default='', help='the cores to compute on')
     flags.add_argument(
         '--supervised', action='store_true', help='end with the process at the other end of stdin'
@@ -131,19 +135,15 @@ def _store(args: argparse.Namespace) -> 'RemoteStore':
 
 
 def _run(
-    store: 'RemoteStore',
-    directory: JobPath,
-    log: json_logs.JsonLines,
-    definition: str,
-    function: str | None,
+    store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines, args: argparse.Namespace
 ) -> int:
     try:
         with _together():
             record = store.study()
-            if record is None or fingerprint(record) != definition:
+            if record is None or fingerprint(record) != args.definition:
                 raise UserError('--study: the service has another study of that name by now')
         with _together():  # All have agreed before the first process takes a trial.
-            return _work(store, directory, log, function)
+            return _work(store, directory, log, args)
     except (DetachedError, OtherProcessError) as error:
         _LOG.warning('detached: %s', error)
         return supervisor.DETACHED
@@ -153,7 +153,7 @@ def _run(
 
 
 def _work(
-    store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines, function: str | None
+    store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines, args: argparse.Namespace
 ) -> int:
     from paxtune.engines.base import Job
     from paxtune.running.function_runner import FunctionRunner
@@ -163,14 +163,18 @@ def _work(
 
     command.enable_compilation_cache()
     study = join_study(store, directory)
-    runner = FunctionRunner.named(function) if function else runner_of(study)
+    runner = FunctionRunner.named(args.function) if args.function else runner_of(study)
     with Interrupt() as interrupt:
         # SLURM signals all processes of a job, and the supervisor among them forwards the signal.
         interrupt.same_seconds = 5.0
         try:
             with ResourceLog() as resources:
-                callbacks = [LogCallback(log), resources]
-                _run_trials(Job(study, runner, callbacks, interrupt.requested))
+                job = Job(study, runner, [resources], interrupt.requested)
+                if args.pack > 1:
+                    _run_packed(job, args.pack, log)
+                else:
+                    callbacks = [LogCallback(log.context), resources]
+                    _run_trials(dataclasses.replace(job, callbacks=callbacks))
         except Paused as reason:
             _LOG.info('paused: %s', reason)
             return _of_all(interrupt.exit_code if interrupt.requested() else 0)
@@ -199,6 +203,34 @@ def _run_trials(job: 'Job') -> None:
         multi_host.follow(job.study.space, job.study.search, job.should_interrupt)
 
 
+def _run_packed(job: 'Job', count: int, log: json_logs.JsonLines) -> None:
+    """Runs several trials at a time, each in a lane that has leases of its own."""
+    from paxtune.engines.base import Job
+    from paxtune.engines.leased import leased
+    from paxtune.engines.packed import require_packable
+    from paxtune.engines.threads import in_threads
+    from paxtune.running.runners import ExperimentRunner
+    from paxtune.running.tuner import Tuner
+    from paxtune.service.leases import lane_name
+    from paxtune.service.remote_store import RemoteStore
+    from trainer.program.lanes import Lanes
+
+    require_packable(job.runner)
+    store, lanes = job.study.store, Lanes(count, 'always')
+    assert isinstance(store, RemoteStore)
+
+    def work(index: int, should_interrupt: Callable[[], bool]) -> None:
+        with lanes.lane(index) as lane:
+            name = lane_name(store.worker, index)
+            context = log.of_threads.setdefault(threading.get_ident(), {'worker': name})
+            callbacks = [LogCallback(context), *job.callbacks]
+            study = join_study(store.as_worker(name), job.study.directory)
+            own = leased(Job(study, ExperimentRunner(lane), callbacks, should_interrupt))
+            Tuner(study, own.runner, own.callbacks, own.should_interrupt, lane).run()
+
+    in_threads(count, work, job.should_interrupt)
+
+
 def _of_all(code: int) -> int:
     """Returns the exit code of the process of this worker that received a signal; else 0."""
     if _joined():
@@ -211,11 +243,12 @@ def _of_all(code: int) -> int:
 class LogCallback(Callback):
     """Logs what happens to trials, each time after the study has it."""
 
-    def __init__(self, log: json_logs.JsonLines) -> None:
-        self._log = log
+    def __init__(self, context: dict[str, str | int]) -> None:
+        """Keeps the trial and its attempt in the fields of each line."""
+        self._context = context
 
     def on_trial_start(self, study: 'Study', trial: 'Trial') -> None:
-        self._log.context |= {'trial': trial.id, 'attempt': trial.attempt}
+        self._context |= {'trial': trial.id, 'attempt': trial.attempt}
         _LOG.info('begins: %s', trial.decisions)
 
     def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
@@ -238,7 +271,7 @@ class LogCallback(Callback):
 
     def _forget(self) -> None:
         for name in ('trial', 'attempt'):
-            self._log.context.pop(name, None)
+            self._context.pop(name, None)
 
 
 def _end_with_parent() -> None:

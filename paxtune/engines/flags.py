@@ -3,8 +3,8 @@
 import argparse
 import contextlib
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from paxtune.service import study_location
 from trainer import command
@@ -75,14 +75,13 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
     _require_engine(args)
     if args.precompile:
         return _precompiling(args)
-    if args.pack not in (None, 'off'):
-        return _packed(args)
+    pack = _pack(args)
     if storage is not None:
         return _stored(storage, args)
     if service is None and args.workers is None and engine is None:
         if args.worker_memory is not None:
             raise UserError('--worker_memory is what each of --workers may use: give both')
-        return None
+        return None if pack is None else _packed(pack)
     # Imported here: a search in this process needs none of it.
     from paxtune.engines.remote import Remote
     from paxtune.engines.supervised import WorkerConfig
@@ -90,13 +89,14 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
     from trainer.symbolic import registry
 
     modules = (registry.module_of(args.exp),)
-    config = WorkerConfig(1 if args.workers is None else args.workers, args.worker_memory, modules)
+    count = 1 if args.workers is None else args.workers
+    config = WorkerConfig(count, args.worker_memory, modules, _pack_of_workers(pack))
     if engine is not None:
         if service is not None:
             raise UserError('--engine keeps the study itself: give no --vizier_endpoint')
         return _cluster(engine)(args, config)
     if service is None:
-        return Workers(config.count, config.memory_gb, modules)
+        return Workers(**vars(config))
     return Remote(service, config)
 
 
@@ -121,12 +121,13 @@ def _precompiling(args: argparse.Namespace) -> 'Engine':
 
     if args.pack not in (None, 'off'):
         raise UserError(f'--precompile --pack={args.pack}: give one of both')
-    _require_one_process(args, '--precompile')
+    others = ['workers', 'worker_memory', 'engine', 'vizier_endpoint', 'storage', 'coordinator']
+    _require_one_process(args, '--precompile', others)
     return Precompiled()
 
 
-def _require_one_process(args: argparse.Namespace, flag: str) -> None:
-    for name in ('workers', 'worker_memory', 'engine', 'vizier_endpoint', 'storage', 'coordinator'):
+def _require_one_process(args: argparse.Namespace, flag: str, others: Sequence[str]) -> None:
+    for name in others:
         if getattr(args, name) is not None:
             raise UserError(
                 f'{flag} --{name}: its trials run in the process of the search, whose study is in '
@@ -134,13 +135,30 @@ def _require_one_process(args: argparse.Namespace, flag: str) -> None:
             )
 
 
-def _packed(args: argparse.Namespace) -> 'Engine':
+def _pack(args: argparse.Namespace) -> "int | Literal['auto'] | None":
+    """Returns the number of trials of --pack; None without it."""
+    if args.pack in (None, 'off'):
+        return None
+    _require_one_process(args, f'--pack={args.pack}', ['storage', 'coordinator'])
+    if args.pack == 'auto':
+        return 'auto'
+    if not args.pack.isdecimal() or int(args.pack) < 2:
+        raise UserError(f'--pack={args.pack}: expected at least 2 trials, auto or off')
+    return int(args.pack)
+
+
+def _packed(pack: "int | Literal['auto']") -> 'Engine':
     from paxtune.engines.packed import Packed
 
-    if args.pack != 'auto' and not args.pack.isdecimal():
-        raise UserError(f'--pack={args.pack}: expected a number of trials, auto or off')
-    _require_one_process(args, f'--pack={args.pack}')
-    return Packed('auto' if args.pack == 'auto' else int(args.pack))
+    return Packed(pack)
+
+
+def _pack_of_workers(pack: "int | Literal['auto'] | None") -> int:
+    if pack == 'auto':
+        raise UserError(
+            '--pack=auto measures trials in the process of the search: give workers a number'
+        )
+    return pack or 1
 
 
 def _require_engine(args: argparse.Namespace) -> None:
@@ -173,14 +191,14 @@ def _ray(args: argparse.Namespace, config: 'WorkerConfig') -> 'Engine':
         'runtime_env': _json_object(args.runtime_env, '--runtime_env'),
     }
     chosen = {name: value for name, value in given.items() if value is not None}
-    return Ray(config.count, config.memory_gb, config.modules, **chosen)
+    return Ray(**vars(config), **chosen)
 
 
 def _slurm(args: argparse.Namespace, config: 'WorkerConfig') -> 'Engine':
     from paxtune.engines.slurm_cluster import options
     from paxtune.engines.slurm_cluster.engine import Slurm
 
-    return Slurm(config.count, config.memory_gb, config.modules, options.parse(args.slurm))
+    return Slurm(**vars(config), options=options.parse(args.slurm))
 
 
 def _json_object(text: str | None, flag: str) -> 'dict[str, Any] | None':

@@ -12,6 +12,8 @@ from paxtune.running.tuner import Tuner
 from trainer.runtime import processes
 from trainer.symbolic.errors import UserError
 
+ONE_PROCESS = '--pack: several processes train one trial at a time'
+
 _AUTO = 8
 """Trials at a time where measurements decide whether they train as one program."""
 
@@ -51,16 +53,13 @@ class Packed(Engine):
         return _AUTO if self.count == 'auto' else self.count
 
     def require_function(self, runner: Runner) -> None:
-        raise UserError('--pack is for the trials of experiments: use Threads for a function')
+        require_packable(runner)
 
     def run(self, job: Job) -> None:
         # Imported here: a command without --pack needs none of it.
         from trainer.program.lanes import Lanes
 
-        if type(job.runner) is not ExperimentRunner:
-            raise UserError('--pack is for the trials of experiments')
-        if processes.count() > 1:
-            raise UserError('--pack: several processes train one trial at a time')
+        require_packable(job.runner)
         lanes = Lanes(self.trials_at_once, 'measured' if self.count == 'auto' else 'always')
 
         def work(index: int, should_interrupt: Callable[[], bool]) -> None:
@@ -68,3 +67,11 @@ class Packed(Engine):
                 Tuner(job.study, ExperimentRunner(lane), (), should_interrupt, lane).run()
 
         run_in_threads(job, lanes.count, work)
+
+
+def require_packable(runner: Runner) -> None:
+    """Raises UserError unless the trials of a runner can train as one program."""
+    if type(runner) is not ExperimentRunner:
+        raise UserError('--pack is for the trials of experiments: a function has none of its own')
+    if processes.count() > 1:
+        raise UserError(ONE_PROCESS)

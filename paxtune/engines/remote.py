@@ -38,12 +38,13 @@ class Remote(Engine):
 
     @property
     def description(self) -> str:
-        count, service = self.workers.count, self.service
-        return f'in {count} workers here, of the service at {service.endpoint} ({service.study})'
+        workers, service = self.workers, self.service
+        at = f'of the service at {service.endpoint} ({service.study}){workers.packs}'
+        return f'in {workers.count} workers here, {at}'
 
     @property
     def trials_at_once(self) -> int:
-        return self.workers.count
+        return self.workers.trials_at_once
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         return directories.job_path(directory_or_temporary(given))

@@ -10,6 +10,7 @@ from pathlib import Path
 from absl import logging
 
 from paxtune.engines.base import Job
+from paxtune.engines.packed import require_packable
 from paxtune.running.event_poller import Watcher
 from paxtune.running.json_logs import LOGS
 from paxtune.running.supervisor import Supervisor, WorkerError, modules_of
@@ -30,15 +31,20 @@ class WorkerConfig:
         memory_gb: the resident memory, in GiB, beyond which a worker is ended, and its trial run
             again; None for no limit.
         modules: imported by workers, beside those of the experiment's classes.
+        pack: the number of trials that each worker trains at a time, as one program where their
+            programs have the same structure: see `paxtune.Packed`.
     """
 
     count: int = 1
     memory_gb: float | None = None
     modules: tuple[str, ...] = ()
+    pack: int = 1
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise UserError(f'--workers={self.count}: expected at least 1')
+        if self.pack < 1:
+            raise UserError(f'--pack={self.pack}: expected at least 1')
         if self.memory_gb is not None and not self.memory_gb > 0:
             raise UserError(f'--worker_memory={self.memory_gb}: expected more than 0 (GiB)')
 
@@ -46,6 +52,28 @@ class WorkerConfig:
     def memory_bytes(self) -> int | None:
         """The resident memory beyond which a worker is ended."""
         return None if self.memory_gb is None else int(self.memory_gb * 2**30)
+
+    @property
+    def trials_at_once(self) -> int:
+        """The number of trials that all workers run at a time."""
+        return self.count * self.pack
+
+    @property
+    def packs(self) -> str:
+        """The rest of a description: how many trials each worker has; '' for one."""
+        return '' if self.pack == 1 else f', each with {self.pack} trials at a time'
+
+    def flags(self, job: Job) -> tuple[str, ...]:
+        """Returns the flags of `paxtune.worker` that a study's search gives to all its workers.
+
+        Raises:
+            UserError: the trials cannot be packed.
+        """
+        of_trials = job.runner.worker_flags()
+        if self.pack > 1:
+            require_packable(job.runner)
+            of_trials = [*of_trials, f'--pack={self.pack}']
+        return f'--definition={fingerprint(job.study.record)}', *of_trials
 
     def imports(self, study: Study) -> tuple[str, ...]:
         """Returns the modules that workers of a study import."""
@@ -70,11 +98,6 @@ def _home(study: Study, service: Service) -> Path:
     return home
 
 
-def worker_flags(job: Job) -> tuple[str, ...]:
-    """Returns the flags of `paxtune.worker` that a study's search gives to all its workers."""
-    return f'--definition={fingerprint(job.study.record)}', *job.runner.worker_flags()
-
-
 def supervise(job: Job, config: WorkerConfig, service: Service) -> None:
     """Runs the trials of a study in workers, until it is done: see `Engine.run`.
 
@@ -93,7 +116,7 @@ def supervise(job: Job, config: WorkerConfig, service: Service) -> None:
         config.count,
         config.imports(study),
         token=service.token,
-        flags=[*worker_flags(job), *service.worker_flags],
+        flags=[*config.flags(job), *service.worker_flags],
         memory_bytes=config.memory_bytes,
         max_attempts=study.search.faults.max_attempts,
     )

@@ -4,6 +4,7 @@ import concurrent.futures
 import dataclasses
 import threading
 from collections.abc import Callable
+from typing import TypeAlias
 
 from paxtune.engines.base import Engine, Job
 from paxtune.running.event_poller import Watcher
@@ -46,38 +47,58 @@ class Threads(Engine):
         run_in_threads(job, self.count, work)
 
 
-def run_in_threads(job: Job, count: int, work: Callable[[int, Callable[[], bool]], None]) -> None:
-    """Runs a study in threads until it is done; when one has failed, the others save and end.
+Work: TypeAlias = Callable[[int, Callable[[], bool]], None]
+"""Runs trials in a thread: (the number of the thread, `should_interrupt`)."""
+
+
+def run_in_threads(job: Job, count: int, work: Work) -> None:
+    """Runs a study in threads until it is done, and reports to the callbacks of a job.
+
+    Raises:
+        Exception: as `in_threads`.
+    """
+    study = job.study
+    take_up(study)
+    for callback in job.callbacks:
+        callback.on_study_start(study)
+    watcher = Watcher(study, job.callbacks)
+    try:
+        in_threads(count, work, job.should_interrupt, watcher.look)
+    finally:
+        watcher.look()
+        for callback in job.callbacks:
+            callback.on_study_end(study)
+
+
+def in_threads(
+    count: int,
+    work: Work,
+    should_interrupt: Callable[[], bool],
+    look: Callable[[], None] = lambda: None,
+) -> None:
+    """Works in threads until all have ended; when one has failed, the others save and end.
 
     Args:
         count: the number of threads.
-        work: runs trials in a thread: (the number of the thread, `should_interrupt`).
+        look: called several times a second.
 
     Raises:
         Exception: that of a thread, before any `Paused`.
     """
-    study, leaving = job.study, threading.Event()
-    take_up(study)
+    leaving = threading.Event()
 
-    def should_interrupt() -> bool:
-        return leaving.is_set() or job.should_interrupt()
+    def should_leave() -> bool:
+        return leaving.is_set() or should_interrupt()
 
-    for callback in job.callbacks:
-        callback.on_study_start(study)
-    watcher = Watcher(study, job.callbacks)
-    pool = concurrent.futures.ThreadPoolExecutor(count, 'trials')
-    try:
-        running = [pool.submit(work, index, should_interrupt) for index in range(count)]
-        while concurrent.futures.wait(running, _LOOK_SECONDS).not_done:
-            watcher.look()
-            if any(each.done() and each.exception() is not None for each in running):
-                leaving.set()
-        watcher.look()
-    finally:
-        leaving.set()
-        pool.shutdown()
-        for callback in job.callbacks:
-            callback.on_study_end(study)
+    with concurrent.futures.ThreadPoolExecutor(count, 'trials') as pool:
+        try:
+            running = [pool.submit(work, index, should_leave) for index in range(count)]
+            while concurrent.futures.wait(running, _LOOK_SECONDS).not_done:
+                look()
+                if any(each.done() and each.exception() is not None for each in running):
+                    leaving.set()
+        finally:
+            leaving.set()
     errors = [error for each in running if (error := each.exception()) is not None]
     for error in sorted(errors, key=lambda each: isinstance(each, Paused)):
         raise error

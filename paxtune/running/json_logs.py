@@ -25,6 +25,7 @@ class JsonLines(logging.Handler):
 
     Attributes:
         context: fields of each line: study, worker, and while a trial runs, trial and attempt.
+        of_threads: fields of the lines of single threads, by their identifiers.
     """
 
     def __init__(self, path: Path, context: Mapping[str, str | int]) -> None:
@@ -32,6 +33,7 @@ class JsonLines(logging.Handler):
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self.context: dict[str, str | int] = dict(context)
+        self.of_threads: dict[int | None, dict[str, str | int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -52,6 +54,7 @@ class JsonLines(logging.Handler):
             'time': time.isoformat(timespec='milliseconds'),
             'level': record.levelname,
             **self.context,
+            **self.of_threads.get(record.thread, {}),
             'message': record.getMessage(),
             **getattr(record, 'fields', {}),
         }

@@ -14,7 +14,7 @@ from typing import Any
 
 from paxtune.service import schema
 from paxtune.service.change_feed import ChangeFeed
-from paxtune.service.leases import LEASE_SECONDS, Lease, Leases
+from paxtune.service.leases import LEASE_SECONDS, Lease, Leases, process_of
 from paxtune.service.schema import RequestRejectedError, WorkerOptions
 from paxtune.service.suggest_lock import SuggestLock
 from paxtune.service.updates import Requests, Update, digest
@@ -343,20 +343,26 @@ class StudyCoordinator:
     def lose(
         self, worker: str, reason: str, counts: bool, is_dead: bool, max_attempts: int
     ) -> schema.LoseReply:
-        """Ends a worker's lease: see `transitions.lose`. Returns its trial and state, if any."""
+        """Ends the leases of a worker and its lanes: see `transitions.lose`.
+
+        Returns:
+            The first of its trials, and the state of that, if any.
+        """
         with self._lock:
             self._reap()
             self._refresh()
-            self._suggest_lock.release_worker(worker)
-            id_ = self._leases.of_worker(worker)
-            if id_ is None:
-                return schema.LoseReply(trial=None, state='')
+            self._suggest_lock.release_process(worker)
             loss = WorkerLoss(reason, counts, is_dead)
-            lost = self._lose(id_, self._leases[id_], loss, max_attempts)
-            return schema.LoseReply(trial=id_, state=lost.status.upper())
+            lost = [
+                self._lose(id_, self._leases[id_], loss, max_attempts)
+                for id_ in self._leases.of_process(worker)
+            ]
+            if not lost:
+                return schema.LoseReply(trial=None, state='')
+            return schema.LoseReply(trial=lost[0].id, state=lost[0].status.upper())
 
     def revoked(self, workers: list[str]) -> schema.RevokedReply:
-        """Returns those of some workers whose lease expired, or that made no progress."""
+        """Returns those of some workers with a lease that expired, or that made no progress."""
         with self._lock:
             self._reap()
             return schema.RevokedReply(workers=[each for each in workers if each in self._revoked])
@@ -378,7 +384,7 @@ class StudyCoordinator:
             self._refresh()  # No trial that has ended is taken away.
         for id_, lease, loss in self._leases.expired():
             self._lose(id_, lease, loss, lease.max_attempts)
-            self._revoked.add(lease.worker)
+            self._revoked.add(process_of(lease.worker))
 
     def _lose(self, id_: int, lease: Lease, loss: WorkerLoss, max_attempts: int) -> TrialRecord:
         lost = self._apply(

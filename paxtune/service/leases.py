@@ -15,6 +15,24 @@ LEASE_SECONDS = 30.0
 _STALL_SECONDS = 3.0
 
 
+_LANE = '/'
+
+
+def lane_name(worker: str, index: int) -> str:
+    """Names a lane of a worker that runs several trials at a time: it has leases of its own.
+
+    Example:
+        >>> lane_name('a-1', 0), process_of(lane_name('a-1', 0)), process_of('a-1')
+        ('a-1/0', 'a-1', 'a-1')
+    """
+    return f'{worker}{_LANE}{index}'
+
+
+def process_of(worker: str) -> str:
+    """Returns the worker that a lane belongs to, or the worker itself."""
+    return worker.partition(_LANE)[0]
+
+
 @dataclasses.dataclass
 class Lease:
     """A worker's claim on a trial.
@@ -93,6 +111,12 @@ class Leases(dict[int, Lease]):
     def of_worker(self, worker: str) -> int | None:
         """Returns the trial that a worker owns."""
         return next((id_ for id_, lease in self.items() if lease.worker == worker), None)
+
+    def of_process(self, worker: str) -> list[int]:
+        """Returns the trials that a worker and its lanes own."""
+        return [
+            id_ for id_, lease in self.items() if worker in (lease.worker, process_of(lease.worker))
+        ]
 
     def is_held(self, id_: int, worker: str, attempt: int) -> bool:
         """Returns True if a worker owns a trial in an attempt."""

@@ -63,6 +63,10 @@ class RemoteStore(StudyStore):
     def flags(self) -> list[str]:
         return [f'--vizier_endpoint={self._client.endpoint}', f'--study={self._client.study}']
 
+    def as_worker(self, worker: str) -> 'RemoteStore':
+        """Makes the store of another worker of this process. Both have one client."""
+        return RemoteStore(self._client, worker)
+
     def close(self) -> None:
         self._client.close()
         if self._heartbeats is not None:

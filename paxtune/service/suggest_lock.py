@@ -4,6 +4,8 @@ import threading
 import uuid
 from collections.abc import Callable
 
+from paxtune.service.leases import process_of
+
 _SECONDS = 120.0
 _PATIENCE_SECONDS = 0.2
 _MAX_WAITING = 8  # Each of them takes a thread of the server.
@@ -46,9 +48,9 @@ class SuggestLock:
         if token == self._token:
             self._release()
 
-    def release_worker(self, worker: str) -> None:
-        """Releases the lock, if the worker has it."""
-        if worker == self._worker:
+    def release_process(self, worker: str) -> None:
+        """Releases the lock, if the worker or one of its lanes has it."""
+        if worker in (self._worker, process_of(self._worker)):
             self._release()
 
     def _release(self) -> None:

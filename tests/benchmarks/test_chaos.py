@@ -36,7 +36,7 @@ def searched(log: Path, **fields: Any) -> Study:
     study = open_study(None, SPACE, search=made)
     lines = JsonLines(log, {})
     logging.getLogger('paxtune').addHandler(lines)
-    Tuner(study, FunctionRunner(objective), [LogCallback(lines)]).run()
+    Tuner(study, FunctionRunner(objective), [LogCallback(lines.context)]).run()
     logging.getLogger('paxtune').removeHandler(lines)
     return study
 

@@ -1,3 +1,4 @@
+import argparse
 import datetime
 from pathlib import Path
 from typing import Any
@@ -36,4 +37,5 @@ def test_a_worker_that_is_cut_off_before_its_first_trial_ends_as_detached(tmp_pa
     client = Client('127.0.0.1:1', 'toys', None)
     client.close()
     no_log: Any = None
-    assert worker._run(RemoteStore(client, 'a'), tmp_path, no_log, '', None) == DETACHED
+    no_flags = argparse.Namespace()
+    assert worker._run(RemoteStore(client, 'a'), tmp_path, no_log, no_flags) == DETACHED

@@ -1,5 +1,6 @@
 """A simulated machine: the driver of `paxtune.search`, which supervises its workers."""
 
+import argparse
 import contextlib
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,8 @@ class Machine:
             client.connect(worker._PATIENCE)
             directory: JobPath = self.directory
             log: Any = _Log()
-            return worker._run(RemoteStore(client, name), directory, log, definition, None)
+            flags = argparse.Namespace(definition=definition, function=None, pack=1)
+            return worker._run(RemoteStore(client, name), directory, log, flags)
         except UserError as error:
             world.say(name, 'ends:', str(error).split('\n')[0])
             return 2

@@ -19,6 +19,7 @@ from trainer.runtime.wall_clock import START_UP, WallClock
 from trainer.state import TrainState
 
 _KEPT_PACKS = 16
+_IDLE_STEPS = 16  # Of the others, until a lane without a run looks again whether there is one.
 
 
 class _Request:
@@ -26,6 +27,7 @@ class _Request:
 
     def __init__(self, run: 'PackedRun | None' = None, batch: Any = None, seconds: float = 0.0):
         self.run, self.batch, self.seconds = run, batch, seconds
+        self.steps_left = _IDLE_STEPS if seconds else 0
         self.metrics: Metrics | None = None
         self.error: Exception | None = None
 
@@ -109,7 +111,7 @@ class Lanes:
         waiting = sorted(self._here - self._requests.keys())
         if not waiting and self._here:
             self._do_steps()
-            waiting = sorted(self._here)
+            waiting = sorted(self._here - self._requests.keys())
         self._turn = next((each for each in waiting if each > index), min(waiting, default=-1))
         self._changed.notify_all()
 
@@ -126,6 +128,8 @@ class Lanes:
                 self._do_step(self._pack(program), group)
             elif len(groups) == 1:
                 time.sleep(min(request.seconds for request in group))
+            else:
+                self._requests |= _still_waiting(lanes, group)
             self._sharing |= dict.fromkeys(lanes, lanes)
             self._charge(lanes[0])
 
@@ -148,6 +152,14 @@ class Lanes:
             self._packs[program] = Pack(program, self.count, self.mode)
         self._packs.move_to_end(program)
         return self._packs[program]
+
+
+def _still_waiting(lanes: list[int], requests: list[_Request]) -> dict[int, _Request]:
+    """Counts a step of the others; returns what waits for more of them."""
+    for request in requests:
+        request.steps_left -= 1
+    both = zip(lanes, requests, strict=True)
+    return {index: request for index, request in both if request.steps_left > 0}
 
 
 class Lane(Alone):

@@ -86,7 +86,7 @@ class Pack:
     @property
     def wants_company(self) -> bool:
         """True unless its runs had better do their steps alone, one run after another."""
-        return self._has_room and self._choice.is_open_or_packed(self.count)
+        return self._has_room and self._choice.wants_company(self.count)
 
     @property
     def is_empty(self) -> bool:
@@ -171,7 +171,7 @@ class _Choice:
         self._began = time.perf_counter()
         self._seconds: dict[bool, list[float]] = {True: [], False: []}
 
-    def is_open_or_packed(self, count: int) -> bool:
+    def wants_company(self, count: int) -> bool:
         """Returns True unless so many runs had better go alone: always, or for now."""
         if pgle.is_enabled():
             return False
@@ -186,13 +186,8 @@ class _Choice:
 
     def is_packed(self, count: int) -> bool:
         """Returns True where so many runs do their next step together."""
-        if count < 2 or pgle.is_enabled():
-            return False
-        if self._mode == 'always':
-            return True
-        if not self._is_worth_a_try() or len(self._seconds[False]) < _TIMED:
-            return False
-        return len(self._seconds[True]) < _TIMED or self._is_faster(count)
+        is_next = self._mode == 'always' or len(self._seconds[False]) == _TIMED
+        return count > 1 and is_next and self.wants_company(count)
 
     def _is_faster(self, count: int) -> bool:
         together, apart = (min(self._seconds[kind][1:]) for kind in (True, False))

@@ -18,13 +18,13 @@ from absl import logging
 
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.network_service import FOLDER
+from paxtune.engines.packed import ONE_PROCESS
 from paxtune.engines.ray_cluster.worker_group import NAMESPACE, State, WorkerGroup
 from paxtune.engines.remote import Remote
 from paxtune.engines.supervised import (
     WorkerConfig,
     directory_or_temporary,
     watched,
-    worker_flags,
 )
 from paxtune.running.runner import Runner
 from paxtune.running.supervisor import modules_of
@@ -79,6 +79,8 @@ class Ray(WorkerConfig, Engine):
         super().__post_init__()
         if self.processes < 1:
             raise UserError(f'--trial_processes={self.processes}: expected at least 1')
+        if self.processes > 1 and self.pack > 1:
+            raise UserError(ONE_PROCESS)
         if self.strategy not in STRATEGIES:
             raise UserError(
                 f'--trial_placement={self.strategy}: expected one of {", ".join(STRATEGIES)}. '
@@ -95,11 +97,7 @@ class Ray(WorkerConfig, Engine):
 
     @property
     def description(self) -> str:
-        return f'in {self.count} workers on a Ray cluster'
-
-    @property
-    def trials_at_once(self) -> int:
-        return self.count
+        return f'in {self.count} workers on a Ray cluster{self.packs}'
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         found = super().directory(directory_or_temporary(given))
@@ -236,7 +234,7 @@ class Ray(WorkerConfig, Engine):
             self.strategy,
             str(study.directory.absolute()),
             self.imports(study),
-            worker_flags(job),
+            self.flags(job),
             self.memory_bytes,
             study.search.faults.max_attempts,
         )

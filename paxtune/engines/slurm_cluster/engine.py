@@ -13,6 +13,7 @@ from absl import logging
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.network_service import network_service
 from paxtune.engines.outcome import Outcome
+from paxtune.engines.packed import ONE_PROCESS
 from paxtune.engines.remote import Remote
 from paxtune.engines.slurm_cluster import options
 from paxtune.engines.slurm_cluster.job_queue import JobQueue
@@ -21,7 +22,6 @@ from paxtune.engines.supervised import (
     WorkerConfig,
     directory_or_temporary,
     watched,
-    worker_flags,
 )
 from paxtune.running.runner import Runner
 from paxtune.running.supervisor import DETACHED, STOPPED, WorkerError, modules_of
@@ -60,14 +60,12 @@ class Slurm(WorkerConfig, Engine):
     def __post_init__(self) -> None:
         super().__post_init__()
         options.checked(self.options)
+        if options.processes(self.options) > 1 and self.pack > 1:
+            raise UserError(ONE_PROCESS)
 
     @property
     def description(self) -> str:
-        return f'in {self.count} workers, as jobs of SLURM'
-
-    @property
-    def trials_at_once(self) -> int:
-        return self.count
+        return f'in {self.count} workers, as jobs of SLURM{self.packs}'
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         return super().directory(directory_or_temporary(given))
@@ -96,7 +94,7 @@ class Slurm(WorkerConfig, Engine):
         worker = WorkerJob(
             str(directory),
             self.imports(study),
-            worker_flags(job),
+            self.flags(job),
             self.memory_bytes,
             study.search.faults.max_attempts,
             options.processes(self.options),

@@ -1,5 +1,6 @@
 """Searches whose trials train as one program."""
 
+import json
 import math
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import paxtune
 from paxtune import search
 from paxtune.engines.packed import Packed
+from paxtune.running.json_logs import LOGS
 from paxtune.study.trial import Trial
 from tests.paxtune import killed
 from tests.paxtune.searching import run
@@ -103,6 +105,37 @@ def test_a_population_is_trained_packed(tmp_path: Path) -> None:
     assert all(math.isfinite(trial.reward) for trial in packed if trial.reward is not None)
 
 
+def test_packed_trials_of_a_worker_have_the_rewards_of_the_same_trials_alone(
+    tmp_path: Path,
+) -> None:
+    flags = 'Rates', '--num_trials=5', '--seed=4'
+    packed = run(tmp_path / 'packed', *flags, '--workers=1', '--pack=3')
+    require_equal(packed, run(tmp_path / 'alone', *flags))
+    workers = {event['worker'] for trial in packed for event in trial.history}
+    lanes = {name.partition('/')[2] for name in workers if name}
+    assert lanes == {'0', '1', '2'}
+
+
+@pytest.mark.slow
+def test_packed_trials_of_several_workers_have_logs_of_their_own(tmp_path: Path) -> None:
+    flags = 'Rates', '--num_trials=8', '--seed=4'
+    packed = run(tmp_path / 'packed', *flags, '--workers=2', '--pack=2')
+    alone = {str(each.decisions): each for each in run(tmp_path / 'alone', *flags)}
+    assert {str(each.decisions) for each in packed} == alone.keys()
+    for trial in packed:
+        assert by_step(trial) == pytest.approx(by_step(alone[str(trial.decisions)]), rel=1e-4)
+    lines = [
+        json.loads(line)
+        for log in (tmp_path / 'packed' / LOGS).glob('*.jsonl')
+        for line in log.read_text().splitlines()
+    ]
+    begun = [line for line in lines if line['message'].startswith('begins: ')]
+    assert sorted(line['trial'] for line in begun) == [trial.id for trial in packed]
+    for line in begun:
+        assert line['message'] == f'begins: {packed[line["trial"] - 1].decisions}'
+        assert line['worker'].endswith(('/0', '/1'))
+
+
 def test_packed_trials_of_a_scheduler_that_measures_choose_by_themselves(tmp_path: Path) -> None:
     study = paxtune.tune(Rates(), job_log_dir=tmp_path, num_trials=3, seed=4, engine=Packed('auto'))
     with study:
@@ -112,9 +145,14 @@ def test_packed_trials_of_a_scheduler_that_measures_choose_by_themselves(tmp_pat
 @pytest.mark.parametrize(
     ('flags', 'message'),
     [
-        (['--pack=1'], '--pack=1: expected at least 2, auto or off'),
-        (['--pack=many'], '--pack=many: expected a number of trials, auto or off'),
-        (['--pack=2', '--workers=2'], '--pack=2 --workers: its trials run in the process'),
+        (['--pack=1'], '--pack=1: expected at least 2 trials, auto or off'),
+        (['--pack=many'], '--pack=many: expected at least 2 trials, auto or off'),
+        (['--pack=auto', '--workers=2'], '--pack=auto measures trials in the process'),
+        (['--pack=2', '--storage=vizier://a:1'], '--pack=2 --storage: its trials run in the proc'),
+        (
+            ['--pack=2', '--engine=ray', '--trial_processes=2'],
+            '--pack: several processes train one trial at a time',
+        ),
     ],
 )
 def test_flags_that_do_not_fit(tmp_path: Path, flags: list[str], message: str) -> None:

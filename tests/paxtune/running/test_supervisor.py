@@ -156,6 +156,28 @@ def test_killed_workers_lose_nothing(tmp_path: Path, undisturbed: dict[str, Any]
 
 
 @slow
+def test_a_killed_worker_with_packed_trials_loses_none_of_them(
+    tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    first = search(tmp_path, '--workers=1', '--pack=3')
+    with loaded(tmp_path) as study:
+        until(lambda: len(running(study, measured=1)) == 3, 120)
+        workers_of(first)[0].kill()
+        out = ended(first)
+        assert 'The study is done: it has all of its 6 trials (6 completed)' in out
+        events = [event for trial in study.trials for event in trial.history]
+        lost = [event['detail'] for event in events if event['event'] == 'lost']
+        assert lost == ['its worker was ended by SIGKILL'] * 3
+        assert sum(event['event'] == 'resumed' for event in events) == 3
+        assert {trial.attempt for trial in study.trials} == {1}
+        alone = {name: dict(steps) for name, (_, steps) in undisturbed.items()}
+        for trial in study.trials:
+            for each in trial.measurements:
+                expected = alone[str(trial.decisions)][each.step]
+                assert each.rewards == pytest.approx(expected, rel=1e-4)
+
+
+@slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(
     tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:

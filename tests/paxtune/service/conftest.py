@@ -17,6 +17,7 @@ from paxtune.storage.codec import StudySpec, encode_study, encode_trial
 from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study.record import StudyRecord, TrialRecord
+from tests.paxtune.service.clocked import Service
 
 TOKEN = 'a-token-of-the-tests'
 
@@ -24,6 +25,13 @@ TOKEN = 'a-token-of-the-tests'
 @pytest.fixture(autouse=True)
 def log(caplog):
     caplog.set_level(logging.INFO)
+
+
+@pytest.fixture
+def service(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with contextlib.closing(Service(tmp_path / 'studies.db')) as made:
+        yield made
 
 
 @pytest.fixture

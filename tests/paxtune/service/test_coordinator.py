@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import datetime
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,73 +12,22 @@ from paxtune.config.faults import Faults
 from paxtune.reports import ask_tell
 from paxtune.search_space.parameters import to_parameters
 from paxtune.service import schema
-from paxtune.service.client import Client
-from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.schema import RequestRejectedError, WorkerOptions
-from paxtune.service.server import Server
 from paxtune.service.updates import digest
 from paxtune.storage.codec import TrialProto, encode_trial, parse_trial
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
-from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import stop_requests, transitions
 from paxtune.study.record import Failures, Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.transitions import MAX_LOSSES, LeaseLostError, WorkerLoss
 from tests.paxtune.asking import Digest
+from tests.paxtune.service.clocked import Service, heartbeat
 from tests.paxtune.studies import ask, decisions, finish, lose, run
-from tests.paxtune.toys import search, toy
+from tests.paxtune.toys import toy
 from trainer.symbolic.errors import UserError
-
-
-class Service:
-    """A coordinator of one study behind a server, and a clock that only a test moves."""
-
-    def __init__(self, path: Path) -> None:
-        self.now = 0.0
-        self.database = Database(path)
-        self.coordinator = self._hub(True)
-        self._server = Server(lambda study: self.coordinator)
-        self._server.start()
-        self._studies: list[Study] = []
-
-    def _hub(self, workers_may_live: bool) -> StudyCoordinator:
-        store = VizierStore(self.database, 'toys')
-        return StudyCoordinator(store, 10.0, workers_may_live, clock=lambda: self.now)
-
-    def restart(self, workers_may_live: bool = True) -> None:
-        """All that was in memory is forgotten."""
-        self.coordinator = self._hub(workers_may_live)
-
-    def store(self, worker: str) -> RemoteStore:
-        client = Client(f'127.0.0.1:{self._server.port}', 'toys', patience=5.0)
-        return RemoteStore(client, worker)
-
-    def study(self, worker: str, **fields: Any) -> Study:
-        """The study, opened by a worker."""
-        value = toy(search=search(**fields))
-        self._studies.append(open_study('anywhere', value, store=self.store(worker)))
-        return self._studies[-1]
-
-    def close(self) -> None:
-        for study in self._studies:
-            study.close()
-        self._server.stop(0)
-        self.database.close()
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    monkeypatch.chdir(tmp_path)
-    with contextlib.closing(Service(tmp_path / 'studies.db')) as made:
-        yield made
-
-
-def heartbeat(study: Study, progress: int = 0) -> str | None:
-    assert isinstance(study.store, RemoteStore)
-    return study.store.heartbeat(progress)
 
 
 def test_one_worker_gets_the_trials_of_a_local_study(service: Service) -> None:

@@ -23,7 +23,7 @@ from paxtune.study import trial_import
 from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError, LeaseLostError
-from tests.paxtune.service.test_coordinator import Service, heartbeat
+from tests.paxtune.service.clocked import Service, heartbeat
 from tests.paxtune.studies import ask, finish, run
 from tests.paxtune.toys import toy
 

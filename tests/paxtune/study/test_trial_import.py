@@ -12,7 +12,7 @@ from paxtune.objectives.rewards import MetricReward
 from paxtune.storage.open_study import open_study
 from paxtune.study import export, trial_import
 from paxtune.study.study import Study
-from tests.paxtune.service.test_coordinator import Service
+from tests.paxtune.service.clocked import Service
 from tests.paxtune.studies import (
     ask,
     study_of_all_kinds,

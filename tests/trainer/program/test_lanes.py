@@ -57,6 +57,26 @@ def test_runs_of_several_programs_step_together_and_one_after_another() -> None:
         assert found[index] == pytest.approx(alone * 2, rel=1e-4)
 
 
+def test_a_lane_without_a_run_looks_for_one_every_16_steps_of_the_others() -> None:
+    seen = []
+
+    def work(index: int, lane: Lane) -> None:
+        if index == 1:
+            for _ in range(2):
+                lane.wait(1e-3)
+                seen.append('looks')
+            return
+        made, given = begun(0.01, index)
+        run = lane.stepper(given.program, given.state, given.random_key, given.values)
+        for _ in range(40):
+            run.step(batch(made, run))
+            seen.append('step')
+
+    run_lanes(Lanes(2, 'always'), work)
+    # The 16th step is done before lane 1 looks, and noted after that.
+    assert [seen[:at].count('step') for at, each in enumerate(seen) if each == 'looks'] == [15, 31]
+
+
 def test_lanes_train_one_after_another_until_packing_is_worth_a_try(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
