@@ -1,3 +1,4 @@
+import collections
 import dataclasses
 import itertools
 import math
@@ -7,7 +8,7 @@ from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import last_reward
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
-from paxtune.schedulers.concordance import expected_correlation
+from paxtune.schedulers.concordance import LEAST, expected_correlation
 from paxtune.schedulers.rungs import RungScheduler, rung_at
 from paxtune.schedulers.survivors import share_with_best, survivor_shares
 
@@ -21,13 +22,13 @@ class Trust:
 
     Attributes:
         rung: the resource.
-        probes: the number of probes that reached their ends.
+        ended: the number of trials that reached their ends.
         correlation: the expected rank correlation of rewards here with those at the end.
         share: the share of the trials here that goes on.
     """
 
     rung: float
-    probes: int
+    ended: int
     correlation: float
     share: float
 
@@ -39,13 +40,14 @@ class Trust:
 class Adaptive(RungScheduler):
     """Promotion at rungs, as careful as the rungs are misleading.
 
-    One trial in 32 is a probe: it is trained to its end, for the sake of its number alone. Probes
-    show how well the ranks at a rung predict those at the end. From the correlations follows the
-    share of trials that goes on from each rung: the best 1 / reduction_factor where ranks are
-    reliable, all of them where ranks mean nothing. Other trials are paused. They are not lost: when
-    the share becomes larger, the best of them go on.
+    Trials that were trained to their ends show how well the ranks at a rung predict those at the
+    end. They were selected by the rungs, and the estimate is corrected for that. One trial in 32 is
+    a probe: it is trained to its end for the sake of its number alone. From the correlations
+    follows the share of trials that goes on from each rung: the best 1 / reduction_factor where
+    ranks are reliable, all of them where ranks mean nothing. Other trials are paused. They are not
+    lost: when the share becomes larger, the best of them go on.
 
-    Before probes have ended, ranks count as rather reliable. When the study has no room for more
+    Before trials have ended, ranks count as rather reliable. When the study has no room for more
     trials, as many go on as contain the trial that ends best with a chance of 90 %.
 
     Example:
@@ -59,7 +61,7 @@ class Adaptive(RungScheduler):
         >>> curves = [curve(id, value) for id, value in enumerate((2.0, 1.0, 3.0), start=1)]
         >>> context = SuggestionContext(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 4, list)
         >>> Adaptive(min_resource=10).next_action(curves, loss, context, may_begin=True).reason
-        'number 1 of 3 trials at the rung of 10 steps, not checked by two probes yet: 33% go on'
+        'number 1 of 3 trials at the rung of 10 steps, not checked by three ends yet: 33% go on'
     """
 
     pauses = True
@@ -103,18 +105,23 @@ class Adaptive(RungScheduler):
         return None
 
     def trusts(self, curves: Curves) -> list[Trust]:
-        """Returns the evidence of the probes among these trials for each rung, from the lowest."""
-        levels, found = self.rung_level_function(), self._probed(curves)
+        """Returns the evidence of these trials for each rung, from the lowest."""
+        levels = self.rung_level_function()
         rungs = sorted({rung for curve in curves for rung in levels(curve)})
         if not rungs:
             return []
+        there, pairs = self._rewards(curves)
         ends = [each.max_resource for each in curves if each.max_resource is not None]
         end = max(ends) if self.max_resource is None else self.max_resource
         progress = [rung / end for rung in rungs]
-        pairs = [found.get(rung, []) for rung in rungs]
-        expected = _rising(list(map(expected_correlation, pairs, progress)))
+        expected = _rising(
+            [
+                expected_correlation(there[rung], pairs[rung], share)
+                for rung, share in zip(rungs, progress, strict=True)
+            ]
+        )
         shares = survivor_shares(expected, progress, self.reduction_factor)
-        counts = map(len, pairs)
+        counts = [len(pairs[rung]) for rung in rungs]
         return [Trust(*each) for each in zip(rungs, counts, expected, shares, strict=True)]
 
     def learnt(self, curves: Curves) -> list[str]:
@@ -127,15 +134,18 @@ class Adaptive(RungScheduler):
     def _trusts(self, curves: Curves) -> Mapping[float, Trust]:
         return {each.rung: each for each in self.trusts(curves)}
 
-    def _probed(self, curves: Curves) -> dict[float, list[tuple[float, float]]]:
-        """The rewards of probes at each rung and at the end."""
-        ended = [each for each in curves if each.state == 'completed' and is_probe(each.id)]
-        found: dict[float, list[tuple[float, float]]] = {}
-        for curve, rewards in zip(ended, self.rung_rewards(ended), strict=True):
-            if (end := last_reward(curve.measurements)) is not None:
-                for rung, value in rewards.items():
-                    found.setdefault(rung, []).append((value, end))
-        return found
+    def _rewards(
+        self, curves: Curves
+    ) -> tuple[dict[float, list[float]], dict[float, list[tuple[float, float]]]]:
+        """The rewards of all trials at each rung; and of those that ended, there and at the end."""
+        there, pairs = collections.defaultdict(list), collections.defaultdict(list)
+        for curve, rewards in zip(curves, self.rung_rewards(curves), strict=True):
+            end = last_reward(curve.measurements) if curve.state == 'completed' else None
+            for rung, value in rewards.items():
+                there[rung].append(value)
+                if end is not None:
+                    pairs[rung].append((value, end))
+        return there, pairs
 
     def _standing(self, rank: int, ranked: Sequence[int], trust: Trust) -> str:
         place = f'number {rank} of {len(ranked)} trials at {self.rung_label(trust.rung)}'
@@ -153,10 +163,10 @@ def is_probe(number: int) -> bool:
 
 
 def _evidence(trust: Trust) -> str:
-    if trust.probes < 2:
-        return 'not checked by two probes yet'
+    if trust.ended < LEAST:
+        return 'not checked by three ends yet'
     return (
-        f'which orders {trust.probes} probes with a rank correlation of about '
+        f'which orders the ends of {trust.ended} trials with a rank correlation of about '
         f'{trust.correlation:.2f}'
     )
 

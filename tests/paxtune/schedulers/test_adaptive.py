@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,14 +83,14 @@ def test_one_trial_in_32_is_a_probe() -> None:
 def test_reliable_rungs_let_the_best_third_go_on() -> None:
     trusts = Adaptive(min_resource=10).trusts(probes(1))
     assert [each.share for each in trusts] == pytest.approx([1 / 3] * 3, abs=0.05)
-    assert [each.probes for each in trusts] == [6, 6, 6]
+    assert [each.ended for each in trusts] == [6, 6, 6]
 
 
 def test_misleading_rungs_let_all_trials_go_on() -> None:
     scheduler = Adaptive(min_resource=10)
     trusts = scheduler.trusts(probes(-1))
     assert [each.share for each in trusts] == [1.0, 1.0, 1.0]
-    assert all(each.probes == 6 and each.correlation < 0 for each in trusts)
+    assert all(each.ended == 6 and each.correlation < 0 for each in trusts)
     assert scheduler.decide(trial(1, 1e9), probes(-1), LOSS) is None
 
 
@@ -100,16 +101,16 @@ def test_paused_trials_go_on_when_rungs_turn_out_to_mislead() -> None:
     answer = scheduler.next_action([*waiting, *probes(-1)], LOSS, CONTEXT, True)
     assert isinstance(answer, Promote) and answer.trial == 1
     assert answer.reason == (
-        'number 7 of 12 trials at the rung of 10 steps, which orders 6 probes with a rank '
-        'correlation of about -0.63: 100% go on'
+        'number 7 of 12 trials at the rung of 10 steps, which orders the ends of 6 trials with a '
+        'rank correlation of about 0.01: 100% go on'
     )
 
 
 def test_a_pause_says_what_the_rung_is_worth() -> None:
     found = Adaptive(min_resource=10).decide(trial(1, 50.0), probes(1), LOSS)
     assert found == Pause(
-        'reward 50 at step 10 is number 7 of 7 trials at the rung of 10 steps, which orders 6 '
-        'probes with a rank correlation of about 0.97: 33% go on'
+        'reward 50 at step 10 is number 7 of 7 trials at the rung of 10 steps, which orders the '
+        'ends of 6 trials with a rank correlation of about 0.90: 33% go on'
     )
 
 
@@ -137,10 +138,10 @@ def test_it_trains_nearly_all_to_the_end_where_rungs_mislead(value) -> None:
 
 def test_the_report_has_a_line_for_each_rung() -> None:
     assert Adaptive(min_resource=30).learnt(probes(1)) == [
-        '33% of the trials go on from the rung of 30 steps, which orders 6 probes with a rank '
-        'correlation of about 0.99',
-        '33% of the trials go on from the rung of 90 steps, which orders 6 probes with a rank '
-        'correlation of about 1.00',
+        '33% of the trials go on from the rung of 30 steps, which orders the ends of 6 trials with '
+        'a rank correlation of about 0.98',
+        '33% of the trials go on from the rung of 90 steps, which orders the ends of 6 trials with '
+        'a rank correlation of about 1.00',
     ]
     assert PromotingAsha(min_resource=30).learnt(probes(1)) == []
 
@@ -172,5 +173,17 @@ def test_correlations_of_many_trials_are_found(correlation: float) -> None:
     rng = random.Random(0)
     early = [rng.gauss(0.0, 1.0) for _ in range(300)]
     late = [correlation * x + (1 - correlation**2) ** 0.5 * rng.gauss(0.0, 1.0) for x in early]
-    found = expected_correlation(list(zip(early, late, strict=True)), 0.3)
-    assert found == pytest.approx(correlation, abs=0.08)
+    pairs = list(zip(early, late, strict=True))
+    assert expected_correlation(early, pairs, 0.3) == pytest.approx(correlation, abs=0.08)
+
+
+@pytest.mark.parametrize('correlation', [0.2, 0.5, 0.8, 0.95])
+def test_the_correlation_of_all_trials_is_found_from_the_best_third_at_the_rung(
+    correlation: float,
+) -> None:
+    rng = random.Random(0)
+    early = [rng.gauss(0.0, 1.0) for _ in range(900)]
+    late = [correlation * x + (1 - correlation**2) ** 0.5 * rng.gauss(0.0, 1.0) for x in early]
+    best = sorted(zip(early, late, strict=True))[:300]
+    assert expected_correlation(early, best, 0.3) == pytest.approx(correlation, abs=0.15)
+    assert abs(np.corrcoef(np.array(best).T)[0, 1]) < 0.8 * correlation or correlation > 0.9
