@@ -34,7 +34,7 @@ from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from trainer.runtime import directory as directories
-from trainer.runtime import wall_clock
+from trainer.runtime import garbage_collection, wall_clock
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError, nearest
@@ -166,6 +166,7 @@ def tune(
         plan, runner = _planned(what, space, changes, study)
         plan = dataclasses.replace(plan, exp=exp, command=tuple(argv))
         _require_fit(plan.search, engine, directory)
+        garbage_collection.end_start_up()
         if _is_experiment(what) and engine.follows(plan, should_interrupt):
             assert directory is not None
             return engine.read(directory)

@@ -392,4 +392,4 @@ def train_command(study: 'Study', trial: 'Trial', exp: str | None) -> str:
 
 
 if __name__ == '__main__':
-    command.run_command(main)
+    command.run_command(main, trains=True)

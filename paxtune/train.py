@@ -247,4 +247,4 @@ def _decided(experiment: 'Experiment', decisions: Sequence[str]) -> 'dict[str, E
 
 
 if __name__ == '__main__':
-    command.run_command(main)
+    command.run_command(main, trains=True)

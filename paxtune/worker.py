@@ -31,6 +31,7 @@ from paxtune.storage.open_study import join_study
 from paxtune.study.redefinition import fingerprint
 from paxtune.study.transitions import DetachedError
 from trainer import command
+from trainer.runtime import garbage_collection
 from trainer.runtime.directory import JobPath, job_path
 from trainer.symbolic.errors import LostProcessError, OtherProcessError, UserError
 
@@ -163,6 +164,7 @@ def _work(
 
     command.enable_compilation_cache()
     study = join_study(store, directory)
+    garbage_collection.end_start_up()
     runner = FunctionRunner.named(args.function) if args.function else runner_of(study)
     with Interrupt() as interrupt:
         # SLURM signals all processes of a job, and the supervisor among them forwards the signal.
@@ -282,4 +284,4 @@ def _end_with_parent() -> None:
 
 
 if __name__ == '__main__':
-    command.run_command(main)
+    command.run_command(main, trains=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from absl.flags import argparse_flags
 
-from trainer.runtime import wall_clock
+from trainer.runtime import garbage_collection, wall_clock
 from trainer.symbolic.errors import (
     LostProcessError,
     OtherProcessError,
@@ -144,13 +144,20 @@ def positive_int(text: str) -> int:
     return number
 
 
-def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
+def run_command(main: Callable[[Sequence[str] | None], int], trains: bool = False) -> None:
     """Runs a command and exits: with its code, or with that of a UserError and one message.
 
     An error of the user's code, a full disk, and the failure of another process are one message,
     too, and code 1. The code is 3 if another process was lost, and 130, with one line, after a
     Ctrl-C that the command does not handle, such as before the first step.
+
+    Args:
+        main: (arguments, those of the command line for None) -> exit code.
+        trains: garbage is not collected until `garbage_collection.end_start_up`, which `main` calls
+            before it trains.
     """
+    if trains:
+        garbage_collection.begin_start_up()
     try:
         with wall_clock.measuring(wall_clock.of_process()):
             code = main(None)

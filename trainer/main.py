@@ -123,7 +123,7 @@ def _train(
     from trainer.loop import train_loop
     from trainer.loop.prepared_run import prepare_run
     from trainer.loop.report import Interrupted
-    from trainer.runtime import directory, processes
+    from trainer.runtime import directory, garbage_collection, processes
     from trainer.runtime.interrupt import Interrupt
     from trainer.runtime.run_display import RunDisplay
     from trainer.symbolic.errors import NonFiniteLossError
@@ -148,6 +148,7 @@ def _train(
         console = Console(highlight=False, quiet=not processes.is_first())
         try:
             has_printed = False
+            garbage_collection.end_start_up()
             reports = train_loop.train(prepared, interrupt.requested, profiler)
             with RunDisplay(num_steps, interrupt, console), contextlib.closing(reports):
                 for report in reports:
@@ -206,4 +207,4 @@ def print_metrics(step: int, metrics: Mapping[str, float]) -> None:
 
 
 if __name__ == '__main__':
-    command.run_command(main)
+    command.run_command(main, trains=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import sqlalchemy
-import tenacity
 
 from paxtune.storage.study_file import DATABASE
 from trainer.runtime.directory import LOCK_FILE, lock
@@ -243,16 +242,22 @@ class Postgres:
         return text
 
 
-@tenacity.retry(
-    retry=tenacity.retry_if_not_result(bool),
-    stop=tenacity.stop_after_delay(PATIENCE),
-    wait=tenacity.wait_fixed(0.05),
-    retry_error_callback=lambda _: False,
-)
 def _take(driver: Any) -> bool:
     """Takes the lock, which the connection holds until it ends; returns True if it is taken."""
-    (taken,) = driver.execute(f'SELECT pg_try_advisory_lock({_HELD})').fetchone()
-    return bool(taken)
+    # Imported here: where tornado is installed, as with Jupyter, it takes a sixth of a second.
+    import tenacity
+
+    def is_taken() -> bool:
+        (taken,) = driver.execute(f'SELECT pg_try_advisory_lock({_HELD})').fetchone()
+        return bool(taken)
+
+    polling = tenacity.Retrying(
+        retry=tenacity.retry_if_not_result(bool),
+        stop=tenacity.stop_after_delay(PATIENCE),
+        wait=tenacity.wait_fixed(0.05),
+        retry_error_callback=lambda _: False,
+    )
+    return bool(polling(is_taken))
 
 
 def _held_by_another(display_name: str) -> str:

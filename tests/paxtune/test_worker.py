@@ -3,6 +3,8 @@ import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from paxtune import worker
 from paxtune.engines.leased import Heartbeat, HeartbeatCallback
 from paxtune.running.supervisor import DETACHED
@@ -10,6 +12,7 @@ from paxtune.service.client import Client
 from paxtune.service.remote_store import RemoteStore
 from paxtune.study.record import Failures, Status, TrialRecord
 from paxtune.study.transitions import WorkerLoss, claim, lose
+from tests.processes import command, passed
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
@@ -39,3 +42,18 @@ def test_a_worker_that_is_cut_off_before_its_first_trial_ends_as_detached(tmp_pa
     no_log: Any = None
     no_flags = argparse.Namespace()
     assert worker._run(RemoteStore(client, 'a'), tmp_path, no_log, no_flags) == DETACHED
+
+
+@pytest.mark.parametrize(
+    ('module', 'flags', 'changes'),
+    [
+        ('paxtune.search', ['--num_trials=1'], []),
+        ('paxtune.search', ['--num_trials=1', '--workers=1'], []),
+        ('trainer.main', [], ['task.learner.learning_rate=0.01']),
+    ],
+)
+def test_a_command_collects_garbage_once_it_trains(
+    tmp_path: Path, module: str, flags: list[str], changes: list[str]
+) -> None:
+    exp = ['--exp=tests.paxtune.collecting.Rates', f'--job_log_dir={tmp_path}']
+    passed(command(module, *exp, *flags, '--set', 'train.num_train_steps=2', *changes))

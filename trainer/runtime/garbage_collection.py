@@ -3,6 +3,31 @@ import ctypes
 import gc
 from collections.abc import Iterator
 
+_is_starting = False
+
+
+def begin_start_up() -> None:
+    """Pauses the garbage collector while a command imports, until `end_start_up`.
+
+    Imports make hundreds of thousands of objects, of which hardly any is garbage. Collections that
+    look at all of them take a seventh of the time of a start.
+    """
+    global _is_starting
+    _is_starting = gc.isenabled()
+    gc.disable()
+
+
+def end_start_up() -> None:
+    """Resumes the garbage collector, which looks at no object from before.
+
+    Without `begin_start_up`, it does nothing.
+    """
+    global _is_starting
+    if _is_starting:
+        gc.freeze()
+        gc.enable()
+        _is_starting = False
+
 
 class GcSchedule:
     """Context manager that collects garbage after every so many steps, and at no other time.

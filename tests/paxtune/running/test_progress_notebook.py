@@ -64,8 +64,9 @@ class Cell:
 
     @property
     def screens(self) -> list[str]:
-        """The contents of the one display, in order."""
-        (shown,) = self.of('display_data')
+        """The contents of the screen, in order; the profile of the search follows below it."""
+        shown, profile = self.of('display_data')
+        assert 'Wall clock of this search' in profile['data']['text/plain']
         drawn = [shown, *self.of('update_display_data')]
         assert len({each['transient']['display_id'] for each in drawn}) == 1
         return [each['data']['text/plain'] for each in drawn]

@@ -3,7 +3,7 @@ import weakref
 
 import pytest
 
-from trainer.runtime.garbage_collection import GcSchedule
+from trainer.runtime.garbage_collection import GcSchedule, begin_start_up, end_start_up
 
 
 class Circle:
@@ -35,5 +35,29 @@ def test_none_leaves_it_to_python() -> None:
         with GcSchedule(4):
             pass
         assert not gc.isenabled()  # It was not, before.
+    finally:
+        gc.enable()
+
+
+def test_nothing_is_collected_until_a_command_has_started() -> None:
+    begin_start_up()
+    try:
+        seen = weakref.ref(Circle())
+        assert not gc.isenabled()
+    finally:
+        end_start_up()
+    assert gc.isenabled() and gc.get_freeze_count() > 0
+    gc.collect()
+    assert seen() is not None  # It was made before.
+    gc.unfreeze()
+    gc.collect()
+    assert seen() is None
+
+
+def test_the_end_of_a_start_changes_nothing_where_none_began() -> None:
+    gc.disable()
+    try:
+        end_start_up()
+        assert not gc.isenabled()
     finally:
         gc.enable()
