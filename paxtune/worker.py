@@ -170,7 +170,7 @@ def _work(
         # SLURM signals all processes of a job, and the supervisor among them forwards the signal.
         interrupt.same_seconds = 5.0
         try:
-            with ResourceLog() as resources:
+            with ResourceLog(store.worker) as resources:
                 job = Job(study, runner, [resources], interrupt.requested)
                 if args.pack > 1:
                     _run_packed(job, args.pack, log)
@@ -218,19 +218,33 @@ def _run_packed(job: 'Job', count: int, log: json_logs.JsonLines) -> None:
     from trainer.program.lanes import Lanes
 
     require_packable(job.runner)
-    store, lanes = job.study.store, Lanes(count, 'always')
+    store, lanes = job.study.store, Lanes(count, 'always', is_shared=True)
     assert isinstance(store, RemoteStore)
 
     def work(index: int, should_interrupt: Callable[[], bool]) -> None:
         with lanes.lane(index) as lane:
             name = lane_name(store.worker, index)
-            context = log.of_threads.setdefault(threading.get_ident(), {'worker': name})
+            context = log.of_threads[threading.get_ident()] = {'worker': name}
             callbacks = [LogCallback(context), *job.callbacks]
             study = join_study(store.as_worker(name), job.study.directory)
             own = leased(Job(study, ExperimentRunner(lane), callbacks, should_interrupt))
             Tuner(study, own.runner, own.callbacks, own.should_interrupt, lane).run()
 
+    _note_start_up(store)
     in_threads(count, work, job.should_interrupt)
+
+
+def _note_start_up(store: 'RemoteStore') -> None:
+    """Adds the time since this process began to the profile of the study: it is of no lane."""
+    from trainer.runtime import wall_clock
+
+    if (clock := wall_clock.current()) is not None:
+        spent = clock.take()
+        store.update_study(
+            lambda record: dataclasses.replace(
+                record, profile=wall_clock.added(record.profile, spent)
+            )
+        )
 
 
 def _of_all(code: int) -> int:

@@ -18,6 +18,7 @@ from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.component import Component
+from trainer.symbolic.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,12 +69,22 @@ class Engine:
         """The number of trials that this search runs at a time."""
         return 1
 
+    @property
+    def trials_per_process(self) -> int:
+        """The number of them that share the time of a process, as one program."""
+        return 1
+
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         """Returns the directory of the study; raises UserError if it cannot be used."""
         return None if given is None else database(given).parent
 
     def require_function(self, runner: Runner) -> None:
         """Raises UserError unless trials can call the function of a runner."""
+        if self.trials_per_process > 1:
+            raise UserError(
+                '--pack is for the trials of experiments. For a function, use Threads(K), or '
+                'Workers without it'
+            )
         if self.has_workers:
             runner.worker_flags()
 

@@ -90,7 +90,7 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
 
     modules = (registry.module_of(args.exp),)
     count = 1 if args.workers is None else args.workers
-    config = WorkerConfig(count, args.worker_memory, modules, _pack_of_workers(pack))
+    config = WorkerConfig(count, args.worker_memory, modules, pack=_pack_of_workers(pack))
     if engine is not None:
         if service is not None:
             raise UserError('--engine keeps the study itself: give no --vizier_endpoint')

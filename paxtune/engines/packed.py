@@ -5,14 +5,13 @@ from collections.abc import Callable
 from typing import Literal
 
 from paxtune.engines.base import Engine, Job
+from paxtune.engines.supervised import require_one_process
 from paxtune.engines.threads import run_in_threads
 from paxtune.running.runner import Runner
 from paxtune.running.runners import ExperimentRunner
 from paxtune.running.tuner import Tuner
 from trainer.runtime import processes
 from trainer.symbolic.errors import UserError
-
-ONE_PROCESS = '--pack: several processes train one trial at a time'
 
 _AUTO = 8
 """Trials at a time where measurements decide whether they train as one program."""
@@ -52,8 +51,9 @@ class Packed(Engine):
     def trials_at_once(self) -> int:
         return _AUTO if self.count == 'auto' else self.count
 
-    def require_function(self, runner: Runner) -> None:
-        require_packable(runner)
+    @property
+    def trials_per_process(self) -> int:
+        return self.trials_at_once
 
     def run(self, job: Job) -> None:
         # Imported here: a command without --pack needs none of it.
@@ -70,8 +70,7 @@ class Packed(Engine):
 
 
 def require_packable(runner: Runner) -> None:
-    """Raises UserError unless the trials of a runner can train as one program."""
+    """Raises UserError unless the trials of a runner can train as one program in this process."""
     if type(runner) is not ExperimentRunner:
-        raise UserError('--pack is for the trials of experiments: a function has none of its own')
-    if processes.count() > 1:
-        raise UserError(ONE_PROCESS)
+        raise UserError('--pack is for the trials of experiments')
+    require_one_process(processes.count())

@@ -46,6 +46,10 @@ class Remote(Engine):
     def trials_at_once(self) -> int:
         return self.workers.trials_at_once
 
+    @property
+    def trials_per_process(self) -> int:
+        return self.workers.pack
+
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         return directories.job_path(directory_or_temporary(given))
 

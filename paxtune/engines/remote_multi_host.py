@@ -9,6 +9,7 @@ from paxtune.engines.base import Job
 from paxtune.engines.leased import leased
 from paxtune.engines.multi_host import MultiHost
 from paxtune.engines.remote import Remote
+from paxtune.engines.supervised import require_one_process
 from paxtune.running.tuner import take_up
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.study_location import ServiceLocation
@@ -17,6 +18,7 @@ from paxtune.study.plan import SearchPlan
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
 from paxtune.study.transitions import new_worker
+from trainer.runtime import processes
 from trainer.runtime.directory import JobPath
 
 
@@ -33,6 +35,10 @@ class RemoteMultiHost(MultiHost):
     has_workers, keeps_study = True, False
 
     remote: Remote
+
+    def __post_init__(self) -> None:
+        if self.remote.workers.pack > 1:
+            require_one_process(processes.count())
 
     @property
     def description(self) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from absl import logging
 
 from paxtune.engines.base import Job
-from paxtune.engines.packed import require_packable
 from paxtune.running.event_poller import Watcher
 from paxtune.running.json_logs import LOGS
 from paxtune.running.supervisor import Supervisor, WorkerError, modules_of
@@ -38,7 +37,7 @@ class WorkerConfig:
     count: int = 1
     memory_gb: float | None = None
     modules: tuple[str, ...] = ()
-    pack: int = 1
+    pack: int = dataclasses.field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -59,25 +58,30 @@ class WorkerConfig:
         return self.count * self.pack
 
     @property
+    def trials_per_process(self) -> int:
+        """The number of them in each worker."""
+        return self.pack
+
+    @property
     def packs(self) -> str:
         """The rest of a description: how many trials each worker has; '' for one."""
         return '' if self.pack == 1 else f', each with {self.pack} trials at a time'
 
     def flags(self, job: Job) -> tuple[str, ...]:
-        """Returns the flags of `paxtune.worker` that a study's search gives to all its workers.
-
-        Raises:
-            UserError: the trials cannot be packed.
-        """
-        of_trials = job.runner.worker_flags()
-        if self.pack > 1:
-            require_packable(job.runner)
-            of_trials = [*of_trials, f'--pack={self.pack}']
-        return f'--definition={fingerprint(job.study.record)}', *of_trials
+        """Returns the flags of `paxtune.worker` that a study's search gives to all its workers."""
+        packed = [f'--pack={self.pack}'] if self.pack > 1 else []
+        own = job.runner.worker_flags()
+        return f'--definition={fingerprint(job.study.record)}', *own, *packed
 
     def imports(self, study: Study) -> tuple[str, ...]:
         """Returns the modules that workers of a study import."""
         return tuple(sorted({*modules_of(study.value), *self.modules}))
+
+
+def require_one_process(count: int) -> None:
+    """Raises UserError where packed trials would be trained by several processes together."""
+    if count > 1:
+        raise UserError('--pack: several processes train one trial at a time')
 
 
 def directory_or_temporary(given: str | os.PathLike[str] | None) -> str | os.PathLike[str]:

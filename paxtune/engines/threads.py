@@ -9,6 +9,7 @@ from typing import TypeAlias
 from paxtune.engines.base import Engine, Job
 from paxtune.running.event_poller import Watcher
 from paxtune.running.tuner import Paused, Tuner, take_up
+from paxtune.study.transitions import DetachedError
 from trainer.symbolic.errors import UserError
 
 _LOOK_SECONDS = 0.2
@@ -65,7 +66,6 @@ def run_in_threads(job: Job, count: int, work: Work) -> None:
     try:
         in_threads(count, work, job.should_interrupt, watcher.look)
     finally:
-        watcher.look()
         for callback in job.callbacks:
             callback.on_study_end(study)
 
@@ -80,10 +80,10 @@ def in_threads(
 
     Args:
         count: the number of threads.
-        look: called several times a second.
+        look: called several times a second, and at the end.
 
     Raises:
-        Exception: that of a thread, before any `Paused`.
+        Exception: that of a thread; what may have another one as its cause comes last.
     """
     leaving = threading.Event()
 
@@ -97,8 +97,9 @@ def in_threads(
                 look()
                 if any(each.done() and each.exception() is not None for each in running):
                     leaving.set()
+            look()
         finally:
             leaving.set()
     errors = [error for each in running if (error := each.exception()) is not None]
-    for error in sorted(errors, key=lambda each: isinstance(each, Paused)):
+    for error in sorted(errors, key=lambda each: isinstance(each, Paused | DetachedError)):
         raise error

@@ -30,7 +30,7 @@ class Deployment:
         job_log_dir: where trials write: gs://BUCKET/PATH, or pvc://CLAIM/PATH, a claim that all
             nodes can mount.
         name: begins the names of all objects.
-        workers: trials at a time.
+        workers: the number of workers.
         hosts_per_trial: pods of a worker.
         database: the URL of PostgreSQL, without its password; None for SQLite on a volume.
         resources: quantities for each pod of a worker, by resource.

@@ -12,6 +12,7 @@ from paxtune.page.actions import Actions
 from paxtune.page.live import LiveStudy
 from paxtune.reports.study_tables import summary
 from paxtune.reports.tables import Row, Table
+from paxtune.service.leases import process_of
 from paxtune.study.record import Status
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory
@@ -105,7 +106,7 @@ def _parts(live: LiveStudy) -> tuple[list[Any], list[Any]]:
             ('ended trials', sum(count for name, count in counts.items() if name.has_ended)),
             ('in all', study.num_trials if page.data['budgets'][0]['limit'] else None),
             *((str(name), count) for name, count in named.items()),
-            ('workers', len({each.record.holder for each in running if each.record.holder})),
+            ('workers', len({process_of(each.record.holder) for each in running} - {''})),
             ('lost or failed attempts', faults),
             *(_best(study, best[0]) if best else []),
         ]

@@ -41,6 +41,10 @@ class Place(Protocol):
     def trials_at_once(self) -> int:
         """As of `Engine`."""
 
+    @property
+    def trials_per_process(self) -> int:
+        """As of `Engine`."""
+
 
 def show_dry_run(preview: 'Preview', engine: Place, console: 'Console') -> None:
     """Prints the plan of a search, its space, and the costs of some samples.
@@ -84,7 +88,7 @@ def plan_lines(preview: 'Preview', engine: Place) -> 'Iterator[tuple[str, str]]'
     if priors := study.record.priors:
         yield 'learns from', f'{len(priors)} trials of other studies'
     yield 'trials run', engine.description
-    yield 'time', _time(study, engine.trials_at_once)
+    yield 'time', _time(study, engine.trials_at_once // engine.trials_per_process)
 
 
 def _state(preview: 'Preview') -> str:
@@ -144,7 +148,8 @@ def _budget(budget: 'Budget', num_trials: int) -> str:
     return ', '.join(parts)
 
 
-def _time(study: 'Study', at_once: int) -> str:
+def _time(study: 'Study', processes: int) -> str:
+    # The seconds of a packed trial are its share of those of its process.
     trials = study.trials
     if study.is_done:
         return 'nothing is left to do'
@@ -153,7 +158,7 @@ def _time(study: 'Study', at_once: int) -> str:
         return 'unknown before a first trial has ended'
     left = study.num_trials - sum(trial.is_terminal for trial in trials)
     seconds = mean_seconds(own)
-    total = seconds * left / min(at_once, max(left, 1))
+    total = seconds * left / min(processes, max(left, 1))
     mean = f'{_duration(seconds)}, the mean of {len(own)}'
     return f'about {_duration(total)} for {left} trials of {mean}'
 

@@ -65,6 +65,7 @@ class _Slot:
         is_done: whether the last process found the study done.
         stopped: the time since which the process is stopped, as by SIGSTOP.
         killed: the reason why the supervisor has killed it.
+        is_alone: trials are not packed, since a process with several of them has failed.
     """
 
     number: int
@@ -77,6 +78,7 @@ class _Slot:
     is_done: bool = False
     stopped: float | None = None
     killed: WorkerLoss | None = None
+    is_alone: bool = False
 
 
 class Supervisor:
@@ -197,7 +199,8 @@ class Supervisor:
             'cores': ','.join(map(str, slot.place.cores)),
         }
         flags = [f'--{name}={value}' for name, value in given.items()]
-        return [sys.executable, '-m', 'paxtune.worker', '--supervised', *flags, *self._flags]
+        flags += [*self._flags, *(['--pack=1'] if slot.is_alone else [])]
+        return [sys.executable, '-m', 'paxtune.worker', '--supervised', *flags]
 
     def _environment(self, slot: _Slot) -> dict[str, str]:
         # What this process can import, its workers can: also what lies in its directory.
@@ -226,6 +229,8 @@ class Supervisor:
         slot.is_done = code == 0
         loss = slot.killed or _loss_of(code)
         lost = lose(self._client, slot.worker, loss, self._max_attempts)
+        # The next one shows which trial it is.
+        slot.is_alone |= loss.counts or slot.killed is not None
         if code in (2, STOPPED):
             message = f'\n{self._tail(slot)}'.rpartition('\nerror: ')[2].strip()
             message = message or f'worker {slot.worker} could not write {slot.log}'

@@ -37,8 +37,9 @@ class ResourceLog(Callback):
     - `device_bytes`, `peak_device_bytes`: memory of all devices of the process.
     """
 
-    def __init__(self, seconds: float = SECONDS) -> None:
-        self._process, self._seconds = psutil.Process(), seconds
+    def __init__(self, worker: str, seconds: float = SECONDS) -> None:
+        """Makes a log of a worker, at most one line in so many seconds."""
+        self._process, self._worker, self._seconds = psutil.Process(), worker, seconds
         self._last = self._process.create_time(), 0.0
         self._has_devices = False
         self._logged = 0.0
@@ -65,8 +66,9 @@ class ResourceLog(Callback):
 
     def _log(self) -> None:
         self._logged = time.monotonic()
-        # Lines about a worker are none about its trial.
-        _LOG.info(RESOURCES, extra={'fields': {'trial': None, **self._sample()}})
+        # Lines about a worker are none about its trial, or about a lane.
+        fields = {'trial': None, 'worker': self._worker, **self._sample()}
+        _LOG.info(RESOURCES, extra={'fields': fields})
 
     def _sample(self) -> dict[str, float]:
         times = self._process.cpu_times()

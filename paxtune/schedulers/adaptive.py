@@ -1,4 +1,3 @@
-import collections
 import dataclasses
 import itertools
 import math
@@ -8,7 +7,7 @@ from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import last_reward
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
-from paxtune.schedulers.concordance import LEAST, expected_correlation
+from paxtune.schedulers.concordance import LEAST, Link, expected_correlation, link
 from paxtune.schedulers.rungs import RungScheduler, rung_at
 from paxtune.schedulers.survivors import share_with_best, survivor_shares
 
@@ -40,8 +39,8 @@ class Trust:
 class Adaptive(RungScheduler):
     """Promotion at rungs, as careful as the rungs are misleading.
 
-    Trials that were trained to their ends show how well the ranks at a rung predict those at the
-    end. They were selected by the rungs, and the estimate is corrected for that. One trial in 32 is
+    Trials that went on show how well the ranks at a rung predict those at the next rung, or at the
+    end. They were selected at the rung, and the estimate is corrected for that. One trial in 32 is
     a probe: it is trained to its end for the sake of its number alone. From the correlations
     follows the share of trials that goes on from each rung: the best 1 / reduction_factor where
     ranks are reliable, all of them where ranks mean nothing. Other trials are paused. They are not
@@ -110,19 +109,14 @@ class Adaptive(RungScheduler):
         rungs = sorted({rung for curve in curves for rung in levels(curve)})
         if not rungs:
             return []
-        there, pairs = self._rewards(curves)
         ends = [each.max_resource for each in curves if each.max_resource is not None]
         end = max(ends) if self.max_resource is None else self.max_resource
         progress = [rung / end for rung in rungs]
-        expected = _rising(
-            [
-                expected_correlation(there[rung], pairs[rung], share)
-                for rung, share in zip(rungs, progress, strict=True)
-            ]
-        )
+        links, ended = self._links(curves, rungs)
+        behind = (links[i:] for i in range(len(rungs)))
+        expected = _rising(list(map(expected_correlation, behind, progress)))
         shares = survivor_shares(expected, progress, self.reduction_factor)
-        counts = [len(pairs[rung]) for rung in rungs]
-        return [Trust(*each) for each in zip(rungs, counts, expected, shares, strict=True)]
+        return [Trust(*each) for each in zip(rungs, ended, expected, shares, strict=True)]
 
     def learnt(self, curves: Curves) -> list[str]:
         return [
@@ -134,18 +128,20 @@ class Adaptive(RungScheduler):
     def _trusts(self, curves: Curves) -> Mapping[float, Trust]:
         return {each.rung: each for each in self.trusts(curves)}
 
-    def _rewards(
-        self, curves: Curves
-    ) -> tuple[dict[float, list[float]], dict[float, list[tuple[float, float]]]]:
-        """The rewards of all trials at each rung; and of those that ended, there and at the end."""
-        there, pairs = collections.defaultdict(list), collections.defaultdict(list)
+    def _links(self, curves: Curves, rungs: Sequence[float]) -> tuple[list[Link], list[int]]:
+        """The link of each rung to the next one; and the trials there that reached their ends."""
+        there: dict[float, list[float]] = {rung: [] for rung in rungs}
+        pairs: dict[float, list[tuple[float, float]]] = {rung: [] for rung in rungs}
+        ended = dict.fromkeys(rungs, 0)
         for curve, rewards in zip(curves, self.rung_rewards(curves), strict=True):
             end = last_reward(curve.measurements) if curve.state == 'completed' else None
-            for rung, value in rewards.items():
+            following = [*rewards.values(), end][1:]
+            for (rung, value), later in zip(rewards.items(), following, strict=True):
                 there[rung].append(value)
-                if end is not None:
-                    pairs[rung].append((value, end))
-        return there, pairs
+                ended[rung] += end is not None
+                if later is not None:
+                    pairs[rung].append((value, later))
+        return [link(there[rung], pairs[rung]) for rung in rungs], list(ended.values())
 
     def _standing(self, rank: int, ranked: Sequence[int], trust: Trust) -> str:
         place = f'number {rank} of {len(ranked)} trials at {self.rung_label(trust.rung)}'

@@ -1,14 +1,15 @@
-"""Estimates a rank correlation from few trials, most of which were selected."""
+"""Estimates rank correlations from few trials, which were selected."""
 
 import bisect
 import math
 import statistics
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 LEAST = 3
-"""Trials with an end without which there is only the prior."""
+"""Trials without which there is only the prior."""
 
 _IN_ORDER, _REVERSED = 4.0, 1.0
 """The prior at the start, as numbers of pairs: most rungs that people choose order rather well."""
@@ -19,42 +20,74 @@ _CAUTION = 0.25
 _NORMAL = statistics.NormalDist()
 
 
-def expected_correlation(
-    rewards: Sequence[float], pairs: Sequence[tuple[float, float]], progress: float
-) -> float:
-    """Estimates the correlation of rewards at a rung with those at the end, with a prior.
+class Link(NamedTuple):
+    """A rung and the next one.
 
-    Trials that went on from a rung are the better ones there. Their own correlation is too low for
-    all trials. The slope of their ends, by their places among all trials at the rung, does not
+    Attributes:
+        correlation: of the rewards at both, as normal scores.
+        evidence: the number of trials that say as much, had they not been selected.
+    """
+
+    correlation: float
+    evidence: float
+
+
+def link(rewards: Sequence[float], pairs: Sequence[tuple[float, float]]) -> Link:
+    """Estimates the correlation of a rung with the next one, or with the end.
+
+    Trials that went on are the better ones at the rung. Their own correlation is too low for all
+    trials. The slope of what came next, by their places among all trials at the rung, does not
     depend on which of them went on. It gives the correlation (Thorndike 1949, case 2).
-
-    The share of pairs of trials that come in the same order on both sides has a Beta distribution,
-    and follows from the correlation. The trials count as many independent pairs as have the same
-    variance if there is no order. They count less where their places lie close to each other.
 
     Args:
         rewards: of all trials at the rung.
-        pairs: the reward at the rung and that at the end, of each trial with an end.
+        pairs: the reward at the rung and that at the next one, of each trial that reached it.
+
+    Example:
+        >>> rung = [1.0, 2.0, 3.0, 4.0, 5.0]
+        >>> tuple(round(x, 2) for x in link(rung, [(x, 2 * x) for x in rung]))
+        (1.0, 5.0)
+        >>> tuple(round(x, 2) for x in link(rung, [(x, 2 * x) for x in rung[:3]]))
+        (0.99, 1.08)
+    """
+    if len(pairs) < LEAST:
+        return Link(0.0, 0.0)
+    early, late = zip(*pairs, strict=True)
+    ordered = sorted(rewards)
+    places, spread = _normal_scores(early, ordered), _normal_scores(rewards, ordered).var()
+    if spread < 1e-9:  # A rung where all are equal orders nothing.
+        return Link(0.0, len(pairs))
+    count = len(pairs) * min(1.0, float(places.var() / spread))
+    return Link(_correlation(places, _normal_scores(late, sorted(late)), float(spread)), count)
+
+
+def expected_correlation(links: Sequence[Link], progress: float) -> float:
+    """Estimates the correlation of rewards at a rung with those at the end, with a prior.
+
+    Rewards at the rungs and at the end are taken for a Markov chain, as in
+    `paxtune.schedulers.survivors`: the correlation is the product of those of the links. A trial
+    that reached a later rung was selected there, too, so a direct estimate would be too high.
+
+    The share of pairs of trials that come in the same order on both sides has a Beta distribution,
+    and follows from the correlation. The trials count as many independent pairs as have the same
+    variance if there is no order.
+
+    Args:
+        links: of the rung, and of all rungs behind it.
         progress: the rung as a share of a whole trial. By the prior, later rungs order better.
 
     Example:
-        >>> round(expected_correlation([], [], 0.1), 2)
+        >>> round(expected_correlation([Link(0.0, 0.0)], 0.1), 2)
         0.8
-        >>> rung = [1.0, 2.0, 3.0, 4.0, 5.0]
-        >>> round(expected_correlation(rung, [(x, 2 * x) for x in rung], 0.1), 2)
-        0.93
-        >>> round(expected_correlation(rung, [(x, -x) for x in rung], 0.1), 2)
-        -0.43
+        >>> round(expected_correlation([Link(0.95, 20.0), Link(0.95, 10.0)], 0.1), 2)
+        0.87
+        >>> round(expected_correlation([Link(0.0, 20.0), Link(0.95, 10.0)], 0.1), 2)
+        0.16
     """
-    same = weight = 0.0
-    if len(pairs) >= LEAST:
-        early, late = zip(*pairs, strict=True)
-        places = _normal_scores(early, sorted(rewards))
-        correlation = _correlation(places, _normal_scores(late, sorted(late)))
-        same = 0.5 + math.asin(correlation) / math.pi
-        count = max(2.0, len(pairs) * min(1.0, float(np.var(places))))
-        # Of Kendall's correlation, the variance is (4n + 10) / (9n(n - 1)).
-        weight = 4.5 * count * (count - 1) / (2 * count + 5)
+    count = min(each.evidence for each in links)
+    same = 0.5 + math.asin(math.prod(each.correlation for each in links)) / math.pi
+    # Of Kendall's correlation, the variance is (4n + 10) / (9n(n - 1)).
+    weight = 4.5 * count * (count - 1.0) / (2.0 * count + 5.0) if count > 1.0 else 0.0
     total = _IN_ORDER + _REVERSED * (1.0 - progress) ** 2 + weight
     share = (_IN_ORDER + weight * same) / total
     share -= _CAUTION * math.sqrt(share * (1.0 - share) / (total + 1.0))
@@ -67,11 +100,12 @@ def _normal_scores(values: Sequence[float], ordered: Sequence[float]) -> np.ndar
     return np.array([_NORMAL.inv_cdf((low + high) / 2.0 / len(ordered)) for low, high in ends])
 
 
-def _correlation(places: np.ndarray, ends: np.ndarray) -> float:
-    """The correlation in a population whose places have variance 1."""
-    x, y = places - places.mean(), ends - ends.mean()
+def _correlation(places: np.ndarray, later: np.ndarray, spread: float) -> float:
+    """The correlation in a population whose places have the variance `spread`."""
+    x, y = places - places.mean(), later - later.mean()
     if not (variance := float(np.mean(x**2))) > 1e-9:
         return 0.0
     slope = float(np.mean(x * y)) / variance
+    explained = slope**2 * spread
     residual = float(np.sum((y - slope * x) ** 2)) / (len(x) - 2)
-    return slope / math.sqrt(slope**2 + residual) if slope or residual else 0.0
+    return math.copysign(math.sqrt(explained / (explained + residual)), slope) if slope else 0.0

@@ -352,11 +352,10 @@ class StudyCoordinator:
             self._reap()
             self._refresh()
             self._suggest_lock.release_process(worker)
-            loss = WorkerLoss(reason, counts, is_dead)
-            lost = [
-                self._lose(id_, self._leases[id_], loss, max_attempts)
-                for id_ in self._leases.of_process(worker)
-            ]
+            held = self._leases.of_process(worker)
+            # Of several trials, it is unknown which one has ended the worker.
+            loss = WorkerLoss(reason, counts and len(held) == 1, is_dead)
+            lost = [self._lose(id_, self._leases[id_], loss, max_attempts) for id_ in held]
             if not lost:
                 return schema.LoseReply(trial=None, state='')
             return schema.LoseReply(trial=lost[0].id, state=lost[0].status.upper())

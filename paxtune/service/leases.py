@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from paxtune.service.schema import WorkerOptions
@@ -133,7 +134,10 @@ class Leases(dict[int, Lease]):
         """Renews a lease, unless it has expired."""
         lease, now = self[id_], self._now()
         if progress != lease.progress:
-            lease.progress, lease.progressed = progress, now
+            lease.progress = progress
+            # A lane waits while another one works, and hangs with it.
+            for each in self.of_process(process_of(lease.worker)):
+                self[each].progressed = now
         lease.set_options(options)
         if now < lease.expires:
             lease.expires = now + self.seconds
@@ -141,10 +145,12 @@ class Leases(dict[int, Lease]):
     def expired(self) -> Iterator[tuple[int, Lease, WorkerLoss]]:
         """Yields the leases without a heartbeat or without progress, with the loss."""
         now = self._now()
+        trials = Counter(process_of(lease.worker) for lease in self.values())
         for id_, lease in list(self.items()):
             if now >= lease.expires:
                 loss = WorkerLoss(f'its worker sent no heartbeat for {self.seconds:g} s')
                 yield id_, lease, loss
             elif lease.timeout and now - lease.progressed > lease.timeout:
-                loss = WorkerLoss(f'it made no step for {lease.timeout:g} s', counts=True)
+                is_alone = trials[process_of(lease.worker)] == 1
+                loss = WorkerLoss(f'it made no step for {lease.timeout:g} s', counts=is_alone)
                 yield id_, lease, loss

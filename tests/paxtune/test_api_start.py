@@ -107,3 +107,8 @@ def test_progress_is_not_shown_where_a_library_imports_the_kernel_of_notebooks(
     monkeypatch.setitem(sys.modules, 'ipykernel', os)
     tune(lambda x: x, **PARALLEL).close()
     assert capsys.readouterr().out == ''
+
+
+def test_engines_of_workers_import_no_jax() -> None:
+    code = 'import sys\nimport paxtune.engines.workers\nprint(*sys.modules, file=sys.stderr)'
+    assert not {'jax', 'flax', 'orbax'} & loaded(code)

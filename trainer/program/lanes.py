@@ -28,6 +28,7 @@ class _Request:
     def __init__(self, run: 'PackedRun | None' = None, batch: Any = None, seconds: float = 0.0):
         self.run, self.batch, self.seconds = run, batch, seconds
         self.steps_left = _IDLE_STEPS if seconds else 0
+        self.until = time.monotonic() + seconds
         self.metrics: Metrics | None = None
         self.error: Exception | None = None
 
@@ -46,8 +47,16 @@ class Lanes:
         mode: when runs train as one program.
     """
 
-    def __init__(self, count: int, mode: Mode) -> None:
-        self.count, self.mode = count, mode
+    def __init__(self, count: int, mode: Mode, is_shared: bool = False) -> None:
+        """Makes lanes.
+
+        Args:
+            count: number of lanes.
+            mode: when runs train as one program.
+            is_shared: other processes take runs of the same study, so a lane without a run waits
+                for as long as it says, in place of 16 steps of the others.
+        """
+        self.count, self.mode, self._is_shared = count, mode, is_shared
         self._changed = threading.Condition()
         self._turn = 0
         self._here = set(range(count))
@@ -129,9 +138,17 @@ class Lanes:
             elif len(groups) == 1:
                 time.sleep(min(request.seconds for request in group))
             else:
-                self._requests |= _still_waiting(lanes, group)
+                both = zip(lanes, group, strict=True)
+                self._requests |= {i: each for i, each in both if self._waits_on(each)}
             self._sharing |= dict.fromkeys(lanes, lanes)
             self._charge(lanes[0])
+
+    def _waits_on(self, request: _Request) -> bool:
+        """Counts a step of the others; returns True if a lane without a run waits for more."""
+        request.steps_left -= 1
+        if self._is_shared:
+            return time.monotonic() < request.until
+        return request.steps_left > 0
 
     def _do_step(self, pack: Pack, group: list[_Request]) -> None:
         runs = [request.run for request in group if request.run is not None]
@@ -152,14 +169,6 @@ class Lanes:
             self._packs[program] = Pack(program, self.count, self.mode)
         self._packs.move_to_end(program)
         return self._packs[program]
-
-
-def _still_waiting(lanes: list[int], requests: list[_Request]) -> dict[int, _Request]:
-    """Counts a step of the others; returns what waits for more of them."""
-    for request in requests:
-        request.steps_left -= 1
-    both = zip(lanes, requests, strict=True)
-    return {index: request for index, request in both if request.steps_left > 0}
 
 
 class Lane(Alone):

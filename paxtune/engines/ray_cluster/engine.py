@@ -18,12 +18,12 @@ from absl import logging
 
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.network_service import FOLDER
-from paxtune.engines.packed import ONE_PROCESS
 from paxtune.engines.ray_cluster.worker_group import NAMESPACE, State, WorkerGroup
 from paxtune.engines.remote import Remote
 from paxtune.engines.supervised import (
     WorkerConfig,
     directory_or_temporary,
+    require_one_process,
     watched,
 )
 from paxtune.running.runner import Runner
@@ -79,8 +79,8 @@ class Ray(WorkerConfig, Engine):
         super().__post_init__()
         if self.processes < 1:
             raise UserError(f'--trial_processes={self.processes}: expected at least 1')
-        if self.processes > 1 and self.pack > 1:
-            raise UserError(ONE_PROCESS)
+        if self.pack > 1:
+            require_one_process(self.processes)
         if self.strategy not in STRATEGIES:
             raise UserError(
                 f'--trial_placement={self.strategy}: expected one of {", ".join(STRATEGIES)}. '

@@ -14,7 +14,7 @@ class WorkerGroup:
     """The workers of a study: plain data.
 
     Attributes:
-        count: the number of workers, each of which runs one trial at a time.
+        count: the number of workers, each of which has one trial at a time, or a pack.
         processes: the number of processes of a worker, which train its trials together.
         resources: of a process, by the names of Ray: `CPU`, `GPU`, `memory`, or custom ones.
         strategy: Ray's placement strategy for the processes of a worker.

@@ -13,7 +13,6 @@ from absl import logging
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.network_service import network_service
 from paxtune.engines.outcome import Outcome
-from paxtune.engines.packed import ONE_PROCESS
 from paxtune.engines.remote import Remote
 from paxtune.engines.slurm_cluster import options
 from paxtune.engines.slurm_cluster.job_queue import JobQueue
@@ -21,6 +20,7 @@ from paxtune.engines.slurm_cluster.worker_job import WorkerJob
 from paxtune.engines.supervised import (
     WorkerConfig,
     directory_or_temporary,
+    require_one_process,
     watched,
 )
 from paxtune.running.runner import Runner
@@ -60,8 +60,8 @@ class Slurm(WorkerConfig, Engine):
     def __post_init__(self) -> None:
         super().__post_init__()
         options.checked(self.options)
-        if options.processes(self.options) > 1 and self.pack > 1:
-            raise UserError(ONE_PROCESS)
+        if self.pack > 1:
+            require_one_process(options.processes(self.options))
 
     @property
     def description(self) -> str:

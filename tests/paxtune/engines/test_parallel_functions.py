@@ -20,6 +20,7 @@ from paxtune.engines.remote import Remote
 from paxtune.engines.supervised import WorkerConfig
 from paxtune.engines.threads import Threads
 from paxtune.engines.workers import Workers
+from paxtune.running.callbacks import Callback
 from paxtune.running.function_runner import import_name
 from paxtune.running.tuner import StudyStoppedError
 from paxtune.service.address import Service
@@ -73,6 +74,23 @@ def test_an_error_that_stops_the_study_stops_all_threads() -> None:
 
     with pytest.raises(StudyStoppedError, match='trial 2 raised OSError: the disk is lost'):
         tune(breaks, engine=Threads(2), faults=Faults(errors_to_skip=[]), **PARALLEL)
+
+
+def test_an_error_of_a_callback_ends_the_study_for_all_callbacks() -> None:
+    class Broken(Callback):
+        def on_trial_end(self, study: Study, trial: Trial) -> None:
+            raise RuntimeError('the callback is broken')
+
+    class Closed(Callback):
+        is_closed = False
+
+        def on_study_end(self, study: Study) -> None:
+            self.is_closed = True
+
+    closed = Closed()
+    with pytest.raises(RuntimeError, match='the callback is broken'):
+        tune(lambda x: x, engine=Threads(2), callbacks=[closed, Broken()], **PARALLEL)
+    assert closed.is_closed
 
 
 def test_an_interrupt_of_threads_returns_their_trials() -> None:

@@ -194,8 +194,11 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
 
 
 @slow
-def test_faults_end_attempts_and_after_the_last_one_the_trial(tmp_path: Path) -> None:
-    flags = ['--workers=2', '--worker_memory=2.5', '--trial_timeout=25', '--max_attempts=2']
+@pytest.mark.parametrize('workers', [['--workers=2'], ['--workers=1', '--pack=4']])
+def test_faults_end_attempts_and_after_the_last_one_the_trial(
+    tmp_path: Path, workers: list[str]
+) -> None:
+    flags = [*workers, '--worker_memory=2.5', '--trial_timeout=25', '--max_attempts=2']
     out = ended(search(tmp_path, *flags, exp='Faulty'))
     assert '(1 completed, 3 infeasible)' in out
     with load_study(tmp_path) as study:

@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Any:
 
 
 def test_a_worker_logs_its_cpu_and_memory(file: Path) -> None:
-    with ResourceLog():
+    with ResourceLog('w1'):
         end = time.process_time() + 0.05
         while time.process_time() < end:
             pass
@@ -53,10 +53,10 @@ def test_a_worker_logs_its_cpu_and_memory(file: Path) -> None:
 
 def test_lines_repeat_and_stand_in_the_log_of_no_trial(file: Path, tmp_path: Path) -> None:
     none: Any = None
-    with ResourceLog(seconds=0.0) as log:
+    with ResourceLog('w1', seconds=0.0) as log:
         log.on_measurement(none, none, none)
         log.on_measurement(none, none, none)
-    with ResourceLog() as rare:
+    with ResourceLog('w1') as rare:
         rare.on_measurement(none, none, none)
     assert len(lines_of(file)) == 4 + 2
     assert {line['trial'] for line in lines_of(file)} == {None}
@@ -69,7 +69,7 @@ def test_devices_are_asked_once_a_trial_took_a_step(
     stats = [{'bytes_in_use': 5, 'peak_bytes_in_use': 7}, {'bytes_in_use': 1}, None]
     devices = [SimpleNamespace(memory_stats=lambda own=own: own) for own in stats]
     monkeypatch.setitem(sys.modules, 'jax', SimpleNamespace(local_devices=lambda: devices))
-    log = ResourceLog()
+    log = ResourceLog('w1')
     assert 'device_bytes' not in log._sample()
     none: Any = None
     log.on_step(none, none, 1, {})

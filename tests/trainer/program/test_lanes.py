@@ -77,6 +77,25 @@ def test_a_lane_without_a_run_looks_for_one_every_16_steps_of_the_others() -> No
     assert [seen[:at].count('step') for at, each in enumerate(seen) if each == 'looks'] == [15, 31]
 
 
+def test_a_lane_without_a_run_of_its_own_looks_in_time_where_others_share_the_study() -> None:
+    seen = []
+
+    def work(index: int, lane: Lane) -> None:
+        if index == 1:
+            lane.wait(0.05)
+            seen.append('looks')
+            return
+        made, given = begun(0.01, index)
+        run = lane.stepper(given.program, given.state, given.random_key, given.values)
+        for _ in range(4):
+            run.step(batch(made, run))
+            seen.append('step')
+            time.sleep(0.03)
+
+    run_lanes(Lanes(2, 'always', is_shared=True), work)
+    assert 1 <= seen.index('looks') < 4
+
+
 def test_lanes_train_one_after_another_until_packing_is_worth_a_try(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
