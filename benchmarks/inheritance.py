@@ -8,14 +8,15 @@ rate, so that only architectures differ. A training from scratch has 400 steps. 
 - *Children*: twenty parents are drawn at random and trained from scratch. Each has one child, with
   one decision changed as in evolution. A child trains from scratch, and from the weights of its
   parent for 50, 100, 200 and 400 steps, each with a schedule of that length. It needs the least of
-  these after which its reward is at least that from scratch; 800 if there is none.
+  these after which its loss is at most that from scratch; 800 if there is none. The steps of the
+  parents, which a search has trained already, do not count.
 - *Searches*: evolution with the same seeds and initial population. With `warm_start='parent'`, a
-  child has 100 steps. The reward to reach is the best one of 40 trials from scratch. The searches
-  are compared by the steps of all trials together until they reach it. Steps are counted when a
-  trial ends, those of the initial population too.
+  child has 100 steps, and the search 80 trials. The loss to reach is the best one of 40 trials from
+  scratch. The searches are compared by the steps of all trials together until they reach it. Steps
+  are counted when a trial ends, those of the initial population too.
 
 Goal: in both, the median of the steps with inheritance is at most half of those from scratch, and
-each search with inheritance reaches the reward. `--quick` has few trials and steps; `--check` exits
+each search with inheritance reaches the loss. `--quick` has few trials and steps; `--check` exits
 with 1 where the goal is missed.
 """
 

@@ -7,7 +7,7 @@ from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import last_reward
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
-from paxtune.schedulers.concordance import LEAST, Link, expected_correlation, link
+from paxtune.schedulers.concordance import LEAST, Pair, expected_correlation, link
 from paxtune.schedulers.rungs import RungScheduler, rung_at
 from paxtune.schedulers.survivors import share_with_best, survivor_shares
 
@@ -112,10 +112,19 @@ class Adaptive(RungScheduler):
         ends = [each.max_resource for each in curves if each.max_resource is not None]
         end = max(ends) if self.max_resource is None else self.max_resource
         progress = [rung / end for rung in rungs]
-        links, ended = self._links(curves, rungs)
-        behind = (links[i:] for i in range(len(rungs)))
-        expected = _rising(list(map(expected_correlation, behind, progress)))
+        there, to_next, to_end = self._rewards(curves, rungs)
+        links = [link(there[rung], to_next[rung]) for rung in rungs]
+        # Curves may turn after a rung, or wander between rungs: the more careful estimate counts.
+        careful = [
+            min(
+                expected_correlation(links[i:], progress[i]),
+                expected_correlation([link(there[rung], to_end[rung])], progress[i]),
+            )
+            for i, rung in enumerate(rungs)
+        ]
+        expected = _rising(careful)
         shares = survivor_shares(expected, progress, self.reduction_factor)
+        ended = [len(to_end[rung]) for rung in rungs]
         return [Trust(*each) for each in zip(rungs, ended, expected, shares, strict=True)]
 
     def learnt(self, curves: Curves) -> list[str]:
@@ -128,20 +137,23 @@ class Adaptive(RungScheduler):
     def _trusts(self, curves: Curves) -> Mapping[float, Trust]:
         return {each.rung: each for each in self.trusts(curves)}
 
-    def _links(self, curves: Curves, rungs: Sequence[float]) -> tuple[list[Link], list[int]]:
-        """The link of each rung to the next one; and the trials there that reached their ends."""
+    def _rewards(
+        self, curves: Curves, rungs: Sequence[float]
+    ) -> tuple[dict[float, list[float]], dict[float, list[Pair]], dict[float, list[Pair]]]:
+        """The rewards at each rung; those of trials with a next rung, or an end, with that."""
         there: dict[float, list[float]] = {rung: [] for rung in rungs}
-        pairs: dict[float, list[tuple[float, float]]] = {rung: [] for rung in rungs}
-        ended = dict.fromkeys(rungs, 0)
+        to_next: dict[float, list[Pair]] = {rung: [] for rung in rungs}
+        to_end: dict[float, list[Pair]] = {rung: [] for rung in rungs}
         for curve, rewards in zip(curves, self.rung_rewards(curves), strict=True):
             end = last_reward(curve.measurements) if curve.state == 'completed' else None
             following = [*rewards.values(), end][1:]
             for (rung, value), later in zip(rewards.items(), following, strict=True):
                 there[rung].append(value)
-                ended[rung] += end is not None
                 if later is not None:
-                    pairs[rung].append((value, later))
-        return [link(there[rung], pairs[rung]) for rung in rungs], list(ended.values())
+                    to_next[rung].append((value, later))
+                if end is not None:
+                    to_end[rung].append((value, end))
+        return there, to_next, to_end
 
     def _standing(self, rank: int, ranked: Sequence[int], trust: Trust) -> str:
         place = f'number {rank} of {len(ranked)} trials at {self.rung_label(trust.rung)}'

@@ -4,7 +4,7 @@ import bisect
 import math
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,8 +20,12 @@ _CAUTION = 0.25
 _NORMAL = statistics.NormalDist()
 
 
+Pair: TypeAlias = tuple[float, float]
+"""The rewards of a trial at a rung and at a later one, or at its end."""
+
+
 class Link(NamedTuple):
-    """A rung and the next one.
+    """A rung and a later one, or the end.
 
     Attributes:
         correlation: of the rewards at both, as normal scores.
@@ -32,8 +36,8 @@ class Link(NamedTuple):
     evidence: float
 
 
-def link(rewards: Sequence[float], pairs: Sequence[tuple[float, float]]) -> Link:
-    """Estimates the correlation of a rung with the next one, or with the end.
+def link(rewards: Sequence[float], pairs: Sequence[Pair]) -> Link:
+    """Estimates the correlation of a rung with a later one, or with the end.
 
     Trials that went on are the better ones at the rung. Their own correlation is too low for all
     trials. The slope of what came next, by their places among all trials at the rung, does not
@@ -41,7 +45,7 @@ def link(rewards: Sequence[float], pairs: Sequence[tuple[float, float]]) -> Link
 
     Args:
         rewards: of all trials at the rung.
-        pairs: the reward at the rung and that at the next one, of each trial that reached it.
+        pairs: of the trials that reached the later one.
 
     Example:
         >>> rung = [1.0, 2.0, 3.0, 4.0, 5.0]
@@ -65,15 +69,16 @@ def expected_correlation(links: Sequence[Link], progress: float) -> float:
     """Estimates the correlation of rewards at a rung with those at the end, with a prior.
 
     Rewards at the rungs and at the end are taken for a Markov chain, as in
-    `paxtune.schedulers.survivors`: the correlation is the product of those of the links. A trial
-    that reached a later rung was selected there, too, so a direct estimate would be too high.
+    `paxtune.schedulers.survivors`: the correlation is the product of those of the links. One link
+    from the rung to the end needs no chain. But it is too high where the trials that ended were
+    selected at later rungs, too.
 
     The share of pairs of trials that come in the same order on both sides has a Beta distribution,
     and follows from the correlation. The trials count as many independent pairs as have the same
     variance if there is no order.
 
     Args:
-        links: of the rung, and of all rungs behind it.
+        links: from the rung to the end, of one rung to the next.
         progress: the rung as a share of a whole trial. By the prior, later rungs order better.
 
     Example:
