@@ -199,6 +199,22 @@ def test_a_rung_that_orders_nothing_is_found_out_though_the_next_one_selects() -
     assert expected_correlation(links[1:], 0.3) == pytest.approx(0.9, abs=0.1)
 
 
+def test_trials_that_later_rungs_selected_make_no_useless_rung_look_useful() -> None:
+    first, second, end = drawn(1200, 0.0, 0.9)
+    goes_on = {i for i in range(1200) if first[i] < -0.43}
+    ends = {i for i in goes_on if second[i] < -0.43}
+    curves = []
+    for i, (a, b, c) in enumerate(zip(first, second, end, strict=True)):
+        if is_probe(i) or i in ends:
+            curves.append(trial(i, a, a, *[b] * 7, c, state='completed'))
+        elif i in goes_on:
+            curves.append(trial(i, a, a, b, state='paused', pauses=(30,)))
+        else:
+            curves.append(trial(i, a, state='paused', pauses=(10,)))
+    useless, useful, _ = Adaptive(min_resource=10).trusts(curves)
+    assert useless.correlation < 0.15 < 0.7 < useful.correlation
+
+
 def test_a_rung_where_all_are_equal_orders_nothing() -> None:
     links = [link([0.1] * 300, [(0.1, float(i)) for i in range(100)])]
     assert expected_correlation(links, 0.1) == pytest.approx(0.0, abs=0.1)
