@@ -28,10 +28,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.common.shrunk import SIZE, length
 from paxtune import tune
 from paxtune.algorithms import RegularizedEvolution
 from paxtune.algorithms.encoding.sampling import draw, mutate
@@ -50,20 +50,9 @@ Course = list[tuple[int, float]]
 """(steps of all trials so far, best reward so far) after each trial."""
 
 
-def length(steps: int) -> dict[str, Any]:
-    """Changes that let an experiment train for some steps."""
-    return {
-        'task.learner.schedule.decay_steps': steps,
-        'task.learner.schedule.warmup_steps': max(steps // 8, 1),
-        'train.num_train_steps': steps,
-        'train.evaluation.every': steps,
-        'train.checkpoints.every': steps,
-    }
-
-
 def space(steps: int) -> Tunable:
     """The shrunk space."""
-    changes: dict[str, Any] = {
+    changes = {
         'task.model.stack': nas.decoder(num_layers=3),
         'task.model.embedding.dims': 32,
         'task.learner.learning_rate': 0.01,
@@ -72,7 +61,7 @@ def space(steps: int) -> Tunable:
         'eval_inputs.eval.sequence_length': 32,
         'eval_inputs.eval.max_bytes': 65536,
     }
-    return replaced(nas.StdlibNas(), changes | length(steps), 'benchmark')
+    return replaced(nas.StdlibNas(), SIZE | changes | length(steps), 'benchmark')
 
 
 def search(steps: int, seed: int, num_trials: int) -> Tunable:

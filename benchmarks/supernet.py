@@ -32,6 +32,7 @@ from scipy import special, stats
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.common.shrunk import SIZE, length
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.experiment import Tunable
 from paxtune.search_space.decisions import Decisions
@@ -67,27 +68,9 @@ class Plan:
 QUICK = Plan(num_paths=5, steps=8, supernet_steps=(8, 16))
 
 
-def length(steps: int) -> dict[str, Any]:
-    """Changes that let an experiment train for some steps."""
-    return {
-        'task.learner.schedule.decay_steps': steps,
-        'task.learner.schedule.warmup_steps': max(steps // 8, 1),
-        'train.num_train_steps': steps,
-        'train.evaluation.every': steps,
-        'train.checkpoints.every': steps,
-    }
-
-
 def space(steps: int) -> Tunable:
     """The shrunk space."""
-    changes = {
-        'task.model.embedding.dims': 32,
-        'train_input.batch_size': 8,
-        'train_input.sequence_length': 32,
-        'eval_inputs.eval.sequence_length': 32,
-        'eval_inputs.eval.max_bytes': 65536,
-    }
-    return replaced(nas.StdlibKinds(), changes | length(steps), 'benchmark')
+    return replaced(nas.StdlibKinds(), SIZE | length(steps), 'benchmark')
 
 
 def drawn(made: Supernet, count: int) -> list[Decisions]:

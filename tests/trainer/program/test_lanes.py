@@ -57,43 +57,35 @@ def test_runs_of_several_programs_step_together_and_one_after_another() -> None:
         assert found[index] == pytest.approx(alone * 2, rel=1e-4)
 
 
-def test_a_lane_without_a_run_looks_for_one_every_16_steps_of_the_others() -> None:
+def looks_beside_steps(lanes: Lanes, waits: list[float], steps: int, pause: float) -> list[int]:
+    """The steps of lane 0 before each time at which lane 1, without a run, looks for one."""
     seen = []
 
     def work(index: int, lane: Lane) -> None:
         if index == 1:
-            for _ in range(2):
-                lane.wait(1e-3)
+            for seconds in waits:
+                lane.wait(seconds)
                 seen.append('looks')
             return
         made, given = begun(0.01, index)
         run = lane.stepper(given.program, given.state, given.random_key, given.values)
-        for _ in range(40):
+        for _ in range(steps):
             run.step(batch(made, run))
             seen.append('step')
+            time.sleep(pause)
 
-    run_lanes(Lanes(2, 'always'), work)
+    run_lanes(lanes, work)
+    return [seen[:at].count('step') for at, each in enumerate(seen) if each == 'looks']
+
+
+def test_a_lane_without_a_run_looks_for_one_every_16_steps_of_the_others() -> None:
     # The 16th step is done before lane 1 looks, and noted after that.
-    assert [seen[:at].count('step') for at, each in enumerate(seen) if each == 'looks'] == [15, 31]
+    assert looks_beside_steps(Lanes(2, 'always'), [1e-3] * 2, 40, 0.0) == [15, 31]
 
 
 def test_a_lane_without_a_run_of_its_own_looks_in_time_where_others_share_the_study() -> None:
-    seen = []
-
-    def work(index: int, lane: Lane) -> None:
-        if index == 1:
-            lane.wait(0.05)
-            seen.append('looks')
-            return
-        made, given = begun(0.01, index)
-        run = lane.stepper(given.program, given.state, given.random_key, given.values)
-        for _ in range(4):
-            run.step(batch(made, run))
-            seen.append('step')
-            time.sleep(0.03)
-
-    run_lanes(Lanes(2, 'always', is_shared=True), work)
-    assert 1 <= seen.index('looks') < 4
+    (steps,) = looks_beside_steps(Lanes(2, 'always', is_shared=True), [0.05], 4, 0.03)
+    assert 1 <= steps < 4
 
 
 def test_lanes_train_one_after_another_until_packing_is_worth_a_try(
