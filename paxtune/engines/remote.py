@@ -39,7 +39,7 @@ class Remote(Engine):
     @property
     def description(self) -> str:
         workers, service = self.workers, self.service
-        at = f'of the service at {service.endpoint} ({service.study}){workers.packs}'
+        at = f'of the service at {service.endpoint} ({service.study}){workers.pack_label}'
         return f'in {workers.count} workers here, {at}'
 
     @property

@@ -63,7 +63,7 @@ class WorkerConfig:
         return self.pack
 
     @property
-    def packs(self) -> str:
+    def pack_label(self) -> str:
         """The rest of a description: how many trials each worker has; '' for one."""
         return '' if self.pack == 1 else f', each with {self.pack} trials at a time'
 

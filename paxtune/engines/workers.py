@@ -37,7 +37,7 @@ class Workers(WorkerConfig, Engine):
 
     @property
     def description(self) -> str:
-        return f'in {self.count} worker processes of this machine{self.packs}'
+        return f'in {self.count} worker processes of this machine{self.pack_label}'
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         return super().directory(directory_or_temporary(given))

@@ -7,7 +7,7 @@ from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import last_reward
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
-from paxtune.schedulers.concordance import LEAST, Pair, expected_correlation, link
+from paxtune.schedulers.correlation import LEAST, Pair, expected_correlation, link
 from paxtune.schedulers.rungs import RungScheduler, rung_at
 from paxtune.schedulers.survivors import share_with_best, survivor_shares
 

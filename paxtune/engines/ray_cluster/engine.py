@@ -97,7 +97,7 @@ class Ray(WorkerConfig, Engine):
 
     @property
     def description(self) -> str:
-        return f'in {self.count} workers on a Ray cluster{self.packs}'
+        return f'in {self.count} workers on a Ray cluster{self.pack_label}'
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         found = super().directory(directory_or_temporary(given))

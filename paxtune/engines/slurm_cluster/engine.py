@@ -65,7 +65,7 @@ class Slurm(WorkerConfig, Engine):
 
     @property
     def description(self) -> str:
-        return f'in {self.count} workers, as jobs of SLURM{self.packs}'
+        return f'in {self.count} workers, as jobs of SLURM{self.pack_label}'
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         return super().directory(directory_or_temporary(given))

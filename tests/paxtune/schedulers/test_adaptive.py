@@ -13,7 +13,7 @@ from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import Adaptive, Pause, Promote, PromotingAsha, TrialCurve
 from paxtune.schedulers.adaptive import is_probe
 from paxtune.schedulers.base import State
-from paxtune.schedulers.concordance import expected_correlation, link
+from paxtune.schedulers.correlation import expected_correlation, link
 from paxtune.schedulers.survivors import share_with_best, survivor_shares
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.scheduler_suite import check_study
