@@ -371,7 +371,10 @@ def _read(directory: Path, rungs_of: Scheduler) -> dict[str, Any]:
         best = study.best
         assert best is not None and best.reward is not None
         scheduling = TrialScheduling(
-            scheduler, study.rewards, lambda trial: max_resource(study, trial, scheduler.unit)
+            scheduler,
+            study.rewards,
+            study.space.spec,
+            lambda trial: max_resource(study, trial, scheduler.unit),
         )
         rungs = rung_report(scheduling.curves(study.trials), scheduler)
         return {

@@ -30,7 +30,8 @@ class Observation:
         decisions: decisions of the trial.
         state: 'pending' until the trial is 'completed' or 'infeasible'.
         scores: rewards of a completed trial, one for each objective, signed so that larger is
-            better. A trial that was stopped early is completed. Empty in any other state.
+            better. Empty in any other state. A trial that was stopped early is completed, and its
+            only score is the predicted one of its end.
         algorithm_state: notes that the algorithm attached to the suggestion.
         cost: run time of a trial that was trained to its end, in seconds, times its devices for a
             budget of device hours. None where the budget has no hours.

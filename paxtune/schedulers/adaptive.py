@@ -3,11 +3,14 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import last_reward
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
 from paxtune.schedulers.correlation import LEAST, Pair, expected_correlation, link
+from paxtune.schedulers.end_prediction import predict_ends
 from paxtune.schedulers.rungs import RungScheduler, rung_at
 from paxtune.schedulers.survivors import share_with_best, survivor_shares
 
@@ -31,9 +34,29 @@ class Trust:
     correlation: float
     share: float
 
-    def last_count(self, trials: int) -> int:
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """The trials that reached a rung.
+
+    Attributes:
+        trust: the rung's weight.
+        ranked: the trials by their predicted ends, best first.
+    """
+
+    trust: Trust
+    ranked: Sequence[int]
+
+    @property
+    def count(self) -> int:
+        """The number of trials that go on."""
+        return math.floor(self.trust.share * len(self.ranked) + 1e-9)
+
+    @property
+    def last_count(self) -> int:
         """The number of trials that go on at least, when no more begin."""
-        return math.ceil(share_with_best(self.correlation, trials) * trials)
+        share = share_with_best(self.trust.correlation, len(self.ranked))
+        return math.ceil(share * len(self.ranked))
 
 
 class Adaptive(RungScheduler):
@@ -45,6 +68,9 @@ class Adaptive(RungScheduler):
     follows the share of trials that goes on from each rung: the best 1 / reduction_factor where
     ranks are reliable, all of them where ranks mean nothing. Other trials are paused. They are not
     lost: when the share becomes larger, the best of them go on.
+
+    Trials are ranked by their predicted ends: see `paxtune.schedulers.end_prediction`. So a long
+    warm-up, which delays a trial, is no reason to pause it, once others have shown that it pays.
 
     Before trials have ended, ranks count as rather reliable. When the study has no room for more
     trials, as many go on as contain the trial that ends best with a chance of 90 %.
@@ -59,8 +85,9 @@ class Adaptive(RungScheduler):
         ...     return TrialCurve(id, 'paused', measured, [10.0], max_resource=100.0, pauses=[10])
         >>> curves = [curve(id, value) for id, value in enumerate((2.0, 1.0, 3.0), start=1)]
         >>> context = SuggestionContext(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 4, list)
-        >>> Adaptive(min_resource=10).next_action(curves, loss, context, may_begin=True).reason
-        'number 1 of 3 trials at the rung of 10 steps, not checked by three ends yet: 33% go on'
+        >>> action = Adaptive(min_resource=10).next_action(curves, loss, context, may_begin=True)
+        >>> action.trial, action.reason.split(', ')[1]
+        (2, 'not checked by three ends yet: 33% go on')
     """
 
     pauses = True
@@ -70,15 +97,14 @@ class Adaptive(RungScheduler):
         rung = self.rung_first_reached_now(curve)
         if rung is None or is_probe(curve.id):
             return None
-        curves = [curve, *others]
-        trust = self._trusts(curves)[rung]
-        ranked = dict(self.rankings(curves, reward))[rung]
-        rank = ranked.index(curve.id) + 1
-        if rank <= _count(trust.share, len(ranked)):
+        standings = self._standings([curve, *others], reward)
+        standing = next(each for each in standings if each.trust.rung == rung)
+        rank = standing.ranked.index(curve.id) + 1
+        if rank <= standing.count:
             return None
         last = curve.measurements[-1]
         return Pause(
-            f'reward {last.reward:.6g} at step {last.step} is {self._standing(rank, ranked, trust)}'
+            f'reward {last.reward:.6g} at step {last.step} is {self._place(rank, standing)}'
         )
 
     def next_action(
@@ -93,18 +119,45 @@ class Adaptive(RungScheduler):
         }
         if not paused_at:
             return None
-        trusts = self._trusts(curves)
-        for rung, ranked in self.rankings(curves, reward):
-            count = _count(trusts[rung].share, len(ranked))
-            if not may_begin:
-                count = max(count, trusts[rung].last_count(len(ranked)))
-            for rank, number in enumerate(ranked[:count], 1):
-                if paused_at.get(number) == rung:
-                    return Promote(number, self._standing(rank, ranked, trusts[rung]))
+        for standing in reversed(self._standings(curves, reward)):
+            count = standing.count if may_begin else max(standing.count, standing.last_count)
+            for rank, number in enumerate(standing.ranked[:count], 1):
+                if paused_at.get(number) == standing.trust.rung:
+                    return Promote(number, self._place(rank, standing))
         return None
+
+    def _standings(self, curves: Curves, reward: Reward | None) -> list[Standing]:
+        """The rungs from the lowest, each with the trials that reached it."""
+        score, rewards = self._score(reward), self.rung_rewards(curves)
+        trusts = self._trusts(curves, rewards)
+        scores = np.full((len(curves), len(trusts) + 1), math.nan)
+        for row, curve, own in zip(scores, curves, rewards, strict=True):
+            for column, trust in enumerate(trusts):
+                if trust.rung in own:
+                    row[column] = score(own[trust.rung])
+            if (end := _end(curve)) is not None:
+                row[-1] = score(end)
+        predicted = predict_ends(scores, np.array([curve.point for curve in curves]))
+        return [
+            Standing(
+                trust,
+                [
+                    number
+                    for _, number in sorted(
+                        (-value, curve.id)
+                        for value, curve in zip(column.tolist(), curves, strict=True)
+                        if math.isfinite(value)
+                    )
+                ],
+            )
+            for trust, column in zip(trusts, predicted.T, strict=True)
+        ]
 
     def trusts(self, curves: Curves) -> list[Trust]:
         """Returns the evidence of these trials for each rung, from the lowest."""
+        return self._trusts(curves, self.rung_rewards(curves))
+
+    def _trusts(self, curves: Curves, rewards: Sequence[Mapping[float, float]]) -> list[Trust]:
         levels = self.rung_level_function()
         rungs = sorted({rung for curve in curves for rung in levels(curve)})
         if not rungs:
@@ -112,7 +165,7 @@ class Adaptive(RungScheduler):
         ends = [each.max_resource for each in curves if each.max_resource is not None]
         end = max(ends) if self.max_resource is None else self.max_resource
         progress = [rung / end for rung in rungs]
-        there, to_next, to_end = self._rewards(curves, rungs)
+        there, to_next, to_end = _pairs(curves, rewards, rungs)
         links = [link(there[rung], to_next[rung]) for rung in rungs]
         # Curves may turn after a rung, or wander between rungs: the more careful estimate counts.
         careful = [
@@ -134,29 +187,10 @@ class Adaptive(RungScheduler):
             for each in self.trusts(curves)
         ]
 
-    def _trusts(self, curves: Curves) -> Mapping[float, Trust]:
-        return {each.rung: each for each in self.trusts(curves)}
-
-    def _rewards(
-        self, curves: Curves, rungs: Sequence[float]
-    ) -> tuple[dict[float, list[float]], dict[float, list[Pair]], dict[float, list[Pair]]]:
-        """The rewards at each rung; those of trials with a next rung, or an end, with that."""
-        there: dict[float, list[float]] = {rung: [] for rung in rungs}
-        to_next: dict[float, list[Pair]] = {rung: [] for rung in rungs}
-        to_end: dict[float, list[Pair]] = {rung: [] for rung in rungs}
-        for curve, rewards in zip(curves, self.rung_rewards(curves), strict=True):
-            end = last_reward(curve.measurements) if curve.state == 'completed' else None
-            following = [*rewards.values(), end][1:]
-            for (rung, value), later in zip(rewards.items(), following, strict=True):
-                there[rung].append(value)
-                if later is not None:
-                    to_next[rung].append((value, later))
-                if end is not None:
-                    to_end[rung].append((value, end))
-        return there, to_next, to_end
-
-    def _standing(self, rank: int, ranked: Sequence[int], trust: Trust) -> str:
-        place = f'number {rank} of {len(ranked)} trials at {self.rung_label(trust.rung)}'
+    def _place(self, rank: int, standing: Standing) -> str:
+        trust, trials = standing.trust, len(standing.ranked)
+        label = self.rung_label(trust.rung)
+        place = f'number {rank} of {trials} trials by predicted end at {label}'
         return f'{place}, {_evidence(trust)}: {trust.share:.0%} go on'
 
 
@@ -170,6 +204,29 @@ def is_probe(number: int) -> bool:
     return number % PROBE_EVERY == FIRST_PROBE
 
 
+def _pairs(
+    curves: Curves, rewards: Sequence[Mapping[float, float]], rungs: Sequence[float]
+) -> tuple[dict[float, list[float]], dict[float, list[Pair]], dict[float, list[Pair]]]:
+    """The rewards at each rung; those of trials with a next rung, or an end, with that."""
+    there: dict[float, list[float]] = {rung: [] for rung in rungs}
+    to_next: dict[float, list[Pair]] = {rung: [] for rung in rungs}
+    to_end: dict[float, list[Pair]] = {rung: [] for rung in rungs}
+    for curve, own in zip(curves, rewards, strict=True):
+        end = _end(curve)
+        following = [*own.values(), end][1:]
+        for (rung, value), later in zip(own.items(), following, strict=True):
+            there[rung].append(value)
+            if later is not None:
+                to_next[rung].append((value, later))
+            if end is not None:
+                to_end[rung].append((value, end))
+    return there, to_next, to_end
+
+
+def _end(curve: TrialCurve) -> float | None:
+    return last_reward(curve.measurements) if curve.state == 'completed' else None
+
+
 def _evidence(trust: Trust) -> str:
     if trust.ended < LEAST:
         return 'not checked by three ends yet'
@@ -177,10 +234,6 @@ def _evidence(trust: Trust) -> str:
         f'which orders the ends of {trust.ended} trials with a rank correlation of about '
         f'{trust.correlation:.2f}'
     )
-
-
-def _count(share: float, trials: int) -> int:
-    return math.floor(share * trials + 1e-9)
 
 
 def _rising(values: Sequence[float]) -> list[float]:

@@ -33,6 +33,8 @@ class TrialCurve:
         decisions: the trial's decisions.
         forked_from: the trial and the step that the weights came from, in a forked trial.
         replaces: the trial whose place in the population it took, in a forked trial.
+        point: the decisions as numbers from 0 to 1: see `paxtune.algorithms.encoding.points`. Empty
+            where the space is unknown.
     """
 
     id: int
@@ -44,6 +46,7 @@ class TrialCurve:
     decisions: Decisions = dataclasses.field(default_factory=dict)
     forked_from: tuple[int, int] | None = None
     replaces: int | None = None
+    point: Sequence[float] = ()
 
 
 Curves: TypeAlias = Sequence[TrialCurve]

@@ -15,7 +15,7 @@ from paxtune.search_space.decisions import Decisions
 from paxtune.simulation.result import Progress, Run, SimulatedTrial
 from paxtune.simulation.table import CurveTable, Row
 from paxtune.study import schedule, transitions
-from paxtune.study.observations import observe
+from paxtune.study.observations import observe, with_predicted_ends
 from paxtune.study.record import SCHEDULER, Lineage, Status, TrialRecord
 from paxtune.study.schedule import Claim, Done, Suggest, View
 from paxtune.study.scheduling import TrialScheduling
@@ -118,7 +118,10 @@ class _Study:
         self.scheduling: TrialScheduling | None = None
         if scheduler is not None:
             self.scheduling = TrialScheduling(
-                scheduler, [table.reward], lambda trial: self.training[trial.id].max_resource
+                scheduler,
+                [table.reward],
+                table.spec,
+                lambda trial: self.training[trial.id].max_resource,
             )
         self.answers = table.start()
         self.is_exhausted = self.is_over = False
@@ -395,7 +398,8 @@ class _Study:
         return SuggestionContext(self.table.spec, self.seed, len(self.trials) + 1, self._history)
 
     def _history(self) -> list[Observation]:
-        return [observe(each) for each in self.trials.values()]
+        trials = list(self.trials.values())
+        return with_predicted_ends(trials, list(map(observe, trials)), self.table.spec)
 
 
 def _decisions(parameters: object) -> Decisions:

@@ -1,18 +1,79 @@
 """Observations: trials as algorithms see them."""
 
+import bisect
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pyglove as pg
+
 from paxtune.algorithms import Observation
+from paxtune.algorithms.encoding.points import points_function
+from paxtune.schedulers.end_prediction import predict_ends
 from paxtune.study.record import Status
 from paxtune.study.trial import Trial
 
 
 def observe(trial: Trial) -> Observation:
-    """Observes a trial as it stands. A paused one counts with its reward so far."""
+    """Observes a trial as it stands. A paused one counts with its score so far."""
     memo = dict(trial.record.memo)
     if trial.status in (Status.COMPLETED, Status.STOPPED):
         return Observation(trial.id, trial.by_id, 'completed', trial.scores, memo)
     if trial.status is Status.INFEASIBLE:
         return Observation(trial.id, trial.by_id, 'infeasible', algorithm_state=memo)
-    paused_at = trial.record.paused_at
-    if paused_at is not None and (scores := trial.scores_at(paused_at)):
-        return Observation(trial.id, trial.by_id, 'completed', scores, memo)
+    if (step := _early_step(trial)) is not None:
+        return Observation(trial.id, trial.by_id, 'completed', trial.score_curve[step], memo)
     return Observation(trial.id, trial.by_id, 'pending', algorithm_state=memo)
+
+
+def with_predicted_ends(
+    trials: Sequence[Trial], observations: Sequence[Observation], spec: pg.DNASpec
+) -> list[Observation]:
+    """Replaces the scores of stopped and paused trials by those predicted for their ends.
+
+    Early scores would mislead a model: of trials that are equal at their ends, one with a long
+    warm-up looks bad early. Trials with several rewards are left as they are.
+
+    Args:
+        trials: of a study.
+        observations: of these trials.
+        spec: the search space.
+    """
+    at = {
+        trial.id: step
+        for trial, observed in zip(trials, observations, strict=True)
+        if len(observed.scores) == 1 and (step := _early_step(trial)) is not None
+    }
+    if not at:
+        return list(observations)
+    levels = sorted(set(at.values()))
+    column = {step: index for index, step in enumerate(levels)}
+    predicted = predict_ends(
+        np.array([_scores(trial, levels) for trial in trials]),
+        points_function(spec)([trial.by_id for trial in trials]),
+    )
+    return [
+        dataclasses.replace(observed, scores=(float(row[column[at[trial.id]]]),))
+        if trial.id in at
+        else observed
+        for trial, observed, row in zip(trials, observations, predicted, strict=True)
+    ]
+
+
+def _early_step(trial: Trial) -> int | None:
+    """The step of the score with which a stopped or paused trial is observed."""
+    until = math.inf if trial.status is Status.STOPPED else trial.record.paused_at or 0
+    return max((each.step for each in trial.rewarded if each.step <= until), default=None)
+
+
+def _scores(trial: Trial, levels: Sequence[int]) -> list[float]:
+    """The scores of a trial at steps, and at its end; NaN where it has not got there."""
+    curve = trial.score_curve
+    steps = [*curve]
+    found = []
+    for level in levels:
+        count = bisect.bisect_right(steps, level)
+        has_reached = count > 0 and steps[-1] >= level
+        found.append(curve[steps[count - 1]][0] if has_reached else math.nan)
+    return [*found, trial.scores[0] if trial.status is Status.COMPLETED else math.nan]

@@ -2,7 +2,10 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
+import pyglove as pg
+
 from paxtune.algorithms import SuggestionContext
+from paxtune.algorithms.encoding.points import points_function
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers import Pause, Scheduler, Stop, TrialCurve
 from paxtune.schedulers.base import State
@@ -27,17 +30,19 @@ class TrialScheduling:
         self,
         scheduler: Scheduler,
         rewards: Sequence[Reward],
+        spec: pg.DNASpec,
         max_resource: Callable[[Trial], float | None],
     ) -> None:
         """Computes nothing yet.
 
         Args:
+            spec: the search space.
             max_resource: computes what a trial uses if it is trained to its end, in the scheduler's
                 unit; None where that is unknown.
         """
         self.scheduler = scheduler
         self._reward = rewards[0] if len(rewards) == 1 else None
-        self._find_max_resource = max_resource
+        self._spec, self._find_max_resource = spec, max_resource
         self._curves: dict[int, tuple[object, TrialCurve]] = {}
         self._max_resources: dict[object, float | None] = {}
 
@@ -87,6 +92,7 @@ class TrialScheduling:
             decisions=trial.by_id,
             forked_from=trial.lineage.forked_from,
             replaces=trial.lineage.replaces,
+            point=points_function(self._spec)([trial.by_id])[0].tolist(),
         )
 
     def _max_resource(self, trial: Trial) -> float | None:

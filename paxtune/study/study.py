@@ -60,7 +60,10 @@ class Study(StudyView):
         self._scheduling: TrialScheduling | None = None
         if (scheduler := self.scheduler) is not None:
             self._scheduling = TrialScheduling(
-                scheduler, self.rewards, lambda trial: max_resource(self, trial, scheduler.unit)
+                scheduler,
+                self.rewards,
+                space.spec,
+                lambda trial: max_resource(self, trial, scheduler.unit),
             )
         self._scoring = Scoring(
             self.rewards, search.metric_aggregation, search.limits, space.sub_experiments

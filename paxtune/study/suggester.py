@@ -13,7 +13,7 @@ from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.parameters import to_parameters
 from paxtune.search_space.space import Space
 from paxtune.study import replicates, stopping_criteria
-from paxtune.study.observations import observe
+from paxtune.study.observations import observe, with_predicted_ends
 from paxtune.study.reasons import commonest
 from paxtune.study.record import Lineage
 from paxtune.study.trial import Trial
@@ -186,6 +186,7 @@ class Suggester:
         with gc_paused():
             trials = self._earlier(number)
             found = [self._remember(trial) for trial in trials]
+            found = with_predicted_ends(trials, found, self._space.spec)
             return [*self._priors, *replicates.merged(trials, found, self._search.replicates)]
 
     def replicate_due(self, trials: Sequence[Trial]) -> tuple[Trial, int] | None:

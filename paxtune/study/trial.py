@@ -200,12 +200,15 @@ class Trial:
     @property
     def scores(self) -> tuple[float, ...]:
         """Rewards, signed for more to be better."""
-        return tuple(map(operator.mul, self.rewards, self._context.signs))
+        return self._signed(self.rewards)
 
-    def scores_at(self, step: int) -> tuple[float, ...]:
-        """Returns the scores that were known at a step; none before the first reward."""
-        known = [each for each in self.rewarded if each.step <= step]
-        return tuple(map(operator.mul, known[-1].rewards, self._context.signs)) if known else ()
+    @property
+    def score_curve(self) -> dict[int, tuple[float, ...]]:
+        """Scores by step, of the measurements that have all rewards."""
+        return {each.step: self._signed(each.rewards) for each in self.rewarded}
+
+    def _signed(self, rewards: Sequence[float]) -> tuple[float, ...]:
+        return tuple(map(operator.mul, rewards, self._context.signs))
 
     @property
     def rewarded(self) -> list[Measurement]:

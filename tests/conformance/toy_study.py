@@ -1,6 +1,7 @@
 """Studies in memory, with workers that take turns and may die, for tests of schedulers."""
 
 import dataclasses
+import functools
 import math
 import random
 from collections.abc import Callable, Collection, Sequence
@@ -9,6 +10,7 @@ from typing import Any, Literal
 import pyglove as pg
 
 from paxtune.algorithms.base import SuggestionContext
+from paxtune.algorithms.encoding.points import points_function
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import Reward
@@ -56,6 +58,12 @@ class Toy:
     forked_from: tuple[int, int] | None = None
     replaces: int | None = None
     num_ends: int = 0
+
+    @functools.cached_property
+    def point(self) -> list[float]:
+        """The decisions as numbers from 0 to 1."""
+        point: list[float] = points_function(SPEC)([self.decisions])[0].tolist()
+        return point
 
     def end(self, state: State | Literal['infeasible']) -> None:
         self.state = state
@@ -131,6 +139,7 @@ class ToyStudy:
             decisions=dict(trial.decisions),
             forked_from=trial.forked_from,
             replaces=trial.replaces,
+            point=trial.point,
         )
 
     def _turn(self, worker: int) -> bool:

@@ -3,13 +3,15 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyglove as pg
 
+from paxtune.algorithms.encoding.cache import per_spec
 from paxtune.algorithms.encoding.unit_cube import FlatSpace, depths
 from paxtune.search_space import decisions
+from paxtune.search_space.decisions import Decisions
 
 _INACTIVE = 0.5  # Coordinate of an inactive number.
 
@@ -102,6 +104,26 @@ def encoder(encoding: EncodingSpec) -> Callable[[np.ndarray], tuple[np.ndarray, 
         return rows, _columns(encoding, rows, chosen, is_active), is_active
 
     return encode
+
+
+@per_spec
+def points_function(spec: pg.DNASpec) -> Callable[[Sequence[Decisions]], np.ndarray]:
+    """Function that encodes decisions of a space, N times, as points [N, columns].
+
+    Example:
+        >>> spec = pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 4.0), y=pg.oneof(['a', 'b'])))
+        >>> points_function(spec)([{'x': 1.0, 'y': 1}]).round(2).tolist()
+        [[0.25, 0.0, 0.71]]
+    """
+    space = FlatSpace(spec)
+    encode = encoder(encoding_spec(space))
+
+    def points(of: Sequence[Decisions]) -> np.ndarray:
+        rows = np.array([space.encode(each) for each in of])
+        # Values of inactive features are ignored.
+        return encode(np.nan_to_num(rows, nan=_INACTIVE))[1]
+
+    return points
 
 
 def _repaired(chosen: np.ndarray, count: int, distinct: bool, is_sorted: bool) -> np.ndarray:

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 
 import pyglove as pg
 
@@ -38,14 +39,24 @@ def to_unit(point: pg.geno.Float, number: float) -> float:
         >>> to_unit(spec.elements[0], 0.01)
         0.5
     """
+    return to_unit_function(point)(number)
+
+
+def to_unit_function(point: pg.geno.Float) -> Callable[[float], float]:
+    """Makes `to_unit` of one range, which reads the slow attributes of PyGlove once."""
     low, high, margin = _bounds(point)
-    if point.scale == 'rlog':
-        number = max(low, low + high - number)  # Rounded, it may be 0.
-    if point.scale in ('log', 'rlog'):
-        low, high, number = math.log(low - margin), math.log(high + margin), math.log(number)
-    else:
-        low, high = low - margin, high + margin
-    return min(max((number - low) / (high - low), 0.0), 1.0)
+    is_reversed, is_log = point.scale == 'rlog', point.scale in ('log', 'rlog')
+    start, end = low - margin, high + margin
+    if is_log:
+        start, end = math.log(start), math.log(end)
+
+    def convert(number: float) -> float:
+        if is_reversed:
+            number = max(low, low + high - number)  # Rounded, it may be 0.
+        at = math.log(number) if is_log else number
+        return min(max((at - start) / (end - start), 0.0), 1.0)
+
+    return convert
 
 
 def _bounds(point: pg.geno.Float) -> tuple[float, float, float]:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import pyglove as pg
 
-from paxtune.algorithms.encoding.scaling import from_unit, to_unit
+from paxtune.algorithms.encoding.scaling import from_unit, to_unit_function
 from paxtune.search_space.decisions import (
     DecisionPoint,
     Decisions,
@@ -80,6 +80,7 @@ class FlatSpace:
         self.features: list[Feature] = []
         self.ranges: dict[str, pg.geno.Float] = {}
         self._add(spec, -1, -1)
+        self._to_unit = {id_: to_unit_function(each) for id_, each in self.ranges.items()}
         self._index = {feature.id: i for i, feature in enumerate(self.features)}
         self._ranks = {
             feature.id: {candidate: rank for rank, candidate in enumerate(feature.order)}
@@ -121,7 +122,7 @@ class FlatSpace:
     def to_unit_value(self, id_: str, value: int | float) -> float:
         """Encodes one decision."""
         if id_ in self.ranges:
-            return to_unit(self.ranges[id_], value)
+            return self._to_unit[id_](value)
         ranks = self._ranks[id_]
         return (ranks[int(value)] + 0.5) / len(ranks)
 

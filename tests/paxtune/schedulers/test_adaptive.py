@@ -1,5 +1,6 @@
 """The scheduler that becomes careful where the ranks at its rungs mislead."""
 
+import dataclasses
 import random
 from collections.abc import Sequence
 
@@ -100,17 +101,32 @@ def test_paused_trials_go_on_when_rungs_turn_out_to_mislead() -> None:
     answer = scheduler.next_action([*waiting, *probes(-1)], LOSS, CONTEXT, True)
     assert isinstance(answer, Promote) and answer.trial == 1
     assert answer.reason == (
-        'number 7 of 12 trials at the rung of 10 steps, which orders the ends of 6 trials with a '
-        'rank correlation of about -0.07: 100% go on'
+        'number 7 of 12 trials by predicted end at the rung of 10 steps, which orders the ends of '
+        '6 trials with a rank correlation of about -0.07: 100% go on'
     )
 
 
 def test_a_pause_says_what_the_rung_is_worth() -> None:
     found = Adaptive(min_resource=10).decide(trial(1, 50.0), probes(1), LOSS)
     assert found == Pause(
-        'reward 50 at step 10 is number 7 of 7 trials at the rung of 10 steps, which orders the '
-        'ends of 6 trials with a rank correlation of about 0.92: 33% go on'
+        'reward 50 at step 10 is number 7 of 7 trials by predicted end at the rung of 10 steps, '
+        'which orders the ends of 6 trials with a rank correlation of about 0.92: 33% go on'
     )
+
+
+def test_a_trial_that_its_decisions_delay_is_not_paused_for_it() -> None:
+    # A point is how long the warm-up is: it costs up to one early, and nothing in the end.
+    def delayed(number: int, loss: float, warmup: float, state: State = 'completed') -> TrialCurve:
+        losses = [loss + warmup, *[loss] * 9]
+        made = trial(number, *losses[: 10 if state == 'completed' else 1], state=state)
+        return dataclasses.replace(made, point=[warmup])
+
+    known = [delayed(i, i % 8 / 4, warmup=i % 3 / 2) for i in range(1, 8)]
+    known += [delayed(i, 0.9, warmup=0.0, state='paused') for i in range(11, 23)]
+    scheduler, late = Adaptive(min_resource=10), delayed(9, 0.2, warmup=1.0, state='running')
+    assert scheduler.decide(late, known, LOSS) is None
+    unknown = [dataclasses.replace(each, point=()) for each in [late, *known]]
+    assert isinstance(scheduler.decide(unknown[0], unknown[1:], LOSS), Pause)
 
 
 def test_the_end_of_a_study_keeps_the_likely_best_of_each_rung() -> None:

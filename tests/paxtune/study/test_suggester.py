@@ -65,7 +65,7 @@ def test_running_trials_are_pending_until_they_end() -> None:
     assert found == ['', '1:pending', '1:pending 2:completed', '1:completed 2:completed 3:pending']
 
 
-def test_a_paused_trial_counts_with_its_reward_so_far() -> None:
+def test_a_paused_trial_counts_once_it_has_a_reward() -> None:
     with opened() as study:
         paused, unmeasured = ask(study), ask(study)
         paused.report(1, {'y': 0.5})

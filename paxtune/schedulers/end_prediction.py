@@ -1,0 +1,121 @@
+"""Predicts the final scores of trials from early ones, and from their decisions."""
+
+import itertools
+import math
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+LEAST = 4
+"""Trials without which no gain is predicted."""
+
+_SLOPES = (0.0, 0.05, 0.15, 0.5)
+_NOISES = (0.05, 0.15, 0.5, 1.5)
+"""The standard deviations, a priori, of slopes and of residuals, by the spread of the scores."""
+
+_OUTLIER = 2.0
+"""The spreads by which a score that counts lies below the median at most."""
+
+_WIDEST = 3.0
+"""The same for gains, on both sides."""
+
+
+def predict_ends(scores: Array, points: Array) -> Array:
+    """Predicts the final score of each trial from its score at each level.
+
+    The gain from a level to the next one is linear in the decisions and in the score, with normal
+    priors. Trials that have reached both show it. A long warm-up, for example, delays a trial, and
+    it gains more later. A gain that decisions do not explain has slopes of zero: then predictions
+    keep the order of the scores. The prior's deviations are averaged over, by their evidence.
+
+    The estimate does not depend on which trials went on, since they were selected by the scores and
+    the decisions that explain the gain.
+
+    Bayesian linear regression: Bishop 2006, Pattern Recognition and Machine Learning, chapter 3.
+
+    Args:
+        scores: [trials, levels + 1]; the last ones are final. NaN where there is none.
+        points: the decisions, [trials, columns], from 0 to 1: see
+            `paxtune.algorithms.encoding.points`.
+
+    Returns:
+        [trials, levels]; NaN where a trial has not reached the level.
+
+    Example:
+        >>> decision = np.linspace(0.0, 1.0, 16)
+        >>> early = np.sin(99.0 * decision) - 0.4 * decision
+        >>> late = early + 2.0 + 0.8 * decision
+        >>> late[::2] = np.nan  # These trials were stopped.
+        >>> predicted = predict_ends(np.stack([early, late], axis=1), decision[:, None])
+        >>> [round(float(gain), 1) for gain in (predicted[:, 0] - early)[[0, 8, 14]]]
+        [2.0, 2.4, 2.7]
+    """
+    predicted = scores[:, :-1].copy()
+    for level, (early, late) in enumerate(itertools.pairwise(scores.T)):
+        both = np.isfinite(early) & np.isfinite(late)
+        if both.sum() < LEAST:
+            continue
+        gain = _fit(early, late, both, points)
+        for column in predicted.T[: level + 1]:
+            column += gain(column, points)
+    return predicted
+
+
+class _Gain(NamedTuple):
+    """A gain that is linear in decisions and scores.
+
+    Attributes:
+        mean: the gain of a trial in the middle of those that show it.
+        middle: decisions and score of that trial.
+        slopes: of the gain, by them.
+        spread: of the scores, which are divided by it.
+        least: lower scores count as this one.
+    """
+
+    mean: float
+    middle: Array
+    slopes: Array
+    spread: float
+    least: float
+
+    def __call__(self, scores: Array, points: Array) -> Array:
+        inputs = _inputs(np.maximum(scores, self.least), points, self.spread)
+        return self.mean + (inputs - self.middle) @ self.slopes
+
+
+def _inputs(scores: Array, points: Array, spread: float) -> Array:
+    return np.concatenate([points, scores[:, None] / spread], axis=1)
+
+
+def _fit(early: Array, late: Array, both: Array, points: Array) -> _Gain:
+    """Fits the gain from one level to the next; `both` marks the trials that have reached both."""
+    low, median, high = np.quantile(early[np.isfinite(early)], (0.25, 0.5, 0.75))
+    spread = max(float(high - low), 1e-9)
+    least = float(median) - _OUTLIER * spread
+    gains = late[both] - early[both]
+    center = np.median(gains)
+    gains = np.clip(gains, center - _WIDEST * spread, center + _WIDEST * spread)
+    inputs = _inputs(np.maximum(early[both], least), points[both], spread)
+    middle, mean = inputs.mean(axis=0), gains.mean()
+    slopes = spread * _slopes(inputs - middle, (gains - mean) / spread)
+    return _Gain(float(mean), middle, slopes, spread, least)
+
+
+def _slopes(inputs: Array, gains: Array) -> Array:
+    """The expected slopes [columns] of centered gains [N] by centered inputs [N, columns]."""
+    left, sizes, right = np.linalg.svd(inputs, full_matrices=False)
+    along = left.T @ gains
+    unexplained = max(float(gains @ gains - along @ along), 0.0)
+    others = len(gains) - 1 - len(sizes)
+    evidence, found = [], []
+    for slope, noise in itertools.product(_SLOPES, _NOISES):
+        variances = (slope * sizes) ** 2 + noise**2
+        evidence.append(
+            -0.5 * float(np.sum(along**2 / variances + np.log(variances)))
+            - 0.5 * (unexplained / noise**2 + others * 2.0 * math.log(noise))
+        )
+        found.append(slope**2 * sizes / variances * along)
+    weights = np.exp(np.array(evidence) - max(evidence))
+    return right.T @ (weights @ np.array(found) / weights.sum())
