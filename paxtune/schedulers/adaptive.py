@@ -10,7 +10,7 @@ from paxtune.objectives.measurement import last_reward
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
 from paxtune.schedulers.correlation import LEAST, Pair, expected_correlation, link
-from paxtune.schedulers.end_prediction import predict_ends
+from paxtune.schedulers.end_prediction import Array, predict_ends
 from paxtune.schedulers.rungs import RungScheduler, rung_at
 from paxtune.schedulers.survivors import share_with_best, survivor_shares
 
@@ -128,28 +128,16 @@ class Adaptive(RungScheduler):
 
     def _standings(self, curves: Curves, reward: Reward | None) -> list[Standing]:
         """The rungs from the lowest, each with the trials that reached it."""
-        score, rewards = self._score(reward), self.rung_rewards(curves)
+        rewards = self.rung_rewards(curves)
         trusts = self._trusts(curves, rewards)
-        scores = np.full((len(curves), len(trusts) + 1), math.nan)
-        for row, curve, own in zip(scores, curves, rewards, strict=True):
-            for column, trust in enumerate(trusts):
-                if trust.rung in own:
-                    row[column] = score(own[trust.rung])
-            if (end := _end(curve)) is not None:
-                row[-1] = score(end)
-        predicted = predict_ends(scores, np.array([curve.point for curve in curves]))
+        rungs, ends = [each.rung for each in trusts], map(_end, curves)
+        table = [[*map(own.get, rungs), end] for own, end in zip(rewards, ends, strict=True)]
+        score = self._score(reward)
+        scores = [[math.nan if x is None else score(x) for x in row] for row in table]
+        points = np.array([curve.point for curve in curves])
+        predicted = predict_ends(np.array(scores), points)
         return [
-            Standing(
-                trust,
-                [
-                    number
-                    for _, number in sorted(
-                        (-value, curve.id)
-                        for value, curve in zip(column.tolist(), curves, strict=True)
-                        if math.isfinite(value)
-                    )
-                ],
-            )
+            Standing(trust, _best_first(column, curves))
             for trust, column in zip(trusts, predicted.T, strict=True)
         ]
 
@@ -202,6 +190,16 @@ def is_probe(number: int) -> bool:
         [8, 40, 72]
     """
     return number % PROBE_EVERY == FIRST_PROBE
+
+
+def _best_first(scores: Array, curves: Curves) -> list[int]:
+    """The numbers of the trials that have a score."""
+    there = [
+        (-score, curve.id)
+        for score, curve in zip(scores.tolist(), curves, strict=True)
+        if math.isfinite(score)
+    ]
+    return [number for _, number in sorted(there)]
 
 
 def _pairs(
