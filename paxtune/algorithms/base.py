@@ -30,8 +30,7 @@ class Observation:
         decisions: decisions of the trial.
         state: 'pending' until the trial is 'completed' or 'infeasible'.
         scores: rewards of a completed trial, one for each objective, signed so that larger is
-            better. Empty in any other state. A trial that was stopped early is completed, and its
-            only score is the predicted one of its end.
+            better. A trial that was stopped early is completed. Empty in any other state.
         algorithm_state: notes that the algorithm attached to the suggestion.
         cost: run time of a trial that was trained to its end, in seconds, times its devices for a
             budget of device hours. None where the budget has no hours.
@@ -148,6 +147,13 @@ class Algorithm(Component):
 
     names_parents: ClassVar[bool] = False
     """True if suggestions name their parents, for `Search(warm_start='parent')`."""
+
+    uses_predicted_ends: ClassVar[bool] = False
+    """True if it sees stopped and paused trials with the scores predicted for their ends.
+
+    Later trials change these predictions. An algorithm that replays its observations does not
+    use them.
+    """
 
     is_repeatable: ClassVar[bool] = True
     """False if a suggestion that is dropped costs or changes later ones."""

@@ -45,6 +45,7 @@ class Portfolio(Algorithm):
     """
 
     uses_prior = True
+    uses_predicted_ends = True
 
     num_initial: int | None = None
     prior_strength: float = 10.0

@@ -71,6 +71,8 @@ class Adaptive(RungScheduler):
 
     Trials are ranked by their predicted ends: see `paxtune.schedulers.end_prediction`. So a long
     warm-up, which delays a trial, is no reason to pause it, once others have shown that it pays.
+    The correlations remain those of the rewards: predictions fit the trials that made them too well
+    to be judged by these.
 
     Before trials have ended, ranks count as rather reliable. When the study has no room for more
     trials, as many go on as contain the trial that ends best with a chance of 90 %.
@@ -229,7 +231,7 @@ def _evidence(trust: Trust) -> str:
     if trust.ended < LEAST:
         return 'not checked by three ends yet'
     return (
-        f'which orders the ends of {trust.ended} trials with a rank correlation of about '
+        f'whose rewards order the ends of {trust.ended} trials with a rank correlation of about '
         f'{trust.correlation:.2f}'
     )
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Mask: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 LEAST = 4
 """Trials without which no gain is predicted."""
@@ -27,8 +28,12 @@ def predict_ends(scores: Array, points: Array) -> Array:
 
     The gain from a level to the next one is linear in the decisions and in the score, with normal
     priors. Trials that have reached both show it. A long warm-up, for example, delays a trial, and
-    it gains more later. A gain that decisions do not explain has slopes of zero: then predictions
-    keep the order of the scores. The prior's deviations are averaged over, by their evidence.
+    it gains more later. The prior's deviations are averaged over, by their evidence. Where
+    decisions do not explain the gain, its slopes become small, and predictions keep about the order
+    of the scores.
+
+    Where too few trials have reached the next level, those that ended before it show the gain.
+    Without them there is no gain.
 
     The estimate does not depend on which trials went on, since they were selected by the scores and
     the decisions that explain the gain.
@@ -52,15 +57,18 @@ def predict_ends(scores: Array, points: Array) -> Array:
         >>> [round(float(gain), 1) for gain in (predicted[:, 0] - early)[[0, 8, 14]]]
         [2.0, 2.4, 2.7]
     """
-    predicted = scores[:, :-1].copy()
-    for level, (early, late) in enumerate(itertools.pairwise(scores.T)):
-        both = np.isfinite(early) & np.isfinite(late)
-        if both.sum() < LEAST:
-            continue
-        gain = _fit(early, late, both, points)
-        for column in predicted.T[: level + 1]:
-            column += gain(column, points)
-    return predicted
+    with np.errstate(over='ignore', invalid='ignore'):  # Of scores near the largest number.
+        end = scores.shape[1] - 1
+        jumps = [_jump(scores, points, level) for level in range(end)]
+        predicted = np.full((len(scores), end), math.nan)
+        for level in range(end):
+            rows = np.isfinite(scores[:, level])
+            values, at = scores[rows, level], level
+            while at < end:
+                gain, at = jumps[at]
+                values = values if gain is None else values + gain(values, points[rows])
+            predicted[rows, level] = np.where(np.isfinite(values), values, scores[rows, level])
+        return predicted
 
 
 class _Gain(NamedTuple):
@@ -89,7 +97,16 @@ def _inputs(scores: Array, points: Array, spread: float) -> Array:
     return np.concatenate([points, scores[:, None] / spread], axis=1)
 
 
-def _fit(early: Array, late: Array, both: Array, points: Array) -> _Gain:
+def _jump(scores: Array, points: Array, level: int) -> tuple[_Gain | None, int]:
+    """The gain from a level, and the level that it leads to: the next one, or the end."""
+    for later in (level + 1, scores.shape[1] - 1):
+        both = np.isfinite(scores[:, level]) & np.isfinite(scores[:, later])
+        if both.sum() >= LEAST:
+            return _fit(scores[:, level], scores[:, later], both, points), later
+    return None, level + 1
+
+
+def _fit(early: Array, late: Array, both: Mask, points: Array) -> _Gain:
     """Fits the gain from one level to the next; `both` marks the trials that have reached both."""
     low, median, high = np.quantile(early[np.isfinite(early)], (0.25, 0.5, 0.75))
     spread = max(float(high - low), 1e-9)

@@ -399,7 +399,10 @@ class _Study:
 
     def _history(self) -> list[Observation]:
         trials = list(self.trials.values())
-        return with_predicted_ends(trials, list(map(observe, trials)), self.table.spec)
+        found = list(map(observe, trials))
+        if self.algorithm.uses_predicted_ends:
+            found = with_predicted_ends(trials, found, self.table.spec)
+        return found
 
 
 def _decisions(parameters: object) -> Decisions:

@@ -14,6 +14,8 @@ from paxtune.schedulers.end_prediction import predict_ends
 from paxtune.study.record import Status
 from paxtune.study.trial import Trial
 
+_MAX_LEVELS = 16
+
 
 def observe(trial: Trial) -> Observation:
     """Observes a trial as it stands. A paused one counts with its score so far."""
@@ -48,22 +50,25 @@ def with_predicted_ends(
     if not at:
         return list(observations)
     levels = sorted(set(at.values()))
-    column = {step: index for index, step in enumerate(levels)}
+    # Schedulers without rungs stop trials at any step.
+    levels = levels[:: math.ceil(len(levels) / _MAX_LEVELS)]
     predicted = predict_ends(
         np.array([_scores(trial, levels) for trial in trials]),
         points_function(spec)([trial.by_id for trial in trials]),
     )
-    return [
-        dataclasses.replace(observed, scores=(float(row[column[at[trial.id]]]),))
-        if trial.id in at
-        else observed
-        for trial, observed, row in zip(trials, observations, predicted, strict=True)
-    ]
+    found = list(observations)
+    for index, trial in enumerate(trials):
+        if (step := at.get(trial.id)) is not None:
+            end = float(predicted[index, bisect.bisect_right(levels, step) - 1])
+            found[index] = dataclasses.replace(found[index], scores=(end,))
+    return found
 
 
 def _early_step(trial: Trial) -> int | None:
     """The step of the score with which a stopped or paused trial is observed."""
-    until = math.inf if trial.status is Status.STOPPED else trial.record.paused_at or 0
+    until = math.inf if trial.status is Status.STOPPED else trial.record.paused_at
+    if until is None:
+        return None
     return max((each.step for each in trial.rewarded if each.step <= until), default=None)
 
 

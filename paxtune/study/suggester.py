@@ -186,7 +186,8 @@ class Suggester:
         with gc_paused():
             trials = self._earlier(number)
             found = [self._remember(trial) for trial in trials]
-            found = with_predicted_ends(trials, found, self._space.spec)
+            if self.algorithm.uses_predicted_ends:
+                found = with_predicted_ends(trials, found, self._space.spec)
             return [*self._priors, *replicates.merged(trials, found, self._search.replicates)]
 
     def replicate_due(self, trials: Sequence[Trial]) -> tuple[Trial, int] | None:

@@ -104,7 +104,7 @@ def test_the_correlations_that_a_scheduler_found_are_shown(
     scheduler = Adaptive(min_resource=3, max_resource=9)
     train(tmp_path / 'adaptive', scheduler, num_trials=42)
     text = ' '.join(shown('show', tmp_path / 'adaptive').split())
-    assert 'of the trials go on from the rung of 3 steps, which orders the ends of' in text
+    assert 'of the trials go on from the rung of 3 steps, whose rewards order the ends of' in text
     with load_study(tmp_path / 'adaptive') as study:
         assert scheduler.learnt(study.curves())[0] in summary(study, 'x')
 

@@ -42,6 +42,7 @@ class GPBandit(Algorithm):
     """
 
     uses_prior = True
+    uses_predicted_ends = True
 
     acquisition: Literal['log_ei', 'ucb_pe'] = 'log_ei'
     num_initial: int | None = None

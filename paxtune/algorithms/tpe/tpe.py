@@ -46,6 +46,7 @@ class TPE(Algorithm):
     """
 
     uses_prior = True
+    uses_predicted_ends = True
 
     num_candidates: int = 24
     num_initial: int | None = None

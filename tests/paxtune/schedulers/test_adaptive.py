@@ -101,8 +101,8 @@ def test_paused_trials_go_on_when_rungs_turn_out_to_mislead() -> None:
     answer = scheduler.next_action([*waiting, *probes(-1)], LOSS, CONTEXT, True)
     assert isinstance(answer, Promote) and answer.trial == 1
     assert answer.reason == (
-        'number 7 of 12 trials by predicted end at the rung of 10 steps, which orders the ends of '
-        '6 trials with a rank correlation of about -0.07: 100% go on'
+        'number 7 of 12 trials by predicted end at the rung of 10 steps, whose rewards order the '
+        'ends of 6 trials with a rank correlation of about -0.07: 100% go on'
     )
 
 
@@ -110,7 +110,7 @@ def test_a_pause_says_what_the_rung_is_worth() -> None:
     found = Adaptive(min_resource=10).decide(trial(1, 50.0), probes(1), LOSS)
     assert found == Pause(
         'reward 50 at step 10 is number 7 of 7 trials by predicted end at the rung of 10 steps, '
-        'which orders the ends of 6 trials with a rank correlation of about 0.92: 33% go on'
+        'whose rewards order the ends of 6 trials with a rank correlation of about 0.92: 33% go on'
     )
 
 
@@ -153,10 +153,10 @@ def test_it_trains_nearly_all_to_the_end_where_rungs_mislead(value) -> None:
 
 def test_the_report_has_a_line_for_each_rung() -> None:
     assert Adaptive(min_resource=30).learnt(probes(1)) == [
-        '33% of the trials go on from the rung of 30 steps, which orders the ends of 6 trials with '
-        'a rank correlation of about 0.99',
-        '33% of the trials go on from the rung of 90 steps, which orders the ends of 6 trials with '
-        'a rank correlation of about 1.00',
+        '33% of the trials go on from the rung of 30 steps, whose rewards order the ends of '
+        '6 trials with a rank correlation of about 0.99',
+        '33% of the trials go on from the rung of 90 steps, whose rewards order the ends of '
+        '6 trials with a rank correlation of about 1.00',
     ]
     assert PromotingAsha(min_resource=30).learnt(probes(1)) == []
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,6 +84,33 @@ def test_the_size_of_an_outlier_has_no_effect_on_other_trials() -> None:
         scores[0] = -scale, -2 * scale, -4 * scale
         found.append(predict_ends(scores, points)[1:, 0])
     assert found[0] == pytest.approx(found[1], rel=1e-9)
+
+
+def test_gains_without_an_order_change_the_order_little() -> None:
+    by_score, by_end = [], []
+    for seed in range(40):
+        scores, points = trials(seed)
+        noise = np.random.default_rng([seed, 1]).standard_normal(scores[:, :2].shape)
+        scores[:, :2] += 0.5 * noise
+        predicted = predict_ends(stopped(scores), points)[:, 0]
+        by_score.append(scipy.stats.spearmanr(scores[:, 0], scores[:, 2]).statistic)
+        by_end.append(scipy.stats.spearmanr(predicted, scores[:, 2]).statistic)
+    assert np.mean(by_end) > np.mean(by_score) - 0.03
+
+
+def test_trials_that_end_before_a_level_show_their_gain() -> None:
+    scores, points = trials(0)
+    scores[:, 1] = np.nan  # The second level is that of a longer trial, which has paused there.
+    scores[COUNT // 2 :, 2] = np.nan
+    longer = np.array([[-2.0, -1.0, np.nan]])
+    predicted = predict_ends(np.concatenate([scores, longer]), np.concatenate([points, points[:1]]))
+    assert predicted[:COUNT, 0] == pytest.approx(trials(0)[0][:, 2], abs=1e-6)
+
+
+def test_scores_near_the_largest_number_count_as_they_are() -> None:
+    scores, points = trials(0)
+    scores[:, 0] = np.where(np.arange(COUNT) % 2, 1e308, -1e308)
+    assert np.isfinite(predict_ends(scores, points)).all()
 
 
 @pytest.mark.parametrize('columns', [0, 1, 60])

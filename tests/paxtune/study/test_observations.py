@@ -3,7 +3,7 @@
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import Observation, RandomSearch
+from paxtune.algorithms import CMAES, NSGA2, TPE, Algorithm, Observation, RegularizedEvolution
 from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward, Objectives, Reward
@@ -12,15 +12,16 @@ from paxtune.study.study import Study
 from tests.paxtune.studies import ask
 
 LOSS = MetricReward('minimize', 'loss')
+MODEL = TPE()
 WARMUPS = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 0.1, 0.9]
 
 
-def opened(reward: Reward | Objectives = LOSS) -> Study:
+def opened(reward: Reward | Objectives = LOSS, algorithm: Algorithm = MODEL) -> Study:
     """A study whose first trials have the warm-ups above."""
     search = Search(
         reward,
         Budget(20),
-        RandomSearch(),
+        algorithm,
         initial_trials=[{'warmup': warmup} for warmup in WARMUPS],
         scheduler=None,
     )
@@ -69,7 +70,42 @@ def test_rewards_count_as_they_are_before_four_trials_have_ended() -> None:
         assert [each.scores for each in observed(study)] == [(-3.0,)]
 
 
+@pytest.mark.parametrize('algorithm', [CMAES(), RegularizedEvolution()])
+def test_algorithms_that_replay_trials_see_the_rewards_as_they_are(algorithm: Algorithm) -> None:
+    with opened(algorithm=algorithm) as study:
+        begin(study)
+        assert [each.scores[0] for each in observed(study)] == [-1.0] * 6 + [-3.05, -3.45]
+
+
+def test_a_reward_before_the_first_step_is_no_end() -> None:
+    with opened() as study:
+        for loss in (1.0, 2.0, 3.0, 4.0, 5.0):
+            trial = ask(study)
+            trial.report(0, {'loss': 9.0})
+            trial.report(1, {'loss': loss})
+            study.tell(trial)
+        running = ask(study)
+        running.report(0, {'loss': 9.0})
+        *ended, last = observed(study)
+    assert [each.scores for each in ended] == [(-1.0,), (-2.0,), (-3.0,), (-4.0,), (-5.0,)]
+    assert last.state == 'pending' and not last.scores
+
+
+def test_trials_that_stop_anywhere_are_predicted_at_few_levels() -> None:
+    with opened() as study:
+        for number in range(20):
+            trial = ask(study)
+            for step in range(1, 41 if number < 5 else 10 + number):
+                trial.report(step, {'loss': 3.0 - step / 20})
+            if number < 5:
+                study.tell(trial)
+            else:
+                trial.pause(9 + number, 'it is slow')
+        assert [each.scores[0] for each in observed(study)] == pytest.approx([-1.0] * 20)
+
+
 def test_several_rewards_count_as_they_are() -> None:
-    with opened(Objectives([LOSS, MetricReward('minimize', 'other')])) as study:
+    reward = Objectives([LOSS, MetricReward('minimize', 'other')])
+    with opened(reward, NSGA2()) as study:
         begin(study)
         assert [each.scores for each in observed(study)][-2:] == [(-3.05, -1.0), (-3.45, -1.0)]
