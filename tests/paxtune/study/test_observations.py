@@ -3,11 +3,22 @@
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import CMAES, NSGA2, TPE, Algorithm, Observation, RegularizedEvolution
+from paxtune.algorithms import (
+    CMAES,
+    NSGA2,
+    TPE,
+    Algorithm,
+    Default,
+    GPBandit,
+    Observation,
+    Portfolio,
+    RegularizedEvolution,
+)
 from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward, Objectives, Reward
 from paxtune.storage.open_study import open_study
+from paxtune.study.observations import with_predicted_ends
 from paxtune.study.study import Study
 from tests.paxtune.studies import ask
 
@@ -91,21 +102,33 @@ def test_a_reward_before_the_first_step_is_no_end() -> None:
     assert last.state == 'pending' and not last.scores
 
 
-def test_trials_that_stop_anywhere_are_predicted_at_few_levels() -> None:
+def test_trials_that_stop_anywhere_count_with_scores_near_their_last_ones() -> None:
     with opened() as study:
         for number in range(20):
             trial = ask(study)
-            for step in range(1, 41 if number < 5 else 10 + number):
-                trial.report(step, {'loss': 3.0 - step / 20})
-            if number < 5:
+            for step in range(1, 41 if number < 6 else 20 + number):
+                # Odd ones turn out to be worse.
+                loss = 3.0 - step / 20 + (step > 15 and number % 2)
+                trial.report(step, {'loss': loss})
+            if number < 6:
                 study.tell(trial)
             else:
-                trial.pause(9 + number, 'it is slow')
-        assert [each.scores[0] for each in observed(study)] == pytest.approx([-1.0] * 20)
+                trial.pause(19 + number, 'it is slow')
+        scores = [each.scores[0] for each in observed(study)]
+    assert scores == pytest.approx([-1.0, -2.0] * 10, abs=0.1)
+
+
+@pytest.mark.parametrize('algorithm', [Default(), Portfolio(), GPBandit(), TPE()])
+def test_models_learn_from_predicted_ends(algorithm: Algorithm) -> None:
+    with opened(algorithm=algorithm) as study:
+        begin(study)
+        assert observed(study)[-1].scores == pytest.approx((-1.0,), abs=0.1)
 
 
 def test_several_rewards_count_as_they_are() -> None:
     reward = Objectives([LOSS, MetricReward('minimize', 'other')])
     with opened(reward, NSGA2()) as study:
         begin(study)
-        assert [each.scores for each in observed(study)][-2:] == [(-3.05, -1.0), (-3.45, -1.0)]
+        found = observed(study)
+        assert [each.scores for each in found][-2:] == [(-3.05, -1.0), (-3.45, -1.0)]
+        assert with_predicted_ends(study.trials, found, study.space.spec) == found

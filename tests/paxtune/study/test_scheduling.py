@@ -68,6 +68,15 @@ def test_a_parent_leaves_a_fork_alone_that_has_gone_further(tmp_path: Path) -> N
         assert TrialSpec.of(study, study.trial(2)).earlier == [first]
 
 
+def test_curves_have_the_decisions_as_numbers() -> None:
+    space = pg.Dict(x=pg.floatv(0.0, 4.0), kind=pg.oneof(['a', 'b']))
+    with open_study(None, space, search=search(initial_trials=[{'x': 1.0, 'kind': 'b'}])) as study:
+        study.ask()
+        assert study._scheduling is not None
+        (curve,) = study._scheduling.curves(study.trials)
+        assert curve.point == pytest.approx([0.25, 0.0, 0.5**0.5])
+
+
 def run_to_the_end(study: Study) -> None:
     while (trial := study.ask()) is not None:
         run_until_paused(study, trial)
