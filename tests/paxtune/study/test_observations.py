@@ -31,7 +31,7 @@ def opened(reward: Reward | Objectives = LOSS, algorithm: Algorithm = MODEL) -> 
     """A study whose first trials have the warm-ups above."""
     search = Search(
         reward,
-        Budget(20),
+        Budget(40),
         algorithm,
         initial_trials=[{'warmup': warmup} for warmup in WARMUPS],
         scheduler=None,
@@ -104,18 +104,17 @@ def test_a_reward_before_the_first_step_is_no_end() -> None:
 
 def test_trials_that_stop_anywhere_count_with_scores_near_their_last_ones() -> None:
     with opened() as study:
-        for number in range(20):
+        for number in range(30):
             trial = ask(study)
-            for step in range(1, 41 if number < 6 else 20 + number):
+            for step in range(1, 41 if number < 6 else 10 + number):
                 # Odd ones turn out to be worse.
-                loss = 3.0 - step / 20 + (step > 15 and number % 2)
-                trial.report(step, {'loss': loss})
+                trial.report(step, {'loss': 3.0 - step / 20 + (step > 20 and number % 2)})
             if number < 6:
                 study.tell(trial)
             else:
-                trial.pause(19 + number, 'it is slow')
+                trial.pause(9 + number, 'it is slow')
         scores = [each.scores[0] for each in observed(study)]
-    assert scores == pytest.approx([-1.0, -2.0] * 10, abs=0.1)
+    assert scores[14:] == pytest.approx([-1.0, -2.0] * 8, abs=0.15)
 
 
 @pytest.mark.parametrize('algorithm', [Default(), Portfolio(), GPBandit(), TPE()])
