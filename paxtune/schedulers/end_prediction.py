@@ -16,6 +16,9 @@ _SLOPES = (0.0, 0.05, 0.15, 0.5)
 _NOISES = (0.05, 0.15, 0.5, 1.5)
 """The standard deviations, a priori, of slopes and of residuals, by the spread of the scores."""
 
+_NO_SLOPES = 6.0
+"""The logarithm of the odds, a priori, that the gain is the same for all trials."""
+
 _OUTLIER = 2.0
 """The spreads by which a score that counts lies below the median at most."""
 
@@ -28,9 +31,9 @@ def predict_ends(scores: Array, points: Array) -> Array:
 
     The gain from a level to the next one is linear in the decisions and in the score, with normal
     priors. Trials that have reached both show it. A long warm-up, for example, delays a trial, and
-    it gains more later. The prior's deviations are averaged over, by their evidence. Where
-    decisions do not explain the gain, its slopes become small, and predictions keep about the order
-    of the scores.
+    it gains more later. The prior's deviations are averaged over, by their evidence. A priori the
+    gain is most likely the same for all trials. Where decisions do not explain it, predictions keep
+    about the order of the scores.
 
     Where too few trials have reached the next level, those that ended before it show the gain.
     Without them there is no gain.
@@ -55,7 +58,7 @@ def predict_ends(scores: Array, points: Array) -> Array:
         >>> late[::2] = np.nan  # These trials were stopped.
         >>> predicted = predict_ends(np.stack([early, late], axis=1), decision[:, None])
         >>> [round(float(gain), 1) for gain in (predicted[:, 0] - early)[[0, 8, 14]]]
-        [2.0, 2.4, 2.7]
+        [2.1, 2.4, 2.7]
     """
     with np.errstate(over='ignore', invalid='ignore'):  # Of scores near the largest number.
         end = scores.shape[1] - 1
@@ -132,6 +135,7 @@ def _slopes(inputs: Array, gains: Array) -> Array:
         evidence.append(
             -0.5 * float(np.sum(along**2 / variances + np.log(variances)))
             - 0.5 * (unexplained / noise**2 + others * 2.0 * math.log(noise))
+            + (0.0 if slope else _NO_SLOPES)
         )
         found.append(slope**2 * sizes / variances * along)
     weights = np.exp(np.array(evidence) - max(evidence))

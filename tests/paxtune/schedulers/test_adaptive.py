@@ -121,9 +121,9 @@ def test_a_trial_that_its_decisions_delay_is_not_paused_for_it() -> None:
         made = trial(number, *losses[: 10 if state == 'completed' else 1], state=state)
         return dataclasses.replace(made, point=[warmup])
 
-    known = [delayed(i, i % 8 / 4, warmup=i % 3 / 2) for i in range(1, 8)]
-    known += [delayed(i, 0.9, warmup=0.0, state='paused') for i in range(11, 23)]
-    scheduler, late = Adaptive(min_resource=10), delayed(9, 0.2, warmup=1.0, state='running')
+    known = [delayed(i, i % 8 / 4, warmup=i % 3 / 2) for i in range(1, 16)]
+    known += [delayed(i, 0.5 + i % 5 / 4, warmup=0.0, state='paused') for i in range(21, 41)]
+    scheduler, late = Adaptive(min_resource=10), delayed(19, 0.2, warmup=1.0, state='running')
     assert scheduler.decide(late, known, LOSS) is None
     unknown = [dataclasses.replace(each, point=()) for each in [late, *known]]
     assert isinstance(scheduler.decide(unknown[0], unknown[1:], LOSS), Pause)

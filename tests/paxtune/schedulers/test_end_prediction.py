@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from paxtune.schedulers.end_prediction import LEAST, Array, predict_ends
 
-COUNT = 24
+COUNT = 60
 
 
 def trials(seed: int, delay: float = 0.0) -> tuple[Array, Array]:
