@@ -12,8 +12,8 @@ Mask: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 LEAST = 4
 """Trials without which no gain is predicted."""
 
-_SLOPES = (0.0, 0.05, 0.15, 0.5)
-_NOISES = (0.05, 0.15, 0.5, 1.5)
+_SLOPE_SCALES = (0.0, 0.05, 0.15, 0.5)
+_NOISE_SCALES = (0.05, 0.15, 0.5, 1.5)
 """The standard deviations, a priori, of slopes and of residuals, by the spread of the scores."""
 
 _NO_SLOPES = 6.0
@@ -38,8 +38,8 @@ def predict_ends(scores: Array, points: Array) -> Array:
     Where too few trials have reached the next level, those that ended before it show the gain.
     Without them there is no gain.
 
-    The estimate does not depend on which trials went on, since they were selected by the scores and
-    the decisions that explain the gain.
+    Trials that went on were selected by the scores and decisions that explain the gain. Where it is
+    linear, this selection does not bias it.
 
     Bayesian linear regression: Bishop 2006, Pattern Recognition and Machine Learning, chapter 3.
 
@@ -130,7 +130,7 @@ def _slopes(inputs: Array, gains: Array) -> Array:
     unexplained = max(float(gains @ gains - along @ along), 0.0)
     others = len(gains) - 1 - len(sizes)
     evidence, found = [], []
-    for slope, noise in itertools.product(_SLOPES, _NOISES):
+    for slope, noise in itertools.product(_SLOPE_SCALES, _NOISE_SCALES):
         variances = (slope * sizes) ** 2 + noise**2
         evidence.append(
             -0.5 * float(np.sum(along**2 / variances + np.log(variances)))
