@@ -29,8 +29,9 @@ class GPBandit(Algorithm):
     Scores below the median are warped to their rank, so that diverged runs do no harm. Large
     studies are modelled by the best and the latest of their trials, 512 in all.
 
-    Model and UCB-PE: Song et al. 2024 (arXiv 2408.11527). Expected improvement: Ament et al. 2023.
-    Prior of the length scales: Hvarfner et al. 2024. User prior (πBO): Hvarfner et al. 2022.
+    Model and UCB-PE: Song et al. 2024 (arXiv 2408.11527). Expected improvement: Ament et al. 2023;
+    of noisy scores: Picheny et al. 2013. Prior of the length scales: Hvarfner et al. 2024. User
+    prior (πBO): Hvarfner et al. 2022.
 
     Attributes:
         acquisition: 'log_ei' for the expected improvement; 'ucb_pe' for an upper confidence bound,

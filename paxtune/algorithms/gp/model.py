@@ -55,6 +55,7 @@ class Posterior(NamedTuple):
         points: points [N, columns], divided by the length scales.
         lengths: length scales [columns].
         amplitude: prior variance.
+        noise: variance of a score about the process.
         weights: of the completed trials, for the mean [N].
         inverse_cholesky: of the completed and running trials, for the variance [M, N].
         feasibility_weights: of the completed and infeasible trials [N].
@@ -63,6 +64,7 @@ class Posterior(NamedTuple):
     points: Array
     lengths: Array
     amplitude: float
+    noise: float
     weights: Array
     inverse_cholesky: Array
     feasibility_weights: Array
@@ -191,6 +193,22 @@ def fit(data: TrainingData, columns: Array, rng: np.random.Generator) -> Array:
     return np.asarray(min(found, key=lambda each: each.fun).x)
 
 
+def noise_distance(theta: Array) -> float:
+    """Distance within which two scores differ by no more than the noise, in length scales.
+
+    The process differs by a variance of 5/3 of its amplitude times the squared distance, if that is
+    small.
+
+    Args:
+        theta: parameters [2 + features].
+
+    Example:
+        >>> round(noise_distance(np.log([1.0, 0.01, 0.5])), 3)
+        0.077
+    """
+    return math.sqrt(0.6 * math.exp(theta[1] - theta[0]))
+
+
 def posterior(theta: Array, data: TrainingData, columns: Array) -> Posterior:
     """Conditions the process on data, given parameters [2 + features]."""
     amplitude, noise = np.exp(theta[:2])
@@ -207,7 +225,7 @@ def posterior(theta: Array, data: TrainingData, columns: Array) -> Posterior:
     _, inverse = _cholesky(amplitude * kernel[np.ix_(conditioned, conditioned)], noise)
     inverse_cholesky = np.zeros((len(inverse), len(scaled)))
     inverse_cholesky[:, conditioned] = inverse
-    return Posterior(scaled, lengths, amplitude, weights, inverse_cholesky, feasibility)
+    return Posterior(scaled, lengths, amplitude, noise, weights, inverse_cholesky, feasibility)
 
 
 def leave_one_out(theta: Array, data: TrainingData, columns: Array) -> tuple[Array, Array]:

@@ -34,6 +34,34 @@ def test_log_expected_improvement_is_accurate_near_and_far():
     )
 
 
+def _data(values, last_score: float | None) -> model.TrainingData:
+    """Trials of one decision; the last one has no score yet, or this one."""
+    scores = np.array([*values, last_score or 0.0])
+    is_known = np.arange(len(scores)) < len(values) + (last_score is not None)
+    points = np.linspace(0.1, 0.9, len(scores))[:, None]
+    return model.TrainingData(points, scores, is_known, is_known, np.zeros(len(scores), bool))
+
+
+def test_the_improvement_is_that_of_the_mean_after_the_trial():
+    theta, values, best = np.array([0.2, -0.5, -0.5]), [0.3, 0.1, -0.4, 0.6, 0.2], 0.4
+    encoding = encoding_spec(FlatSpace(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0)))))
+    point = _data(values, None).points[-1:]
+
+    def predicted(last_score: float | None) -> tuple[model.Posterior, model.Prediction]:
+        known = model.posterior(theta, _data(values, last_score), encoding.columns)
+        return known, model.predict(known, point)
+
+    before, at = predicted(None)
+    spread = math.sqrt(at.deviation[0] ** 2 + math.exp(theta[1]))
+    scores = at.mean[0] + spread * scipy.special.ndtri((np.arange(200) + 0.5) / 200)
+    means = np.array([predicted(float(score))[1].mean[0] for score in scores])
+    none = np.zeros(1)
+    inputs = AcquisitionContext(best, none, none, point[0], np.ones(1), none)
+    _, found = Acquisition('log_ei', encoding, before, inputs)(point)
+    expected = math.log(np.mean(np.maximum(means - best, 0.0))) + at.feasible[0]
+    assert found[0] == pytest.approx(expected, abs=0.02)
+
+
 def _acquisition(kind) -> Acquisition:
     value = pg.Dict(
         x=pg.floatv(0.0, 1.0),

@@ -73,3 +73,10 @@ def test_the_fit_finds_the_relevant_decision():
     lengths = theta[2:]
     assert lengths[1] + 1 < min(lengths[0], lengths[2])
     assert theta[1] < math.log(1e-2), 'there is no noise'
+
+
+def test_scores_at_the_noise_distance_differ_by_the_noise():
+    theta = np.array([0.4, -4.0, -1.0])
+    apart = math.sqrt(5) * model.noise_distance(theta)
+    variance = 2 * math.exp(0.4) * (1 - model.matern52(np.array([apart]))[0])
+    assert variance == pytest.approx(math.exp(-4.0), rel=0.02)
