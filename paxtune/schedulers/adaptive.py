@@ -1,7 +1,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import last_reward
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
-from paxtune.schedulers.correlation import LEAST, Pair, expected_correlation, link
+from paxtune.schedulers.correlation import LEAST, Link, expected_correlation, link
 from paxtune.schedulers.end_prediction import Array, predict_ends
 from paxtune.schedulers.rungs import RungScheduler, rung_at
 from paxtune.schedulers.survivors import share_with_best, survivor_shares
@@ -130,44 +130,50 @@ class Adaptive(RungScheduler):
 
     def _standings(self, curves: Curves, reward: Reward | None) -> list[Standing]:
         """The rungs from the lowest, each with the trials that reached it."""
-        rewards = self.rung_rewards(curves)
-        trusts = self._trusts(curves, rewards)
-        rungs, ends = [each.rung for each in trusts], map(_end, curves)
-        table = [[*map(own.get, rungs), end] for own, end in zip(rewards, ends, strict=True)]
-        score = self._score(reward)
-        scores = [[math.nan if x is None else score(x) for x in row] for row in table]
-        points = np.array([curve.point for curve in curves])
-        predicted = predict_ends(np.array(scores), points)
+        rungs, rewards = self._table(curves)
+        # A score is the reward, or its negative.
+        scores = self._score(reward)(1.0) * rewards
+        predicted = predict_ends(scores, np.array([curve.point for curve in curves]))
+        numbers = np.array([curve.id for curve in curves])
         return [
-            Standing(trust, _best_first(column, curves))
-            for trust, column in zip(trusts, predicted.T, strict=True)
+            Standing(trust, _best_first(column, numbers))
+            for trust, column in zip(self._trusts(curves, rungs, rewards), predicted.T, strict=True)
         ]
+
+    def _table(self, curves: Curves) -> tuple[list[float], Array]:
+        """The rungs, and rewards [trials, rungs + 1]: the last ones are final; NaN for none."""
+        levels = self.rung_level_function()
+        rungs = sorted({rung for curve in curves for rung in levels(curve)})
+        rewards = [
+            [*map(own.get, rungs), last_reward(curve.measurements) if is_completed else None]
+            for own, curve in zip(self.rung_rewards(curves), curves, strict=True)
+            for is_completed in [curve.state == 'completed']
+        ]
+        return rungs, np.array(rewards, float).reshape(len(curves), len(rungs) + 1)
 
     def trusts(self, curves: Curves) -> list[Trust]:
         """Returns the evidence of these trials for each rung, from the lowest."""
-        return self._trusts(curves, self.rung_rewards(curves))
+        return self._trusts(curves, *self._table(curves))
 
-    def _trusts(self, curves: Curves, rewards: Sequence[Mapping[float, float]]) -> list[Trust]:
-        levels = self.rung_level_function()
-        rungs = sorted({rung for curve in curves for rung in levels(curve)})
+    def _trusts(self, curves: Curves, rungs: Sequence[float], rewards: Array) -> list[Trust]:
         if not rungs:
             return []
-        ends = [each.max_resource for each in curves if each.max_resource is not None]
-        end = max(ends) if self.max_resource is None else self.max_resource
+        known = [each.max_resource for each in curves if each.max_resource is not None]
+        end = max(known) if self.max_resource is None else self.max_resource
         progress = [rung / end for rung in rungs]
-        there, to_next, to_end = _pairs(curves, rewards, rungs)
-        links = [link(there[rung], to_next[rung]) for rung in rungs]
+        to_next, to_end = _links(rewards)
         # Curves may turn after a rung, or wander between rungs: the more careful estimate counts.
         careful = [
             min(
-                expected_correlation(links[i:], progress[i]),
-                expected_correlation([link(there[rung], to_end[rung])], progress[i]),
+                expected_correlation(to_next[i:], progress[i]),
+                expected_correlation([to_end[i]], progress[i]),
             )
-            for i, rung in enumerate(rungs)
+            for i in range(len(rungs))
         ]
         expected = _rising(careful)
         shares = survivor_shares(expected, progress, self.reduction_factor)
-        ended = [len(to_end[rung]) for rung in rungs]
+        has_ended = np.isfinite(rewards[:, -1:])
+        ended = np.sum(np.isfinite(rewards[:, :-1]) & has_ended, axis=0).tolist()
         return [Trust(*each) for each in zip(rungs, ended, expected, shares, strict=True)]
 
     def learnt(self, curves: Curves) -> list[str]:
@@ -194,37 +200,26 @@ def is_probe(number: int) -> bool:
     return number % PROBE_EVERY == FIRST_PROBE
 
 
-def _best_first(scores: Array, curves: Curves) -> list[int]:
-    """The numbers of the trials that have a score."""
-    there = [
-        (-score, curve.id)
-        for score, curve in zip(scores.tolist(), curves, strict=True)
-        if math.isfinite(score)
-    ]
-    return [number for _, number in sorted(there)]
+def _best_first(scores: Array, numbers: np.ndarray) -> list[int]:
+    """The numbers of the trials that have a score; of equal ones, the first comes first."""
+    order = np.lexsort((numbers, -scores))
+    return [int(number) for number in numbers[order[: np.isfinite(scores).sum()]]]
 
 
-def _pairs(
-    curves: Curves, rewards: Sequence[Mapping[float, float]], rungs: Sequence[float]
-) -> tuple[dict[float, list[float]], dict[float, list[Pair]], dict[float, list[Pair]]]:
-    """The rewards at each rung; those of trials with a next rung, or an end, with that."""
-    there: dict[float, list[float]] = {rung: [] for rung in rungs}
-    to_next: dict[float, list[Pair]] = {rung: [] for rung in rungs}
-    to_end: dict[float, list[Pair]] = {rung: [] for rung in rungs}
-    for curve, own in zip(curves, rewards, strict=True):
-        end = _end(curve)
-        following = [*own.values(), end][1:]
-        for (rung, value), later in zip(own.items(), following, strict=True):
-            there[rung].append(value)
-            if later is not None:
-                to_next[rung].append((value, later))
-            if end is not None:
-                to_end[rung].append((value, end))
-    return there, to_next, to_end
+def _links(rewards: Array) -> tuple[list[Link], list[Link]]:
+    """Links each rung to the next one that a trial has reached, or its end; and to the end.
 
-
-def _end(curve: TrialCurve) -> float | None:
-    return last_reward(curve.measurements) if curve.state == 'completed' else None
+    Args:
+        rewards: [trials, rungs + 1]; the last ones are final. NaN where there is none.
+    """
+    end = following = rewards[:, -1]
+    to_next, to_end = [], []
+    for here in rewards[:, -2::-1].T:
+        there = np.isfinite(here)
+        to_next.append(link(here[there], following[there]))
+        to_end.append(link(here[there], end[there]))
+        following = np.where(there, here, following)
+    return to_next[::-1], to_end[::-1]
 
 
 def _evidence(trust: Trust) -> str:

@@ -1,8 +1,6 @@
 """Estimates rank correlations from few trials, which were selected."""
 
-import bisect
 import math
-import statistics
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -17,11 +15,7 @@ _IN_ORDER, _REVERSED = 4.0, 1.0
 _CAUTION = 0.25
 """The standard deviations by which the estimate lies below the mean."""
 
-_NORMAL = statistics.NormalDist()
-
-
-Pair: TypeAlias = tuple[float, float]
-"""The rewards of a trial at a rung and at a later one, or at its end."""
+Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 class Link(NamedTuple):
@@ -36,7 +30,7 @@ class Link(NamedTuple):
     evidence: float
 
 
-def link(rewards: Sequence[float], pairs: Sequence[Pair]) -> Link:
+def link(rewards: Array, later: Array) -> Link:
     """Estimates the correlation of a rung with a later one, or with the end.
 
     Trials that went on are the better ones at the rung. Their own correlation is too low for all
@@ -45,24 +39,24 @@ def link(rewards: Sequence[float], pairs: Sequence[Pair]) -> Link:
 
     Args:
         rewards: of all trials at the rung.
-        pairs: of the trials that reached the later one.
+        later: the rewards of the same trials at the later one; NaN where there is none.
 
     Example:
-        >>> rung = [1.0, 2.0, 3.0, 4.0, 5.0]
-        >>> tuple(round(x, 2) for x in link(rung, [(x, 2 * x) for x in rung]))
+        >>> rung = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+        >>> tuple(round(x, 2) for x in link(rung, 2 * rung))
         (1.0, 5.0)
-        >>> tuple(round(x, 2) for x in link(rung, [(x, 2 * x) for x in rung[:3]]))
+        >>> tuple(round(x, 2) for x in link(rung, np.where(rung < 4, 2 * rung, math.nan)))
         (0.99, 1.08)
     """
-    if len(pairs) < LEAST:
+    went_on = np.isfinite(later)
+    if (num_pairs := int(went_on.sum())) < LEAST:
         return Link(0.0, 0.0)
-    early, late = zip(*pairs, strict=True)
-    ordered = sorted(rewards)
-    places, spread = _normal_scores(early, ordered), _normal_scores(rewards, ordered).var()
+    places = _normal_scores(rewards)
+    spread, places, later = float(places.var()), places[went_on], later[went_on]
     if spread < 1e-9:  # A rung where all are equal orders nothing.
-        return Link(0.0, len(pairs))
-    count = len(pairs) * min(1.0, float(places.var() / spread))
-    return Link(_correlation(places, _normal_scores(late, sorted(late)), float(spread)), count)
+        return Link(0.0, num_pairs)
+    count = num_pairs * min(1.0, float(places.var()) / spread)
+    return Link(_correlation(places, _normal_scores(later), spread), count)
 
 
 def expected_correlation(links: Sequence[Link], progress: float) -> float:
@@ -99,13 +93,18 @@ def expected_correlation(links: Sequence[Link], progress: float) -> float:
     return math.sin(math.pi * (share - 0.5))
 
 
-def _normal_scores(values: Sequence[float], ordered: Sequence[float]) -> np.ndarray:
-    """The places of values among ordered ones, as quantiles of a normal distribution."""
-    ends = ((bisect.bisect_left(ordered, x), bisect.bisect_right(ordered, x)) for x in values)
-    return np.array([_NORMAL.inv_cdf((low + high) / 2.0 / len(ordered)) for low, high in ends])
+def _normal_scores(values: Array) -> Array:
+    """The places of values, as quantiles of a normal distribution; equal ones share a place."""
+    # Imported here: it takes as long as all else that a command imports.
+    import scipy.special
+
+    ordered = np.sort(values)
+    below, until = np.searchsorted(ordered, values), np.searchsorted(ordered, values, 'right')
+    quantiles: Array = scipy.special.ndtri((below + until) / 2.0 / len(values))
+    return quantiles
 
 
-def _correlation(places: np.ndarray, later: np.ndarray, spread: float) -> float:
+def _correlation(places: Array, later: Array, spread: float) -> float:
     """The correlation in a population whose places have the variance `spread`."""
     x, y = places - places.mean(), later - later.mean()
     if not (variance := float(np.mean(x**2))) > 1e-9:

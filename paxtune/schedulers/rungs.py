@@ -157,10 +157,13 @@ def rung_at(curve: TrialCurve, levels: Sequence[float], step: int) -> float | No
 
 def _rung_rewards(curve: TrialCurve, levels: Sequence[float]) -> dict[float, float]:
     found: dict[float, float] = {}
+    index = 0
     for rung in levels:
-        there = range(bisect.bisect_left(curve.resources, rung), len(curve.resources))
-        rewards = (curve.measurements[index].reward for index in there)
-        value = next((reward for reward in rewards if reward is not None), None)
+        index = bisect.bisect_left(curve.resources, rung, index)
+        value = None
+        while index < len(curve.resources) and value is None:
+            value = curve.measurements[index].reward
+            index += value is None
         if value is None:
             break
         found[rung] = value

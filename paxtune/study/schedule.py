@@ -1,6 +1,7 @@
 """The next action of a worker: a pure function of trial records and of the scheduler's decision."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -41,7 +42,7 @@ class View:
         num_trials: the number of trials that the study is to have.
         is_exhausted: whether the space has no untried experiment left.
         budget_used: the budget that is used up, for people; None if none is.
-        decide: the scheduler's decision, computed when it is needed.
+        decide: computes the scheduler's decision: see `decision`.
         has_holders: whether a service gives out trials: it knows best which wait.
         is_alive: whether the worker of a name may be alive.
         may_claim: whether a claim may succeed.
@@ -56,6 +57,11 @@ class View:
     has_holders: bool = False
     is_alive: Callable[[str], bool] = bool
     may_claim: bool = True
+
+    @functools.cached_property
+    def decision(self) -> Decision:
+        """The scheduler's decision, computed when it is needed, and once."""
+        return self.decide()
 
     @property
     def has_room(self) -> bool:
@@ -74,7 +80,7 @@ def next_action(view: View) -> Action:
     if (reason := done_reason(view)) is not None:
         return Done(reason)
     is_any_adrift = view.is_any_adrift
-    decision = None if is_any_adrift and view.may_claim else view.decide()
+    decision = None if is_any_adrift and view.may_claim else view.decision
     if isinstance(decision, Promote | Fork) and not is_any_adrift:
         return decision
     is_any_requested = any(each.status is Status.REQUESTED for each in view.unended)
@@ -96,7 +102,7 @@ def done_reason(view: View) -> str | None:
         reason = f'there are no more than {view.count} different experiments in its space'
     if not all(each.status is Status.PAUSED for each in view.unended):
         return None
-    decision = view.decide()
+    decision = view.decision
     if reason is None and isinstance(decision, Wait):
         reason = decision.reason
     return None if isinstance(decision, Promote | Fork) else reason

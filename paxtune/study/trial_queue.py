@@ -200,7 +200,7 @@ class TrialQueue:
         if schedule.done_reason(view) is not None or len(trials) >= self.num_trials:
             return None
         is_requested = any(each.status is Status.REQUESTED for each in view.unended)
-        if view.decide() is not None or is_requested:
+        if view.decision is not None or is_requested:
             raise TurnLostError('another action comes first')
         number = trials[-1].id + 1 if trials else 1
         began = time.monotonic()

@@ -1,9 +1,11 @@
 """The scheduler that becomes careful where the ranks at its rungs mislead."""
 
 import dataclasses
+import math
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -183,14 +185,18 @@ def test_fewer_trials_contain_the_best_at_a_rung_of_higher_correlation() -> None
     assert shares[0] < 0.1 and shares[-1] == pytest.approx(0.9)
 
 
-def drawn(count: int, *correlations: float) -> list[list[float]]:
+def drawn(count: int, *correlations: float) -> list[np.ndarray]:
     """Scores at the rungs and the end, a Markov chain with the correlations of its links."""
-    rng = random.Random(0)
-    found = [[rng.gauss(0.0, 1.0) for _ in range(count)]]
+    rng = np.random.default_rng(0)
+    found = [rng.normal(size=count)]
     for each in correlations:
-        spread = (1.0 - each**2) ** 0.5
-        found.append([each * x + spread * rng.gauss(0.0, 1.0) for x in found[-1]])
+        found.append(each * found[-1] + (1.0 - each**2) ** 0.5 * rng.normal(size=count))
     return found
+
+
+def of_best(early: np.ndarray, late: np.ndarray, count: int) -> np.ndarray:
+    """The later scores of the best trials; NaN for the others, which did not go on."""
+    return np.where(early <= np.sort(early)[count - 1], late, math.nan)
 
 
 @pytest.mark.parametrize('correlation', [0.0, 0.2, 0.5, 0.8, 0.95])
@@ -199,18 +205,15 @@ def test_correlations_are_found_from_all_trials_and_from_the_best_at_the_rung(
     correlation: float, share: float
 ) -> None:
     early, late = drawn(900, correlation)
-    best = sorted(zip(early, late, strict=True))[: round(share * 900)]
-    found = expected_correlation([link(early, best)], 0.3)
+    found = expected_correlation([link(early, of_best(early, late, round(share * 900)))], 0.3)
     assert found == pytest.approx(correlation, abs=0.15)
 
 
 def test_a_rung_that_orders_nothing_is_found_out_though_the_next_one_selects() -> None:
     first, second, end = drawn(2000, 0.0, 0.9)
-    order = sorted(range(2000), key=lambda i: first[i])[:700]
-    pairs = [(first[i], second[i]) for i in order]
-    best = sorted(order, key=lambda i: second[i])[:230]
-    there = [second[i] for i in order]
-    links = [link(first, pairs), link(there, [(second[i], end[i]) for i in best])]
+    known = of_best(first, second, 700)
+    there = np.isfinite(known)
+    links = [link(first, known), link(second[there], of_best(second, end, 230)[there])]
     assert expected_correlation(links, 0.1) == pytest.approx(0.0, abs=0.15)
     assert expected_correlation(links[1:], 0.3) == pytest.approx(0.9, abs=0.1)
 
@@ -232,5 +235,6 @@ def test_trials_that_later_rungs_selected_make_no_useless_rung_look_useful() -> 
 
 
 def test_a_rung_where_all_are_equal_orders_nothing() -> None:
-    links = [link([0.1] * 300, [(0.1, float(i)) for i in range(100)])]
+    later = np.where(np.arange(300) < 100, np.arange(300.0), math.nan)
+    links = [link(np.full(300, 0.1), later)]
     assert expected_correlation(links, 0.1) == pytest.approx(0.0, abs=0.1)

@@ -136,11 +136,11 @@ def test_any_study_has_a_next_action(given: View) -> None:
     assert next_action(given) == action
     assert isinstance(action, Done) == (done_reason(given) is not None)
     if isinstance(action, Suggest):
-        assert given.has_room and not isinstance(given.decide(), Wait)
+        assert given.has_room and not isinstance(given.decision, Wait)
     if isinstance(action, Claim):
         assert given.may_claim
     if isinstance(action, Promote | Fork):
-        assert action == given.decide() and not given.is_any_adrift
+        assert action == given.decision and not given.is_any_adrift
 
 
 @given(given=views())
