@@ -145,9 +145,8 @@ class Adaptive(RungScheduler):
         levels = self.rung_level_function()
         rungs = sorted({rung for curve in curves for rung in levels(curve)})
         rewards = [
-            [*map(own.get, rungs), last_reward(curve.measurements) if is_completed else None]
+            [*map(own.get, rungs), _end(curve)]
             for own, curve in zip(self.rung_rewards(curves), curves, strict=True)
-            for is_completed in [curve.state == 'completed']
         ]
         return rungs, np.array(rewards, float).reshape(len(curves), len(rungs) + 1)
 
@@ -204,6 +203,10 @@ def _best_first(scores: Array, numbers: np.ndarray) -> list[int]:
     """The numbers of the trials that have a score; of equal ones, the first comes first."""
     order = np.lexsort((numbers, -scores))
     return [int(number) for number in numbers[order[: np.isfinite(scores).sum()]]]
+
+
+def _end(curve: TrialCurve) -> float | None:
+    return last_reward(curve.measurements) if curve.state == 'completed' else None
 
 
 def _links(rewards: Array) -> tuple[list[Link], list[Link]]:

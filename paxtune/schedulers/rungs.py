@@ -163,7 +163,7 @@ def _rung_rewards(curve: TrialCurve, levels: Sequence[float]) -> dict[float, flo
         value = None
         while index < len(curve.resources) and value is None:
             value = curve.measurements[index].reward
-            index += value is None
+            index += 1 if value is None else 0
         if value is None:
             break
         found[rung] = value

@@ -62,11 +62,11 @@ def log_expected_improvement(
 
 
 def learnable_deviation(deviation: Array, noise: float) -> tuple[Array, Array]:
-    """Standard deviation of the change that a trial makes to the mean at its place, and its slope.
+    """Standard deviation of the mean after one more trial at a place, and its derivative.
 
-    Without noise, a trial shows the value there, and the change is all of the deviation. Of a noisy
-    place that is nearly known, a trial teaches little; trials would repeat each other.
-    Expected quantile improvement, for the mean: Picheny et al. 2013 (Technometrics 55).
+    Without noise it is that of the process, since the trial shows the value. A noisy trial at a
+    place that is nearly known teaches little. With all of the deviation, trials would repeat each
+    other. Expected quantile improvement, for the mean: Picheny et al. 2013 (Technometrics 55).
 
     Args:
         deviation: of the process [B].
@@ -143,10 +143,10 @@ class Acquisition:
         """Value [B], and its derivatives by mean, deviation and feasibility."""
         ones, incumbent = np.ones_like(at.mean), self._context.incumbent
         if self._kind == 'log_ei':
-            deviation, change = learnable_deviation(at.deviation, self._posterior.noise)
+            deviation, by_process = learnable_deviation(at.deviation, self._posterior.noise)
             value, slope = log_expected_improvement(at.mean, deviation, incumbent)
             z = (at.mean - incumbent) / deviation
-            by_mean, by_deviation = slope / deviation, change * (1 - z * slope) / deviation
+            by_mean, by_deviation = slope / deviation, by_process * (1 - z * slope) / deviation
             return value + at.feasible, [by_mean, by_deviation, ones]
         feasible = np.exp(at.feasible)
         penalty = _INFEASIBLE * (1.0 - feasible)

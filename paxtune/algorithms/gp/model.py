@@ -194,19 +194,23 @@ def fit(data: TrainingData, columns: Array, rng: np.random.Generator) -> Array:
 
 
 def noise_distance(theta: Array) -> float:
-    """Distance within which two scores differ by no more than the noise, in length scales.
+    """Distance at which the process differs by the variance of the noise, in length scales.
 
-    The process differs by a variance of 5/3 of its amplitude times the squared distance, if that is
-    small.
+    Near a point, its difference has a variance of 5/3 of its amplitude times the squared distance.
+    Where noise is as large as the process, the distance is too short by a third.
 
     Args:
         theta: parameters [2 + features].
+
+    Returns:
+        The distance; infinite where the process differs by less at any distance.
 
     Example:
         >>> round(noise_distance(np.log([1.0, 0.01, 0.5])), 3)
         0.077
     """
-    return math.sqrt(0.6 * math.exp(theta[1] - theta[0]))
+    ratio = math.exp(theta[1] - theta[0])
+    return math.sqrt(0.6 * ratio) if ratio < 2.0 else math.inf
 
 
 def posterior(theta: Array, data: TrainingData, columns: Array) -> Posterior:

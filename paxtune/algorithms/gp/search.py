@@ -161,7 +161,7 @@ def _trust_region(
 
     Points in high dimensions are far from all trials, and an uncertain model prefers the corners.
     The region is longer along features of large length scales. It shrinks while no better trial
-    is found (TuRBO, Eriksson et al. 2019), but not to where trials differ by noise alone.
+    is found (TuRBO, Eriksson et al. 2019), but not to where noise hides all differences.
     """
     best = max(completed, key=lambda trial: trial.scores)
     center = _rows([best.decisions], space)[0]
@@ -173,7 +173,7 @@ def _trust_region(
         relative = lengths / np.exp(np.mean(np.log(lengths)))
         is_choice = np.array(encoding.counts) > 0
         least = np.maximum(width / 4, lengths * model.noise_distance(theta))
-        radius = np.where(is_choice, 1.0, np.clip(np.maximum(width * relative, least), 0.0, 1.0))
+        radius = np.where(is_choice, 1.0, np.clip(width * relative, least, 1.0))
     return center, radius
 
 

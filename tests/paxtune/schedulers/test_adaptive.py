@@ -14,7 +14,7 @@ from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import Adaptive, Pause, Promote, PromotingAsha, TrialCurve
-from paxtune.schedulers.adaptive import is_probe
+from paxtune.schedulers.adaptive import _links, is_probe
 from paxtune.schedulers.base import State
 from paxtune.schedulers.correlation import expected_correlation, link
 from paxtune.schedulers.survivors import share_with_best, survivor_shares
@@ -232,6 +232,27 @@ def test_trials_that_later_rungs_selected_make_no_useless_rung_look_useful() -> 
             curves.append(trial(i, a, state='paused', pauses=(10,)))
     useless, useful, _ = Adaptive(min_resource=10).trusts(curves)
     assert useless.correlation < 0.15 < 0.7 < useful.correlation
+
+
+def test_a_rung_that_trials_lack_is_left_out_between_others() -> None:
+    # Short trials have no second rung.
+    rewards = np.array([[i, math.nan, -i] for i in range(6)], float)
+    to_next, to_end = _links(rewards)
+    assert to_next[0] == to_end[0] == pytest.approx((-1.0, 6.0))
+    assert to_next[1] == (0.0, 0.0)
+
+
+def test_a_rung_is_linked_to_the_next_one_and_to_the_end() -> None:
+    rewards = np.array([[i, i, -i] for i in range(6)], float)
+    to_next, to_end = _links(rewards)
+    assert [each.correlation for each in to_next] == pytest.approx([1.0, -1.0])
+    assert [each.correlation for each in to_end] == pytest.approx([-1.0, -1.0])
+
+
+def test_of_equal_trials_the_earlier_ones_come_first() -> None:
+    equal = [trial(id, 1.0, state='paused', pauses=(10,)) for id in range(1, 6)]
+    pause = Adaptive(min_resource=10).decide(trial(9, 1.0), equal, LOSS)
+    assert isinstance(pause, Pause) and 'number 6 of 6' in pause.reason
 
 
 def test_a_rung_where_all_are_equal_orders_nothing() -> None:

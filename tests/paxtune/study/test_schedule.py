@@ -129,6 +129,15 @@ def views(draw: st.DrawFn) -> View:
     )
 
 
+def test_the_scheduler_decides_once() -> None:
+    calls = []
+    given = dataclasses.replace(view('paused'), decide=lambda: calls.append(1))
+    assert done_reason(given) is None
+    next_action(given)
+    assert given.decision is None
+    assert len(calls) == 1
+
+
 @given(given=views())
 @examples(400)
 def test_any_study_has_a_next_action(given: View) -> None:

@@ -7,22 +7,35 @@ from paxtune.algorithms.encoding.points import encoding_spec
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp import model, search
 
-_LENGTH = 0.5
+_SPACE = FlatSpace(
+    pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0), y=pg.floatv(0.0, 1.0), z=pg.oneof(['a', 'b'])))
+)
+_LENGTHS = (0.2, 0.8, 0.4)  # Their geometric mean is 0.4.
 
 
-@pytest.mark.parametrize('noise', [1e-6, 0.1])
-def test_the_trust_region_shrinks_while_scores_in_it_differ_by_more_than_noise(noise):
-    space = FlatSpace(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))))
+def _radius(number: int, noise: float) -> np.ndarray:
     # The first trial is the best.
     trials = [
-        Observation(number, {'x': 0.3}, 'completed', (-float(number),)) for number in range(1, 101)
+        Observation(id, {'x': 0.3, 'y': 0.5, 'z': 0}, 'completed', (-float(id),))
+        for id in range(1, number)
     ]
-    theta = np.log([1.0, noise, _LENGTH])
-    inputs = theta, space, encoding_spec(space)
-    center, early = search._trust_region(4, trials[:3], *inputs)
-    _, late = search._trust_region(100, trials[:99], *inputs)
-    assert center == pytest.approx(0.3)
-    assert late < early < 0.4
-    assert late == pytest.approx(max(0.01, _LENGTH * model.noise_distance(theta)))
-    _, whole = search._trust_region(101, trials, *inputs)
-    assert whole == 1.0
+    theta = np.log([1.0, noise, *_LENGTHS])
+    center, radius = search._trust_region(number, trials, theta, _SPACE, encoding_spec(_SPACE))
+    assert center[:2] == pytest.approx([0.3, 0.5])
+    return radius
+
+
+def test_every_second_trial_has_the_whole_space() -> None:
+    assert _radius(5, 1e-6).tolist() == [1.0] * 3
+
+
+def test_the_trust_region_is_longer_along_long_scales_and_shrinks() -> None:
+    assert _radius(2, 1e-6) == pytest.approx([0.2, 0.8, 1.0])
+    assert _radius(10, 1e-6) == pytest.approx([0.05, 0.2, 1.0])
+    assert _radius(100, 1e-6) == pytest.approx([0.005, 0.02, 1.0])
+
+
+def test_the_trust_region_is_no_smaller_than_the_noise() -> None:
+    distance = model.noise_distance(np.log([1.0, 0.1, *_LENGTHS]))
+    assert _radius(100, 0.1) == pytest.approx([0.2 * distance, 0.8 * distance, 1.0])
+    assert _radius(100, 3.0).tolist() == [1.0] * 3
