@@ -16,8 +16,12 @@ _SLOPE_SCALES = (0.0, 0.05, 0.15, 0.5)
 _NOISE_SCALES = (0.05, 0.15, 0.5, 1.5)
 """The standard deviations, a priori, of slopes and of residuals, by the spread of the scores."""
 
-_NO_SLOPES = 6.0
-"""The logarithm of the odds, a priori, that the gain is the same for all trials."""
+_NO_SLOPES, _NO_SLOPES_EACH = 6.0, 0.25
+"""The logarithm of the prior odds that all trials gain the same: in all, and for each trial.
+
+The larger one counts. Gains are not quite linear. With many trials any small effect is evident, and
+a line orders the best trials worse than their scores do.
+"""
 
 _OUTLIER = 2.0
 """The spreads by which a score that counts lies below the median at most."""
@@ -129,13 +133,14 @@ def _slopes(inputs: Array, gains: Array) -> Array:
     along = left.T @ gains
     unexplained = max(float(gains @ gains - along @ along), 0.0)
     others = len(gains) - 1 - len(sizes)
+    no_slopes = max(_NO_SLOPES, _NO_SLOPES_EACH * len(gains))
     evidence, found = [], []
     for slope, noise in itertools.product(_SLOPE_SCALES, _NOISE_SCALES):
         variances = (slope * sizes) ** 2 + noise**2
         evidence.append(
             -0.5 * float(np.sum(along**2 / variances + np.log(variances)))
             - 0.5 * (unexplained / noise**2 + others * 2.0 * math.log(noise))
-            + (0.0 if slope else _NO_SLOPES)
+            + (0.0 if slope else no_slopes)
         )
         found.append(slope**2 * sizes / variances * along)
     weights = np.exp(np.array(evidence) - max(evidence))

@@ -119,3 +119,16 @@ def test_predictions_are_finite(columns: int) -> None:
     points = np.random.default_rng(0).random((COUNT, columns))
     assert predict_ends(scores, points) == pytest.approx(np.zeros((COUNT, 2)))
     assert predict_ends(np.zeros((0, 3)), np.zeros((0, columns))).shape == (0, 2)
+
+
+@pytest.mark.parametrize(('effect', 'counts'), [(0.15, False), (1.5, True)])
+def test_a_small_effect_does_not_count_however_many_trials_show_it(
+    effect: float, counts: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    decision, early = rng.random(400), rng.normal(size=400)
+    late = early + effect * decision + rng.normal(0.0, 0.1, 400)
+    late[300:] = np.nan
+    gain = predict_ends(np.stack([early, late], axis=1), decision[:, None])[:, 0] - early
+    # The correlation of the gain with the decision is 0.4 or 0.97.
+    assert float(np.ptp(gain)) == pytest.approx(effect if counts else 0.0, rel=0.1, abs=1e-3)
