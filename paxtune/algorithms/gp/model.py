@@ -197,7 +197,7 @@ def noise_distance(theta: Array) -> float:
     """Distance at which the process differs by the variance of the noise, in length scales.
 
     Near a point, its difference has a variance of 5/3 of its amplitude times the squared distance.
-    Where noise is as large as the process, the distance is too short by a third.
+    Where noise is as large as the process, the distance is too short by a quarter.
 
     Args:
         theta: parameters [2 + features].
