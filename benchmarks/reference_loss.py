@@ -44,7 +44,8 @@ RATE, GOAL = 1e-3, 1e-4
 
 def experiment(data: Input, shape: gpt.Shape = SHAPE, dtype: str = 'float32') -> Experiment:
     """The model on one device."""
-    block = TransformerBlock(Attention(num_heads=shape.heads), FeedForward())
+    attention = Attention(num_heads=shape.heads, implementation=shape.attention)
+    block = TransformerBlock(attention, FeedForward())
     return Experiment(
         task=LanguageModelTask(
             TransformerLm(

@@ -7,7 +7,7 @@ used here.
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +23,14 @@ class Shape(NamedTuple):
         dims: the width of the model; heads are `dims / heads` wide.
         heads: of each attention.
         vocab: token ids.
+        attention: implementation of the attention product, as JAX names it.
     """
 
     layers: int
     dims: int
     heads: int
     vocab: int
+    attention: Literal['xla', 'cudnn'] = 'xla'
 
 
 class AdamW(NamedTuple):
@@ -117,7 +119,8 @@ def forward(params: Params, ids: jax.Array, shape: Shape, dtype: Any) -> jax.Arr
     x = jnp.take(table, ids, axis=0) * math.sqrt(shape.dims)
     for index in range(shape.layers):
         layer = params['stack'][f'layers_{index}']
-        x = x + _attend(layer['attention'], _norm(x, layer['attention_norm']['scale']))
+        normed = _norm(x, layer['attention_norm']['scale'])
+        x = x + _attend(layer['attention'], normed, shape.attention)
         hidden = _norm(x, layer['feed_forward_norm']['scale']) @ layer['feed_forward']['up']
         x = x + jax.nn.gelu(hidden) @ layer['feed_forward']['down']
     x = _norm(x, params['final_norm']['scale'])
@@ -152,11 +155,13 @@ def _norm(x: jax.Array, scale: jax.Array) -> jax.Array:
     return (wide * (1 + scale.astype(jnp.float32))).astype(x.dtype)
 
 
-def _attend(params: Params, x: jax.Array) -> jax.Array:
+def _attend(params: Params, x: jax.Array, implementation: Literal['xla', 'cudnn']) -> jax.Array:
     query, key, value = (
         jnp.einsum('btd,dnh->btnh', x, params[name]) for name in ('query', 'key', 'value')
     )
-    out = jax.nn.dot_product_attention(turn(query), turn(key), value, is_causal=True)
+    out = jax.nn.dot_product_attention(
+        turn(query), turn(key), value, is_causal=True, implementation=implementation
+    )
     return jnp.einsum('btnh,nhd->btd', out, params['output'])
 
 

@@ -38,7 +38,9 @@ class Block(nn.Module):
         query, key, value = (
             dense((heads, dims // heads), name=name)(y) for name in ('query', 'key', 'value')
         )
-        y = jax.nn.dot_product_attention(turn(query), turn(key), value, is_causal=True)
+        y = jax.nn.dot_product_attention(
+            turn(query), turn(key), value, is_causal=True, implementation=self.shape.attention
+        )
         x = x + dense(dims, axis=(-2, -1), name='output')(y)
         y = jax.nn.gelu(dense(4 * dims, name='up')(Norm()(x)))
         return x + dense(dims, name='down')(y)

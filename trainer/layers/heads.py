@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax.linen import initializers
 
-from trainer.layers.base import Layer
+from trainer.layers.base import Layer, current_frame
 from trainer.layers.initialization import Bias, kernel_init
 from trainer.layers.logit_cap import capped_attention
 from trainer.symbolic.component import OptionalNumber, require_above_zero, require_positive
@@ -22,8 +22,9 @@ class MultiHead(Layer):
         head_dim: size of each head; None divides the width of the model by `num_heads`.
         num_kv_heads: key and value heads, each shared by equally many query heads; None for
             `num_heads`.
-        implementation: of the attention product; 'auto' leaves the choice to JAX. With 'cudnn', a
-            mesh that shards positions is no faster: each device attends from all of them.
+        implementation: of the attention product; 'auto' leaves the choice to JAX. 'cudnn' needs an
+            NVIDIA GPU and bfloat16. With it, a mesh that shards positions is no faster: each
+            device attends from all of them.
         bias: 'zeros' adds biases that start at zero to queries, keys, values and the result.
         logit_cap: each logit becomes logit_cap * tanh(logit / logit_cap) (Gemma Team 2024, section
             2); None applies no cap. Fused kernels do not support it.
@@ -108,10 +109,24 @@ class MultiHead(Layer):
         """Like `_product`, for scaled queries, without a change of the arrays' layout."""
         if self.logit_cap is not None:
             return functools.partial(capped_attention, cap=self.logit_cap)
-        # cuDNN's kernels are for long sequences, not for one token and its cache.
-        is_default = self.implementation == 'auto' or self.cache_length is not None
-        kernel = None if is_default else self.implementation
-        return functools.partial(jax.nn.dot_product_attention, implementation=kernel)
+        return functools.partial(jax.nn.dot_product_attention, implementation=self._kernel())
+
+    def _kernel(self) -> Literal['xla', 'cudnn'] | None:
+        # cuDNN's kernels are for long sequences, not for one token and its cache. Initialization
+        # traces in float32, which they do not support, and drops the result.
+        is_short = self.cache_length is not None or current_frame().module.is_initializing()
+        if self.implementation == 'auto' or is_short:
+            return None
+        if self.implementation == 'cudnn':
+            self._require_cudnn()
+        return self.implementation
+
+    def _require_cudnn(self) -> None:
+        where, platform = f"{self.sym_path}.implementation='cudnn'", jax.default_backend()
+        if platform != 'gpu':
+            raise UserError(f"{where} needs a GPU, and JAX runs on a {platform}: use 'auto'")
+        if self.dtype == jnp.float32:
+            raise UserError(f"{where} computes in bfloat16 alone: set task.fprop_dtype='bfloat16'")
 
     def _gathered(
         self, q_BTNH: jax.Array, k_BSKH: jax.Array, v_BSKH: jax.Array
