@@ -47,9 +47,11 @@ def test_a_worker_that_is_cut_off_before_its_first_trial_ends_as_detached(tmp_pa
 @pytest.mark.parametrize(
     ('module', 'flags', 'changes'),
     [
-        ('paxtune.search', ['--num_trials=1'], []),
-        ('paxtune.search', ['--num_trials=1', '--workers=1'], []),
         ('trainer.main', [], ['task.learner.learning_rate=0.01']),
+        pytest.param('paxtune.search', ['--num_trials=1'], [], marks=pytest.mark.slow),
+        pytest.param(
+            'paxtune.search', ['--num_trials=1', '--workers=1'], [], marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_command_collects_garbage_once_it_trains(

@@ -105,6 +105,7 @@ def test_a_population_is_trained_packed(tmp_path: Path) -> None:
     assert all(math.isfinite(trial.reward) for trial in packed if trial.reward is not None)
 
 
+@pytest.mark.slow
 def test_packed_trials_of_a_worker_have_the_rewards_of_the_same_trials_alone(
     tmp_path: Path,
 ) -> None:

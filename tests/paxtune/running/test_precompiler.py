@@ -64,6 +64,7 @@ def run(directory: Path, **options: Any) -> list[Any]:
         return [(dict(trial.by_id), trial.reward) for trial in study.trials]
 
 
+@pytest.mark.slow
 def test_the_next_structure_is_compiled_ahead_and_trials_are_the_same(
     tmp_path: Path, compiling: list[str]
 ) -> None:
@@ -135,6 +136,7 @@ def test_nothing_is_compiled_ahead_on_one_core(monkeypatch: pytest.MonkeyPatch) 
     _steps(watching, [1.0] * 20, clock, None)
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_ahead_where_speed_is_rewarded(
     tmp_path: Path, compiling: list[str]
 ) -> None:

@@ -234,7 +234,6 @@ def serve(tmp_path: Path, port: str = '0') -> tuple['subprocess.Popen[str]', str
 
 
 @slow
-@pytest.mark.sentinel
 def test_a_service_restarts_under_its_workers(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
     process, port = serve(tmp_path)
     flags = [f'--vizier_endpoint=127.0.0.1:{port}', '--study=slow', '--workers=2']

@@ -132,6 +132,7 @@ def test_scanned_and_unrolled_layers_train_alike() -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), scanned, unrolled)
 
 
+@pytest.mark.slow
 def test_initial_values_and_the_first_update_have_the_factors() -> None:
     plain, scaled = (trained(wide(scaling), steps=1) for scaling in (None, BASE))
     start, begun = (
