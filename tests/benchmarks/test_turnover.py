@@ -88,5 +88,5 @@ def test_target_goal_needs_each_seed_and_the_least_median() -> None:
 
 
 def test_growth_of_memory_leaves_the_first_trials_out() -> None:
-    assert memory.growth([1.0] * 10 + [100.0] * 190) == 1.0
-    assert memory.growth([100.0] * 20 + [150.0] * 10) == 1.5
+    assert memory.growth([1.0] * 10 + [100.0] * 190, 20) == 1.0
+    assert memory.growth([100.0] * 6 + [150.0] * 6, 6) == 1.5
