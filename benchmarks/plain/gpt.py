@@ -114,9 +114,11 @@ def loss(params: Params, *, shape: Shape, batch: Any, dtype: Any) -> jax.Array:
 
 def forward(params: Params, ids: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
     """Logits [B, T, V] in float32."""
+    # Float32 until here, so that the gradients of a row add up.
+    rows = jnp.take(params['embedding']['table'], ids, axis=0)
     params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
     table = params['embedding']['table']
-    x = jnp.take(table, ids, axis=0) * math.sqrt(shape.dims)
+    x = rows.astype(dtype) * math.sqrt(shape.dims)
     for index in range(shape.layers):
         layer = params['stack'][f'layers_{index}']
         normed = _norm(x, layer['attention_norm']['scale'])

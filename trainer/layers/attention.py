@@ -92,13 +92,17 @@ class Attention(MultiHead):
         window: int,
     ) -> jax.Array:
         length, segment_BT = q_BTNH.shape[1], positions.segment_BT
+        is_fused = self.implementation == 'cudnn'
+        if is_fused and segment_BT is None:  # Its kernels know windows, but no other masks.
+            gathered = self._gathered(self._scaled(q_BTNH), k_BTKH, v_BTKH)
+            near = (window - 1, 0)
+            return self._mean(*gathered, None, is_causal=True, local_window_size=near)
         if length**2 <= 2 * window * (length + -length % window):  # Blocks would cost the same.
             mask = within_window(jnp.arange(length), jnp.arange(length), window)[None, None]
             segments = same_segment(segment_BT)
             mask = mask if segments is None else mask & segments
             return self._product(q_BTNH, k_BTKH, v_BTKH, mask)
         # A mesh that shards positions shards blocks, but cuDNN's kernels need whole sequences.
-        is_fused = self.implementation == 'cudnn'
         axes = ('batch', None if is_fused else 'length', None, 'heads', 'kv')
         q_BCWNH, k_BCWKH, v_BCWKH = (
             self.constrain(in_blocks_of(window, x), axes)
@@ -106,7 +110,7 @@ class Attention(MultiHead):
         )
         segment_BCW = None if segment_BT is None else in_blocks_of(window, segment_BT)
         out_BCWNH = attend_in_blocks(
-            lambda q, k, v, mask: self._mean(q, k, v, mask=mask),
+            self._mean,
             q_BCWNH,
             k_BCWKH,
             v_BCWKH,

@@ -31,9 +31,10 @@ class Embedding(Layer):
     def forward(self, ids_BT: jax.Array) -> jax.Array:
         # A new table has variance 1 / dims, for `attend`; the factor below undoes it.
         # Features are gathered first, since the batch cannot be laid out by rows split over fsdp.
-        table_VD = self.constrain(self._table(), ('vocab', 'features'))
+        table_VD = self.constrain(self._table(keep_float32=True), ('vocab', 'features'))
         # Unsigned: an index of -1 would be that of the last row. One that is no row is NaN.
-        x_BTD = jnp.take(table_VD, ids_BT.astype(jnp.uint32), axis=0)
+        # Float32 until here: thousands of gradients may add up in one row, where bfloat16 stops.
+        x_BTD = jnp.take(table_VD, ids_BT.astype(jnp.uint32), axis=0).astype(self.dtype)
         if self.scale_sqrt_depth:
             x_BTD = x_BTD * math.sqrt(self.dims)
         return self.constrain(x_BTD, ('batch', 'length', 'features'))
@@ -45,9 +46,10 @@ class Embedding(Layer):
         )
         return self.constrain(logits_BTV, ('batch', 'length', 'vocab'))
 
-    def _table(self) -> jax.Array:
+    def _table(self, keep_float32: bool = False) -> jax.Array:
         init = table_init(self.init_std or 1 / math.sqrt(self.dims))
-        return self.param('table', (self.vocab_size, self.dims), ('vocab', 'embed'), init)
+        shape = (self.vocab_size, self.dims)
+        return self.param('table', shape, ('vocab', 'embed'), init, keep_float32=keep_float32)
 
 
 def token_logits(embedding: Embedding, head: Linear | None, x_BTD: jax.Array) -> jax.Array:

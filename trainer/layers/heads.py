@@ -1,7 +1,5 @@
-import functools
 import math
-from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -93,8 +91,8 @@ class MultiHead(Layer):
         is_causal: bool = False,
     ) -> jax.Array:
         """Attention: the mean of the values, weighted by the softmax of logits: [B, T, N, H]."""
-        q_BTNH, k_BSKH, v_BSKH = self._gathered(self._scaled(q_BTNH), k_BSKH, v_BSKH)
-        return self._mean(q_BTNH, k_BSKH, v_BSKH, mask=mask, is_causal=is_causal)
+        gathered = self._gathered(self._scaled(q_BTNH), k_BSKH, v_BSKH)
+        return self._mean(*gathered, mask, is_causal=is_causal)
 
     def _scaled(self, q_BTNH: jax.Array) -> jax.Array:
         if not self.per_dim_scale:
@@ -104,12 +102,29 @@ class MultiHead(Layer):
         wide_H = jax.nn.softplus(scale_H.astype(jnp.float32)) / math.log(2)
         return q_BTNH * wide_H.astype(q_BTNH.dtype)
 
-    @property
-    def _mean(self) -> Callable[..., jax.Array]:
-        """Like `_product`, for scaled queries, without a change of the arrays' layout."""
+    def _mean(
+        self,
+        q_BTNH: jax.Array,
+        k_BSKH: jax.Array,
+        v_BSKH: jax.Array,
+        mask: jax.Array | None,
+        **how: Any,
+    ) -> jax.Array:
+        """Like `_product`, for scaled queries, without a change of the arrays' layout.
+
+        Args:
+            how: `is_causal` and `local_window_size`, as in `jax.nn.dot_product_attention`.
+        """
         if self.logit_cap is not None:
-            return functools.partial(capped_attention, cap=self.logit_cap)
-        return functools.partial(jax.nn.dot_product_attention, implementation=self._kernel())
+            return capped_attention(q_BTNH, k_BSKH, v_BSKH, mask=mask, cap=self.logit_cap, **how)
+        kernel = self._kernel()
+        if kernel == 'cudnn':
+            self._require_cudnn(q_BTNH, k_BSKH)
+            if mask is not None:
+                mask = self._whole(mask, q_BTNH, k_BSKH)
+        return jax.nn.dot_product_attention(
+            q_BTNH, k_BSKH, v_BSKH, mask=mask, implementation=kernel, **how
+        )
 
     def _kernel(self) -> Literal['xla', 'cudnn'] | None:
         # cuDNN's kernels are for long sequences, not for one token and its cache. Initialization
@@ -117,16 +132,29 @@ class MultiHead(Layer):
         is_short = self.cache_length is not None or current_frame().module.is_initializing()
         if self.implementation == 'auto' or is_short:
             return None
-        if self.implementation == 'cudnn':
-            self._require_cudnn()
         return self.implementation
 
-    def _require_cudnn(self) -> None:
+    def _require_cudnn(self, q_BTNH: jax.Array, k_BSKH: jax.Array) -> None:
         where, platform = f"{self.sym_path}.implementation='cudnn'", jax.default_backend()
         if platform != 'gpu':
             raise UserError(f"{where} needs a GPU, and JAX runs on a {platform}: use 'auto'")
         if self.dtype == jnp.float32:
             raise UserError(f"{where} computes in bfloat16 alone: set task.fprop_dtype='bfloat16'")
+        if (head_dim := q_BTNH.shape[-1]) % 8:
+            raise UserError(
+                f'{where} needs heads of a multiple of 8, and these are {head_dim} wide'
+            )
+        if odd := [length for length in (q_BTNH.shape[1], k_BSKH.shape[1]) if length % 2]:
+            raise UserError(
+                f'{where} needs sequences of even length, and one has {odd[0]} positions'
+            )
+
+    def _whole(self, mask: jax.Array, q_BTNH: jax.Array, k_BSKH: jax.Array) -> jax.Array:
+        """A mask with all queries and keys, on each device, as cuDNN's kernels need it."""
+        examples, heads = mask.shape[:2]
+        axes = ('batch' if examples == len(q_BTNH) else None, None, None, None)
+        whole = jnp.broadcast_to(mask, (examples, heads, q_BTNH.shape[1], k_BSKH.shape[1]))
+        return self.constrain(whole, axes)
 
     def _gathered(
         self, q_BTNH: jax.Array, k_BSKH: jax.Array, v_BSKH: jax.Array

@@ -59,7 +59,9 @@ class LearnedPositions(PositionEmbedding):
                 'positions'
             )
         init = table_init(self.init_std)
-        table_PD = self.param('table', (self.max_length, dims), (None, 'embed'), init)
+        shape = (self.max_length, dims)
+        # Float32: each position sums the gradients of all rows, and bfloat16 would lose most.
+        table_PD = self.param('table', shape, (None, 'embed'), init, keep_float32=True)
         table_PD = self.constrain(table_PD, (None, 'features'))
-        added_BTD = jnp.take(table_PD, index_BT, axis=0)
+        added_BTD = jnp.take(table_PD, index_BT, axis=0).astype(self.dtype)
         return self.constrain(added_BTD, ('batch', 'length', 'features'))

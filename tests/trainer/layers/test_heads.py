@@ -1,49 +1,95 @@
 """The implementation of attention, up to the call of its kernel: no GPU is there to run it."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from tests.trainer.layers.single import apply, init
-from trainer.layers import Attention
+from trainer.layers import Attention, Positions
 from trainer.layers.base import ForwardContext, forward_context
+from trainer.layers.cross_attention import CrossAttention, Memory
 from trainer.symbolic.errors import UserError
 
-_FUSED = Attention(2, implementation='cudnn')
 _X_BTD = jnp.ones((1, 8, 16))
 _KERNEL = jax.nn.dot_product_attention
 
+Calls = list[dict[str, Any]]
+
 
 @pytest.fixture
-def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | None, str]]:
-    """Calls of the kernel, (implementation, dtype) each, as on a GPU; XLA's computes."""
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    """Arguments of the calls of the kernel in bfloat16, as on a GPU; XLA's computes."""
     calls = []
 
-    def kernel(query: Any, *args: Any, implementation: str | None, **kwargs: Any) -> Any:
-        calls.append((implementation, str(query.dtype)))
-        return _KERNEL(query, *args, **kwargs)
+    def kernel(query: Any, *args: Any, implementation: str | None, **given: Any) -> Any:
+        calls.append(given | {'implementation': implementation, 'dtype': str(query.dtype)})
+        return _KERNEL(query, *args, **given)
 
     monkeypatch.setattr(jax.nn, 'dot_product_attention', kernel)
     monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
-    return calls
-
-
-def test_cudnn_attends_in_bfloat16_once_parameters_are_initialized(
-    on_a_gpu: list[tuple[str | None, str]],
-) -> None:
-    variables = init(_FUSED, _X_BTD)
     with forward_context(ForwardContext(dtype=jnp.bfloat16)):
-        apply(_FUSED, variables, _X_BTD.astype(jnp.bfloat16))
-    assert on_a_gpu == [(None, 'float32'), ('cudnn', 'bfloat16')]
+        yield calls
 
 
-def test_cudnn_is_refused_in_float32(on_a_gpu: list[tuple[str | None, str]]) -> None:
-    with pytest.raises(UserError, match=r"bfloat16 alone: set task\.fprop_dtype='bfloat16'"):
-        apply(_FUSED, init(_FUSED, _X_BTD), _X_BTD)
+def fused(**fields: Any) -> Attention:
+    return Attention(2, implementation='cudnn', **fields)
+
+
+def test_cudnn_attends_in_bfloat16_once_parameters_are_initialized(on_a_gpu: Calls) -> None:
+    with forward_context(ForwardContext()):
+        variables = init(fused(), _X_BTD)
+    apply(fused(), variables, _X_BTD.astype(jnp.bfloat16))
+    kernels = [(each['implementation'], each['dtype']) for each in on_a_gpu]
+    assert kernels == [(None, 'float32'), ('cudnn', 'bfloat16')]
+
+
+def test_cudnn_has_the_window_and_no_mask(on_a_gpu: Calls) -> None:
+    x_BTD = jax.random.normal(jax.random.key(0), (2, 12, 16), jnp.bfloat16)
+    variables = init(Attention(2), x_BTD)
+    given, expected = (
+        apply(layer, variables, x_BTD)
+        for layer in (fused(window=4), Attention(2, window=4, implementation='xla'))
+    )
+    assert on_a_gpu[-2]['mask'] is None and on_a_gpu[-2]['local_window_size'] == (3, 0)
+    np.testing.assert_allclose(given, expected, atol=2e-2)
+
+
+def test_cudnn_has_masks_of_all_queries_and_keys(on_a_gpu: Calls) -> None:
+    segments = jnp.array([[1, 1, 1, 1, 2, 2, 2, 2]])
+    positions = Positions(jnp.arange(8)[None], segments)
+    variables = init(fused(), _X_BTD)
+    apply(fused(), variables, _X_BTD.astype(jnp.bfloat16), positions)
+    assert on_a_gpu[-1]['mask'].shape == (1, 1, 8, 8)
+    layer = CrossAttention(2, implementation='cudnn')
+    memory = Memory(_X_BTD.astype(jnp.bfloat16), jnp.ones((1, 8), int))
+    rows = _X_BTD[:, :4].astype(jnp.bfloat16), Positions.unpacked((1, 4)), memory
+    apply(layer, init(layer, *rows), *rows)
+    assert on_a_gpu[-1]['mask'].shape == (1, 1, 4, 8)
+
+
+@pytest.mark.parametrize(
+    ('shape', 'dtype', 'message'),
+    [
+        ((1, 8, 16), 'float32', r"bfloat16 alone: set task\.fprop_dtype='bfloat16'"),
+        ((1, 8, 24), 'bfloat16', 'heads of a multiple of 8, and these are 12 wide'),
+        ((1, 7, 16), 'bfloat16', 'sequences of even length, and one has 7 positions'),
+    ],
+)
+def test_what_cudnn_cannot_do_is_refused(
+    shape: tuple[int, ...], dtype: str, message: str, on_a_gpu: Calls
+) -> None:
+    x_BTD = jnp.ones(shape, dtype)
+    with (
+        forward_context(ForwardContext(dtype=jnp.dtype(dtype))),
+        pytest.raises(UserError, match=message),
+    ):
+        apply(fused(), init(fused(), x_BTD), x_BTD)
 
 
 def test_cudnn_is_refused_without_a_gpu() -> None:
-    with pytest.raises(UserError, match=r"implementation='cudnn' needs a GPU.*a cpu: use"):
-        apply(_FUSED, init(_FUSED, _X_BTD), _X_BTD)
+    with pytest.raises(UserError, match=r"implementation='cudnn' needs a GPU.*a cpu: use 'auto'"):
+        apply(fused(), init(fused(), _X_BTD), _X_BTD)

@@ -16,6 +16,7 @@ from trainer.layers import (
     FeedForward,
     GatedFeedForward,
     Layer,
+    LearnedPositions,
     Linear,
     Positions,
     Residual,
@@ -348,3 +349,16 @@ def test_the_ratio_of_a_feed_forward_layer_is_structure() -> None:
 def test_impossible_widths_are_refused(fields: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FeedForward(**fields)
+
+
+@pytest.mark.parametrize('layer', [Embedding(2, 4, scale_sqrt_depth=False), LearnedPositions(1)])
+def test_gradients_of_many_tokens_add_up_in_bfloat16(layer: Any) -> None:
+    ids_BT = jnp.zeros((4096, 1), jnp.int32)
+    more = () if isinstance(layer, Embedding) else (4,)
+    params = {'table': jnp.zeros((2 if isinstance(layer, Embedding) else 1, 4))}
+
+    def total(params: Any) -> jax.Array:
+        with forward_context(ForwardContext(dtype=jnp.bfloat16)):
+            return jnp.sum(layer.module().apply({'params': params}, ids_BT, *more))
+
+    assert jax.grad(total)(params)['table'][0].tolist() == [4096.0] * 4
