@@ -150,6 +150,7 @@ def run(
         UserError: bad input.
     """
     from paxtune.api import tune
+    from paxtune.running import device_allocation
     from paxtune.running.progress import Progress
     from paxtune.running.supervisor import DETACHED
     from paxtune.running.tuner import INTERRUPTED, Paused, StudyStoppedError
@@ -157,8 +158,12 @@ def run(
     from paxtune.storage.study_file import unreadable
     from paxtune.storage.vizier_store import BROKEN
     from paxtune.study.transitions import DetachedError
+    from trainer.runtime import processes
     from trainer.runtime.interrupt import Interrupt
 
+    engine = options.get('engine')
+    if engine is not None and engine.has_workers and processes.count() == 1:
+        device_allocation.leave_to_workers()
     again = shlex.join(['python', '-m', *argv])
     saved = f'The study is saved in {job_log_dir}. To resume:\n  {again}'
     with Interrupt() as interrupt:

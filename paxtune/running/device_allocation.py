@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-_MEMORY_OF_A_SHARED_GPU = 0.9
+_MEMORY_OF_A_SHARED_GPU = 0.8  # The rest is for CUDA itself, in each process.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +49,16 @@ def pin(cores: Sequence[int]) -> None:
         os.sched_setaffinity(0, cores)
 
 
+def leave_to_workers() -> None:
+    """Makes JAX compute on the CPU in this process, before it finds an accelerator.
+
+    It would hold memory of a GPU, and all of a TPU, which the workers need.
+    """
+    import jax
+
+    jax.config.update('jax_platforms', 'cpu')
+
+
 def cores() -> list[int]:
     """The cores that this process may use; none where that is unknown, as on macOS."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else []
@@ -73,7 +83,9 @@ def _memory(workers: int, devices: int) -> dict[str, str]:
     if workers <= devices:
         return {}
     sharing = -(-workers // devices)
-    return {'XLA_PYTHON_CLIENT_MEM_FRACTION': f'{_MEMORY_OF_A_SHARED_GPU / sharing:.3f}'}
+    share = f'{_MEMORY_OF_A_SHARED_GPU / sharing:.3f}'
+    # With both names set, JAX would leave the GPU out.
+    return {'XLA_CLIENT_MEM_FRACTION': share, 'XLA_PYTHON_CLIENT_MEM_FRACTION': ''}
 
 
 def _gpus() -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import pyglove as pg
 import pytest
 from etils import epath
@@ -48,6 +49,19 @@ def test_a_search_ends_with_all_its_trials(tmp_path: Path, capsys: Any) -> None:
     out = capsys.readouterr().out
     assert f'Best trial: {best}, eval/log_pplx={rewards[best]!r}' in out
     assert '--trial=best' in out
+
+
+@pytest.mark.parametrize(('flags', 'platforms'), [([], None), (['--workers=1'], 'cpu')])
+def test_a_search_leaves_accelerators_to_its_workers(
+    flags: list[str], platforms: str | None, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    config: Any = jax.config
+    before = config.jax_platforms
+    request.addfinalizer(lambda: jax.config.update('jax_platforms', before))
+    jax.config.update('jax_platforms', None)
+    with pytest.raises(UserError, match='nowhere'):
+        run(tmp_path, 'Rates', *flags, '--prior_studies=/nowhere')
+    assert config.jax_platforms == platforms
 
 
 @pytest.mark.slow

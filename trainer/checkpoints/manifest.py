@@ -79,7 +79,8 @@ class Manifest:
                 f'{checkpoint} is a checkpoint of another experiment: '
                 f'{len(differing)} arrays differ, {differing[0]} among them '
                 f'(stored {stored.get(differing[0])}, wanted {wanted.get(differing[0])}). '
-                'Train in another --job_log_dir, or go back to the experiment it belongs to.'
+                'Train in another --job_log_dir, or go back to the experiment it belongs to. A '
+                "stack whose scan is 'auto' has other arrays on a CPU than on a GPU or TPU."
             )
 
     def verify(self, tree: Any) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import jax
@@ -21,7 +21,9 @@ Mode = Literal['always', 'measured']
 """When runs train as one program: wherever they can, or where measurements find it faster."""
 
 _TIMED = 4  # Steps of each kind that are measured; the first of them is left out.
-_PATIENCE = 40  # Compilations: so long steps take before the packed step is compiled, to try it.
+_PATIENCE, _PATIENCE_ON_GPU = 40, 10
+"""Compilations: so long steps take before the packed step is compiled, to try it. Small runs leave
+a GPU idle, and pack well (`benchmarks/results/packing.md`); on a CPU few do."""
 
 
 class PackedRun(Stepper):
@@ -109,7 +111,7 @@ class Pack:
         """Does a step of each run, all at once or one after another."""
         is_packed = self._choice.is_packed(len(runs)) and self._compiled is not None
         do = self._together if is_packed else self._apart
-        with self._choice.timed(is_packed, runs):
+        with self._choice.timed(is_packed, len(runs), lambda: self._wait_for(runs)):
             metrics = do(runs, batches)
         if len(runs) == 1:
             self._choice.put_off()
@@ -118,10 +120,21 @@ class Pack:
                 run.take_state()
         return metrics
 
+    def _wait_for(self, runs: Sequence[PackedRun]) -> None:
+        # Not for `run.state`: that would copy rows.
+        jax.block_until_ready((self._state, [run._state for run in runs]))
+
     @functools.cached_property
     def _compiled(self) -> Any | None:
-        """The step of all rows; None where a device has too little memory for it."""
-        step, limit = self._program.packed_step(self.count), device_memory_limit()
+        """The step of all rows; None where a device has too little memory, or cannot do it."""
+        limit = device_memory_limit()
+        try:
+            step = self._program.packed_step(self.count)
+        # Some operations have no batched form, such as cuDNN's attention with masks.
+        except (NotImplementedError, TypeError, ValueError) as error:
+            self._has_room = False
+            logging.warning('Trials train one after another: their steps do not pack: %s', error)
+            return None
         if limit is None or (needed := memory_bytes(step)) <= limit:
             return step
         self._has_room = False
@@ -194,20 +207,25 @@ class _Choice:
         return together < count * apart
 
     def _is_worth_a_try(self) -> bool:
-        # The packed step takes about twice as long to compile. So a try in vain costs 5 %.
+        # The packed step takes about twice as long to compile. So a try in vain costs 5 % on a CPU.
         spent = time.perf_counter() - self._began
-        return 0.0 < _PATIENCE * self._program.compile_seconds <= spent
+        patience = _PATIENCE_ON_GPU if jax.default_backend() == 'gpu' else _PATIENCE
+        return 0.0 < patience * self._program.compile_seconds <= spent
 
     @contextlib.contextmanager
-    def timed(self, is_packed: bool, runs: Sequence[PackedRun]) -> Iterator[None]:
-        """Context manager of a step, which it measures where the choice is open."""
+    def timed(self, is_packed: bool, count: int, wait: Callable[[], None]) -> Iterator[None]:
+        """Context manager of a step of runs, which it measures where the choice is open.
+
+        Args:
+            wait: returns when their states are ready.
+        """
         seconds = self._seconds[is_packed]
-        is_open = self._mode == 'measured' and len(runs) > 1 and self._is_worth_a_try()
+        is_open = self._mode == 'measured' and count > 1 and self._is_worth_a_try()
         if not is_open or len(seconds) >= _TIMED:
             yield
             return
-        jax.block_until_ready([run.state for run in runs])
+        wait()
         began = time.perf_counter()
         yield
-        jax.block_until_ready([run.state for run in runs])
-        seconds.append((time.perf_counter() - began) / (1 if is_packed else len(runs)))
+        wait()
+        seconds.append((time.perf_counter() - began) / (1 if is_packed else count))

@@ -307,7 +307,11 @@ def test_a_machine_is_divided_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
         {'CUDA_VISIBLE_DEVICES': '2,3'},
     ]
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '3')
-    shared = {'CUDA_VISIBLE_DEVICES': '3', 'XLA_PYTHON_CLIENT_MEM_FRACTION': '0.450'}
+    shared = {
+        'CUDA_VISIBLE_DEVICES': '3',
+        'XLA_CLIENT_MEM_FRACTION': '0.400',
+        'XLA_PYTHON_CLIENT_MEM_FRACTION': '',
+    }
     assert [place.environment for place in places(2)] == [shared, shared]
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')  # As Ray sets it for an actor without GPUs.
     assert [place.environment for place in places(2)] == [{}, {}]

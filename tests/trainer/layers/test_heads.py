@@ -79,7 +79,7 @@ def test_cudnn_has_masks_of_all_queries_and_keys(on_a_gpu: Calls) -> None:
         ((1, 7, 16), 'bfloat16', 'sequences of even length, and one has 7 positions'),
     ],
 )
-def test_what_cudnn_cannot_do_is_refused(
+def test_cudnn_refuses_shapes_and_dtypes_without_a_kernel(
     shape: tuple[int, ...], dtype: str, message: str, on_a_gpu: Calls
 ) -> None:
     x_BTD = jnp.ones(shape, dtype)

@@ -97,6 +97,20 @@ def test_runs_train_apart_where_a_device_has_too_little_memory(
     assert not pack.wants_company
 
 
+def test_runs_train_apart_where_their_steps_do_not_pack(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_batched_form(count: int) -> Any:
+        raise TypeError('cannot reshape')
+
+    runs = [begun(0.01, 0), begun(0.02, 1)]
+    monkeypatch.setattr(runs[0][1].program, 'packed_step', no_batched_form)
+    pack = pack_of(runs[0][1], 2)
+    np.testing.assert_allclose(step(pack, runs)[0], losses_alone(0.01, 0, 1)[0], rtol=1e-4)
+    assert 'their steps do not pack: cannot reshape' in caplog.text
+    assert not pack.wants_company
+
+
 @pytest.mark.parametrize('faster', ['together', 'apart'])
 def test_measured_steps_decide(monkeypatch: pytest.MonkeyPatch, faster: str) -> None:
     runs = [begun(0.01, 0), begun(0.02, 1)]
