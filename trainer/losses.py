@@ -158,8 +158,10 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     log_z = jax.nn.logsumexp(logits, axis=-1)
     if labels.ndim == logits.ndim:
         return log_z * jnp.sum(labels, axis=-1) - jnp.sum(labels * logits, axis=-1)
-    chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    return _known_only(log_z - chosen, labels, logits)
+    # A gather would scatter its gradient into zeros as large as the logits.
+    classes = jax.lax.broadcasted_iota(labels.dtype, logits.shape, logits.ndim - 1)
+    of_label = jnp.sum(jnp.where(classes == labels[..., None], logits, 0.0), axis=-1)
+    return _known_only(log_z - of_label, labels, logits)
 
 
 def class_weights(labels: jax.Array, logits: jax.Array) -> jax.Array:
