@@ -2,9 +2,10 @@
 #
 #   docker build -t registry.example/paxtune:1 --build-arg JAX='jax[cuda13]' .
 #
-# JAX is `jax[cuda13]` on GPUs, and `jax[tpu]` on TPUs. The pinned version is slow on GPUs:
-# docs/performance.md says why, and which one is not. An image with experiments of your own starts
-# with `FROM registry.example/paxtune:1` and copies their modules into /app.
+# JAX is `jax[cuda13]` on GPUs, and `jax[tpu]` on TPUs. The pinned version may be slow on GPUs
+# (docs/performance.md); a newer one needs Python 3.12 below, and no constraints. An image with
+# experiments of your own starts with `FROM registry.example/paxtune:1` and copies their modules
+# into /app.
 
 FROM python:3.11-slim AS wheel
 COPY . /src

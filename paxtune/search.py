@@ -163,7 +163,7 @@ def run(
 
     engine = options.get('engine')
     if engine is not None and engine.has_workers and processes.count() == 1:
-        device_allocation.leave_to_workers()
+        device_allocation.leave_accelerators_to_workers()
     again = shlex.join(['python', '-m', *argv])
     saved = f'The study is saved in {job_log_dir}. To resume:\n  {again}'
     with Interrupt() as interrupt:

@@ -158,10 +158,11 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     log_z = jax.nn.logsumexp(logits, axis=-1)
     if labels.ndim == logits.ndim:
         return log_z * jnp.sum(labels, axis=-1) - jnp.sum(labels * logits, axis=-1)
+    if not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise ShapeError(f'labels of {labels.dtype} are no indices of classes: expected integers')
     # A gather would scatter its gradient into zeros as large as the logits.
-    classes = jax.lax.broadcasted_iota(labels.dtype, logits.shape, logits.ndim - 1)
-    of_label = jnp.sum(jnp.where(classes == labels[..., None], logits, 0.0), axis=-1)
-    return _known_only(log_z - of_label, labels, logits)
+    is_label = _classes(logits) == labels[..., None]
+    return _known_only(log_z - jnp.sum(jnp.where(is_label, logits, 0.0), axis=-1), labels, logits)
 
 
 def class_weights(labels: jax.Array, logits: jax.Array) -> jax.Array:
@@ -196,10 +197,15 @@ def is_most_likely(logits: jax.Array, labels: jax.Array) -> jax.Array:
         [False, True]
     """
     of_label = jnp.take_along_axis(logits, labels[..., None], axis=-1)
-    classes = jax.lax.broadcasted_iota(labels.dtype, logits.shape, logits.ndim - 1)
+    classes = _classes(logits)
     is_below = jnp.where(classes < labels[..., None], logits < of_label, logits <= of_label)
     is_label = classes == labels[..., None]
     return jnp.all(is_below | (is_label & ~jnp.isnan(of_label)), axis=-1) & (labels >= 0)
+
+
+def _classes(logits: jax.Array) -> jax.Array:
+    """The index of the class of each logit: int32 [..., K], as labels may have only 8 bits."""
+    return jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
 
 
 def _known_only(losses: jax.Array, labels: jax.Array, logits: jax.Array) -> jax.Array:

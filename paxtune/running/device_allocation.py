@@ -49,7 +49,7 @@ def pin(cores: Sequence[int]) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def leave_to_workers() -> None:
+def leave_accelerators_to_workers() -> None:
     """Makes JAX compute on the CPU in this process, before it finds an accelerator.
 
     It would hold memory of a GPU, and all of a TPU, which the workers need.

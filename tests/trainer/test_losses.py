@@ -11,9 +11,11 @@ from trainer.losses import (
     SigmoidCrossEntropy,
     SoftmaxCrossEntropy,
     WeightedLosses,
+    cross_entropy,
     is_most_likely,
 )
 from trainer.metrics import WeightedScalar
+from trainer.symbolic.errors import ShapeError
 
 LOGITS = np.asarray(3 * jax.random.normal(jax.random.key(0), (5, 4)))
 LABELS = np.array([0, 3, 1, 1, 2])
@@ -146,3 +148,16 @@ def test_a_loss_with_another_shape_than_one_value_for_each_example_is_refused(wr
 def test_labels_that_would_broadcast_are_refused(loss: Loss) -> None:
     with pytest.raises(ValueError, match=r'outputs of shape \(5, 4\) and labels of shape \(5, 1\)'):
         loss.of(jnp.zeros((5, 4)), jnp.zeros((5, 1), jnp.int32))
+
+
+def test_labels_of_eight_bits_are_those_of_many_classes() -> None:
+    logits = jnp.arange(300.0)[None] / 30
+    for labels in (jnp.array([3], jnp.uint8), jnp.array([3])):
+        wanted = jax.nn.logsumexp(logits) - logits[0, 3]
+        np.testing.assert_allclose(cross_entropy(logits, labels), [wanted], rtol=1e-6)
+        assert not is_most_likely(logits, labels).any()
+
+
+def test_indices_that_are_no_integers_are_refused() -> None:
+    with pytest.raises(ShapeError, match='labels of float32 are no indices of classes'):
+        cross_entropy(jnp.zeros((2, 3)), jnp.array([0.0, 0.5]))

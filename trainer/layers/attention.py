@@ -45,8 +45,6 @@ class Attention(MultiHead):
         for name in ('query_convolution', 'key_convolution', 'value_convolution', 'window'):
             if self.mask != 'causal' and self.sym_getattr(name) is not None:
                 raise ValueError(f"{name} is causal: it needs mask='causal', not {self.mask!r}")
-        if self.window is not None and self.window % 2 and self.implementation == 'cudnn':
-            raise ValueError(f"window must be even for implementation='cudnn': {self.window}")
         if self.head_dim is not None and self.position == 'rotary' and self.head_dim % 2:
             raise ValueError(f'head_dim must be even for rotary positions: {self.head_dim}')
 
@@ -95,8 +93,7 @@ class Attention(MultiHead):
         is_fused = self.implementation == 'cudnn'
         if is_fused and segment_BT is None:  # Its kernels know windows, but no other masks.
             gathered = self._gathered(self._scaled(q_BTNH), k_BTKH, v_BTKH)
-            near = (window - 1, 0)
-            return self._mean(*gathered, None, is_causal=True, local_window_size=near)
+            return self._mean(*gathered, None, is_causal=True, window=window)
         if length**2 <= 2 * window * (length + -length % window):  # Blocks would cost the same.
             mask = within_window(jnp.arange(length), jnp.arange(length), window)[None, None]
             segments = same_segment(segment_BT)

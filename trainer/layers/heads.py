@@ -1,5 +1,5 @@
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -108,22 +108,28 @@ class MultiHead(Layer):
         k_BSKH: jax.Array,
         v_BSKH: jax.Array,
         mask: jax.Array | None,
-        **how: Any,
+        is_causal: bool = False,
+        window: int | None = None,
     ) -> jax.Array:
         """Like `_product`, for scaled queries, without a change of the arrays' layout.
 
         Args:
-            how: `is_causal` and `local_window_size`, as in `jax.nn.dot_product_attention`.
+            window: of causal attention, where there is no mask and no cap.
         """
+        each = q_BTNH, k_BSKH, v_BSKH
         if self.logit_cap is not None:
-            return capped_attention(q_BTNH, k_BSKH, v_BSKH, mask=mask, cap=self.logit_cap, **how)
+            return capped_attention(*each, self.logit_cap, mask, is_causal)
         kernel = self._kernel()
         if kernel == 'cudnn':
             self._require_cudnn(q_BTNH, k_BSKH)
             if mask is not None:
-                mask = self._whole(mask, q_BTNH, k_BSKH)
+                mask = self._full_mask(mask, q_BTNH, k_BSKH)
         return jax.nn.dot_product_attention(
-            q_BTNH, k_BSKH, v_BSKH, mask=mask, implementation=kernel, **how
+            *each,
+            mask=mask,
+            is_causal=is_causal,
+            local_window_size=None if window is None else (window - 1, 0),
+            implementation=kernel,
         )
 
     def _kernel(self) -> Literal['xla', 'cudnn'] | None:
@@ -140,16 +146,17 @@ class MultiHead(Layer):
             raise UserError(f"{where} needs a GPU, and JAX runs on a {platform}: use 'auto'")
         if self.dtype == jnp.float32:
             raise UserError(f"{where} computes in bfloat16 alone: set task.fprop_dtype='bfloat16'")
-        if (head_dim := q_BTNH.shape[-1]) % 8:
+        if (head_dim := q_BTNH.shape[-1]) % 8 or head_dim > 256:
             raise UserError(
-                f'{where} needs heads of a multiple of 8, and these are {head_dim} wide'
+                f'{where} needs heads of a multiple of 8 up to 256, and these are {head_dim} wide'
             )
-        if odd := [length for length in (q_BTNH.shape[1], k_BSKH.shape[1]) if length % 2]:
+        odd = [length for length in (q_BTNH.shape[1], k_BSKH.shape[1]) if length % 2]
+        if odd and self.training:
             raise UserError(
-                f'{where} needs sequences of even length, and one has {odd[0]} positions'
+                f'{where} trains on sequences of even length, and one has {odd[0]} positions'
             )
 
-    def _whole(self, mask: jax.Array, q_BTNH: jax.Array, k_BSKH: jax.Array) -> jax.Array:
+    def _full_mask(self, mask: jax.Array, q_BTNH: jax.Array, k_BSKH: jax.Array) -> jax.Array:
         """A mask with all queries and keys, on each device, as cuDNN's kernels need it."""
         examples, heads = mask.shape[:2]
         axes = ('batch' if examples == len(q_BTNH) else None, None, None, None)

@@ -75,8 +75,8 @@ def test_cudnn_has_masks_of_all_queries_and_keys(on_a_gpu: Calls) -> None:
     ('shape', 'dtype', 'message'),
     [
         ((1, 8, 16), 'float32', r"bfloat16 alone: set task\.fprop_dtype='bfloat16'"),
-        ((1, 8, 24), 'bfloat16', 'heads of a multiple of 8, and these are 12 wide'),
-        ((1, 7, 16), 'bfloat16', 'sequences of even length, and one has 7 positions'),
+        ((1, 8, 24), 'bfloat16', 'heads of a multiple of 8 up to 256, and these are 12 wide'),
+        ((1, 7, 16), 'bfloat16', 'trains on sequences of even length, and one has 7 positions'),
     ],
 )
 def test_cudnn_refuses_shapes_and_dtypes_without_a_kernel(
@@ -84,7 +84,7 @@ def test_cudnn_refuses_shapes_and_dtypes_without_a_kernel(
 ) -> None:
     x_BTD = jnp.ones(shape, dtype)
     with (
-        forward_context(ForwardContext(dtype=jnp.dtype(dtype))),
+        forward_context(ForwardContext(training=True, dtype=jnp.dtype(dtype))),
         pytest.raises(UserError, match=message),
     ):
         apply(fused(), init(fused(), x_BTD), x_BTD)

@@ -47,6 +47,7 @@ def test_rows_have_the_losses_and_parameters_of_runs_alone() -> None:
     pack = pack_of(runs[0][1], 3)
     found = np.array([step(pack, runs) for _ in range(4)]).T
     for row, rate in enumerate(rates):
+        assert runs[row][1].pack is pack
         np.testing.assert_allclose(found[row], losses_alone(rate, row, 4), rtol=1e-4)
         assert runs[row][1].state.step == 4
 
@@ -107,8 +108,20 @@ def test_runs_train_apart_where_their_steps_do_not_pack(
     monkeypatch.setattr(runs[0][1].program, 'packed_step', no_batched_form)
     pack = pack_of(runs[0][1], 2)
     np.testing.assert_allclose(step(pack, runs)[0], losses_alone(0.01, 0, 1)[0], rtol=1e-4)
-    assert 'their steps do not pack: cannot reshape' in caplog.text
+    assert 'no packed step' in caplog.text and 'cannot reshape' in caplog.text
     assert not pack.wants_company
+
+
+@pytest.mark.parametrize(('platform', 'is_tried'), [('cpu', False), ('gpu', True)])
+def test_packing_is_tried_earlier_on_a_gpu(
+    platform: str, is_tried: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = pack_of(begun(0.01)[1], 2, 'measured')
+    spent = 20 * pack._program.compile_seconds
+    began = pack._choice._began
+    monkeypatch.setattr('trainer.program.packing.time.perf_counter', lambda: began + spent)
+    monkeypatch.setattr('jax.default_backend', lambda: platform)
+    assert pack.wants_company == is_tried
 
 
 @pytest.mark.parametrize('faster', ['together', 'apart'])
