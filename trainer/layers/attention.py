@@ -78,7 +78,7 @@ class Attention(MultiHead):
             mask, is_causal = same_segment(positions.segment_BT), self.mask == 'causal'
             if is_causal and positions.prefix_BT is not None:
                 mask, is_causal = causal_but_for_prefix(positions), False
-            out_BTNH = self._product(q_BTNH, k_BTKH, v_BTKH, mask, is_causal)
+            out_BTNH = self._attend(*self._prepared(q_BTNH, k_BTKH, v_BTKH), mask, is_causal)
         return self._project_out(out_BTNH, x_BTD.shape[-1])
 
     def _attend_locally(
@@ -92,13 +92,13 @@ class Attention(MultiHead):
         length, segment_BT = q_BTNH.shape[1], positions.segment_BT
         is_fused = self.implementation == 'cudnn'
         if is_fused and segment_BT is None:  # Its kernels know windows, but no other masks.
-            gathered = self._gathered(self._scaled(q_BTNH), k_BTKH, v_BTKH)
-            return self._mean(*gathered, None, is_causal=True, window=window)
+            each = self._prepared(q_BTNH, k_BTKH, v_BTKH)
+            return self._attend(*each, None, is_causal=True, window=window)
         if length**2 <= 2 * window * (length + -length % window):  # Blocks would cost the same.
             mask = within_window(jnp.arange(length), jnp.arange(length), window)[None, None]
             segments = same_segment(segment_BT)
             mask = mask if segments is None else mask & segments
-            return self._product(q_BTNH, k_BTKH, v_BTKH, mask)
+            return self._attend(*self._prepared(q_BTNH, k_BTKH, v_BTKH), mask)
         # A mesh that shards positions shards blocks, but cuDNN's kernels need whole sequences.
         axes = ('batch', None if is_fused else 'length', None, 'heads', 'kv')
         q_BCWNH, k_BCWKH, v_BCWKH = (
@@ -107,7 +107,7 @@ class Attention(MultiHead):
         )
         segment_BCW = None if segment_BT is None else in_blocks_of(window, segment_BT)
         out_BCWNH = attend_in_blocks(
-            self._mean,
+            self._attend,
             q_BCWNH,
             k_BCWKH,
             v_BCWKH,
@@ -132,7 +132,7 @@ class Attention(MultiHead):
         if positions.prefix_BT is not None:
             lengths_B = jnp.sum(positions.prefix_BT, axis=1)
             visible_BTS |= at_S < lengths_B[:, None, None]
-        return self._product(q_BTNH, k_BSKH, v_BSKH, visible_BTS[:, None])
+        return self._attend(*self._prepared(q_BTNH, k_BSKH, v_BSKH), visible_BTS[:, None])
 
 
 def rotate(x_BTNH: jax.Array, index_BT: jax.Array, wavelength: float) -> jax.Array:

@@ -32,12 +32,12 @@ class CrossAttention(MultiHead):
         def of_memory(name: str) -> jax.Array:
             return self._project(name, memory.x_BSD, kv_heads, head_dim)
 
-        out_BTNH = self._product(
+        each = self._prepared(
             self._project('query', x_BTD, self.num_heads, head_dim),
             self.create_once('keys', lambda: of_memory('key')),
             self.create_once('values', lambda: of_memory('value')),
-            mask=_visible(positions, memory),
         )
+        out_BTNH = self._attend(*each, _visible(positions, memory))
         return self._project_out(out_BTNH, dims)
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from flax.linen import initializers
 
 from trainer.layers.base import Layer, current_frame
+from trainer.layers.cudnn import attend_by_cudnn
 from trainer.layers.initialization import Bias, kernel_init
 from trainer.layers.logit_cap import capped_attention
 from trainer.symbolic.component import OptionalNumber, require_above_zero, require_positive
@@ -82,17 +83,12 @@ class MultiHead(Layer):
     def _bias(self, name: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> jax.Array:
         return self.param(name, shape, axes, initializers.zeros, decay=False)
 
-    def _product(
-        self,
-        q_BTNH: jax.Array,
-        k_BSKH: jax.Array,
-        v_BSKH: jax.Array,
-        mask: jax.Array | None,
-        is_causal: bool = False,
-    ) -> jax.Array:
-        """Attention: the mean of the values, weighted by the softmax of logits: [B, T, N, H]."""
-        gathered = self._gathered(self._scaled(q_BTNH), k_BSKH, v_BSKH)
-        return self._mean(*gathered, mask, is_causal=is_causal)
+    def _prepared(
+        self, q_BTNH: jax.Array, k_BSKH: jax.Array, v_BSKH: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Scaled queries, and keys and values of all positions on each device, for `_attend`."""
+        whole = ('batch', None, 'heads', 'kv')
+        return self._scaled(q_BTNH), self.constrain(k_BSKH, whole), self.constrain(v_BSKH, whole)
 
     def _scaled(self, q_BTNH: jax.Array) -> jax.Array:
         if not self.per_dim_scale:
@@ -102,7 +98,7 @@ class MultiHead(Layer):
         wide_H = jax.nn.softplus(scale_H.astype(jnp.float32)) / math.log(2)
         return q_BTNH * wide_H.astype(q_BTNH.dtype)
 
-    def _mean(
+    def _attend(
         self,
         q_BTNH: jax.Array,
         k_BSKH: jax.Array,
@@ -111,62 +107,27 @@ class MultiHead(Layer):
         is_causal: bool = False,
         window: int | None = None,
     ) -> jax.Array:
-        """Like `_product`, for scaled queries, without a change of the arrays' layout.
+        """Attention: the mean of the values, weighted by the softmax of logits: [B, T, N, H].
 
         Args:
+            mask: True where a key is visible, [1 or B, 1, 1 or T, S]; None where all are.
+            is_causal: hides later positions as well.
             window: of causal attention, where there is no mask and no cap.
         """
         each = q_BTNH, k_BSKH, v_BSKH
         if self.logit_cap is not None:
             return capped_attention(*each, self.logit_cap, mask, is_causal)
-        kernel = self._kernel()
-        if kernel == 'cudnn':
-            self._require_cudnn(q_BTNH, k_BSKH)
-            if mask is not None:
-                mask = self._full_mask(mask, q_BTNH, k_BSKH)
+        if self.implementation == 'cudnn' and not self._is_short():
+            return attend_by_cudnn(self, *each, mask, is_causal, window)
         return jax.nn.dot_product_attention(
             *each,
             mask=mask,
             is_causal=is_causal,
             local_window_size=None if window is None else (window - 1, 0),
-            implementation=kernel,
+            implementation='xla' if self.implementation == 'xla' else None,
         )
 
-    def _kernel(self) -> Literal['xla', 'cudnn'] | None:
+    def _is_short(self) -> bool:
         # cuDNN's kernels are for long sequences, not for one token and its cache. Initialization
         # traces in float32, which they do not support, and drops the result.
-        is_short = self.cache_length is not None or current_frame().module.is_initializing()
-        if self.implementation == 'auto' or is_short:
-            return None
-        return self.implementation
-
-    def _require_cudnn(self, q_BTNH: jax.Array, k_BSKH: jax.Array) -> None:
-        where, platform = f"{self.sym_path}.implementation='cudnn'", jax.default_backend()
-        if platform != 'gpu':
-            raise UserError(f"{where} needs a GPU, and JAX runs on a {platform}: use 'auto'")
-        if self.dtype == jnp.float32:
-            raise UserError(f"{where} computes in bfloat16 alone: set task.fprop_dtype='bfloat16'")
-        if (head_dim := q_BTNH.shape[-1]) % 8 or head_dim > 256:
-            raise UserError(
-                f'{where} needs heads of a multiple of 8 up to 256, and these are {head_dim} wide'
-            )
-        odd = [length for length in (q_BTNH.shape[1], k_BSKH.shape[1]) if length % 2]
-        if odd and self.training:
-            raise UserError(
-                f'{where} trains on sequences of even length, and one has {odd[0]} positions'
-            )
-
-    def _full_mask(self, mask: jax.Array, q_BTNH: jax.Array, k_BSKH: jax.Array) -> jax.Array:
-        """A mask with all queries and keys, on each device, as cuDNN's kernels need it."""
-        examples, heads = mask.shape[:2]
-        axes = ('batch' if examples == len(q_BTNH) else None, None, None, None)
-        whole = jnp.broadcast_to(mask, (examples, heads, q_BTNH.shape[1], k_BSKH.shape[1]))
-        return self.constrain(whole, axes)
-
-    def _gathered(
-        self, q_BTNH: jax.Array, k_BSKH: jax.Array, v_BSKH: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        whole = ('batch', None, 'heads', 'kv')
-        if self.implementation == 'cudnn':  # Its kernels need whole sequences.
-            q_BTNH = self.constrain(q_BTNH, whole)
-        return q_BTNH, self.constrain(k_BSKH, whole), self.constrain(v_BSKH, whole)
+        return self.cache_length is not None or current_frame().module.is_initializing()

@@ -1,5 +1,6 @@
 """The implementation of attention, up to the call of its kernel: no GPU is there to run it."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.jobs import on_devices
 from tests.trainer.layers.single import apply, init
 from trainer.layers import Attention, Positions
 from trainer.layers.base import ForwardContext, forward_context
@@ -93,3 +95,50 @@ def test_cudnn_refuses_shapes_and_dtypes_without_a_kernel(
 def test_cudnn_is_refused_without_a_gpu() -> None:
     with pytest.raises(UserError, match=r"implementation='cudnn' needs a GPU.*a cpu: use 'auto'"):
         apply(fused(), init(fused(), _X_BTD), _X_BTD)
+
+
+_SCRIPT = """
+import json
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tests.trainer.layers.single import init
+from trainer.layers import Attention, Positions
+from trainer.layers.base import ForwardContext, forward_context
+from trainer.mesh import Mesh
+
+kernel, shapes = jax.nn.dot_product_attention, []
+
+def on_cpu(query, *args, implementation, mask, **given):
+    shapes.append(None if implementation is None else mask.shape)
+    return kernel(query, *args, mask=mask, **given)
+
+x = jax.random.normal(jax.random.key(0), (4, 8, 32))
+segments = jnp.array([[1, 1, 1, 2, 2, 2, 2, 2], [1, 1, 1, 1, 1, 1, 0, 0]] * 2)
+positions = Positions.unpacked((4, 8))._replace(segment_BT=segments)
+variables = init(Attention(4), x)
+jax.nn.dot_product_attention, jax.default_backend = on_cpu, lambda: 'gpu'
+out = {'masks': shapes}
+for name, mesh in {
+    'one device': Mesh(data=1), 'positions': Mesh(data=2, sequence=4),
+    'mixed': Mesh(data=2, sequence=2, tensor=2),
+}.items():
+    made = mesh.make(jax.devices()[: 1 if name == 'one device' else 8])
+
+    @jax.jit
+    def forward(params):
+        layer = Attention(4, implementation='cudnn').module()
+        with forward_context(ForwardContext(mesh=made, dtype=jnp.bfloat16)):
+            return layer.apply({'params': params}, x, positions)
+
+    out[name] = np.asarray(forward(variables['params']), np.float32).tolist()
+print(json.dumps(out))
+"""
+
+
+@pytest.mark.slow
+def test_cudnn_has_whole_masks_on_a_mesh_that_shards_positions() -> None:
+    out = json.loads(on_devices(_SCRIPT))
+    assert out['masks'] == [[4, 1, 8, 8]] * 3
+    for name in ('positions', 'mixed'):
+        np.testing.assert_allclose(out[name], out['one device'], atol=1e-2)
