@@ -32,8 +32,9 @@ class Observation:
         scores: rewards of a completed trial, one for each objective, signed so that larger is
             better. A trial that was stopped early is completed. Empty in any other state.
         algorithm_state: notes that the algorithm attached to the suggestion.
-        cost: run time of a trial that was trained to its end, in seconds, times its devices for a
-            budget of device hours. None where the budget has no hours.
+        cost: run time of a whole trial, in seconds, times its devices for a budget of device
+            hours; that of a trial that was stopped early is predicted. None where the budget has
+            no hours.
     """
 
     id: int

@@ -10,9 +10,11 @@ import pyglove as pg
 
 from paxtune.algorithms import Observation
 from paxtune.algorithms.encoding.points import points_function
+from paxtune.config.budget import Budget
 from paxtune.schedulers.end_prediction import predict_ends
 from paxtune.study.record import Status
 from paxtune.study.trial import Trial
+from trainer.runtime.wall_clock import COMPILATION, INITIALIZATION
 
 _MAX_LEVELS = 16
 
@@ -62,6 +64,46 @@ def with_predicted_ends(
             end = float(predicted[index, bisect.bisect_right(levels, step) - 1])
             found[index] = dataclasses.replace(found[index], scores=(end,))
     return found
+
+
+def with_costs(
+    budget: Budget, trials: Sequence[Trial], observations: Sequence[Observation]
+) -> list[Observation]:
+    """Adds the costs of trials in a budget of hours; nothing where the budget has none.
+
+    Few trials end where a scheduler stops most. A stopped or paused trial has the cost of one that
+    goes on at its speed to the step at which others were completed. If these steps differ, a
+    decision sets the length of a trial, and only completed trials have costs.
+
+    Args:
+        budget: of the study.
+        trials: of the study.
+        observations: of these trials.
+    """
+    if budget.hours is None and budget.device_hours is None:
+        return list(observations)
+    ends = {_last_step(trial) for trial in trials if trial.status is Status.COMPLETED}
+    end = ends.pop() if len(ends) == 1 else None
+    return [
+        dataclasses.replace(observed, cost=_cost(budget, trial, end))
+        for trial, observed in zip(trials, observations, strict=True)
+    ]
+
+
+def _cost(budget: Budget, trial: Trial, end: int | None) -> float | None:
+    steps = _last_step(trial)
+    if trial.status is Status.COMPLETED:
+        end = steps
+    elif trial.status not in (Status.STOPPED, Status.PAUSED) or not steps or end is None:
+        return None
+    once = sum(trial.record.profile.get(phase, 0.0) for phase in (COMPILATION, INITIALIZATION))
+    seconds = trial.seconds + (trial.seconds - once) * (max(end - steps, 0) / max(steps, 1))
+    devices = 1 if budget.device_hours is None else max(trial.record.devices, 1)
+    return seconds * devices or None
+
+
+def _last_step(trial: Trial) -> int:
+    return trial.measurements[-1].step if trial.measurements else 0
 
 
 def _early_step(trial: Trial) -> int | None:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from paxtune.config.budget import Budget
-from paxtune.study.record import Status
 from paxtune.study.replicates import leaderboard
 from paxtune.study.trial import Trial
 
@@ -19,18 +18,6 @@ def device_hours(trials: Sequence[Trial]) -> float:
     """Sums the run time of trials, each times its devices."""
     own = [trial for trial in trials if not trial.lineage.is_imported]
     return sum(trial.seconds * max(trial.record.devices, 1) for trial in own) / _HOUR
-
-
-def cost(budget: Budget, trial: Trial) -> float | None:
-    """Share of a trial in a budget of hours, in seconds; None without such a budget.
-
-    The cost of a trial that was stopped early is not that of another one: None, too.
-    """
-    if trial.status is not Status.COMPLETED or not trial.seconds:
-        return None
-    if budget.device_hours is not None:
-        return trial.seconds * max(trial.record.devices, 1)
-    return None if budget.hours is None else trial.seconds
 
 
 def used_up(budget: Budget, trials: Sequence[Trial], sign: float, replicates: int) -> str | None:

@@ -1,6 +1,5 @@
 """Suggestions: initial trials first, then replicates, then the algorithm's."""
 
-import dataclasses
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,8 +11,8 @@ from paxtune.objectives.limits import violation
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.parameters import to_parameters
 from paxtune.search_space.space import Space
-from paxtune.study import replicates, stopping_criteria
-from paxtune.study.observations import observe, with_predicted_ends
+from paxtune.study import replicates
+from paxtune.study.observations import observe, with_costs, with_predicted_ends
 from paxtune.study.reasons import commonest
 from paxtune.study.record import Lineage
 from paxtune.study.trial import Trial
@@ -188,6 +187,7 @@ class Suggester:
             found = [self._remember(trial) for trial in trials]
             if self.algorithm.uses_predicted_ends:
                 found = with_predicted_ends(trials, found, self._space.spec)
+            found = with_costs(self._search.budget, trials, found)
             return [*self._priors, *replicates.merged(trials, found, self._search.replicates)]
 
     def replicate_due(self, trials: Sequence[Trial]) -> tuple[Trial, int] | None:
@@ -201,7 +201,5 @@ class Suggester:
         known = self._observed.get(trial.id)
         # One that has ended is the same object each time, unless another one took its number.
         if known is None or known.decisions is not trial.by_id:
-            cost = stopping_criteria.cost(self._search.budget, trial)
-            known = dataclasses.replace(observe(trial), cost=cost)
-            self._observed[trial.id] = known
+            known = self._observed[trial.id] = observe(trial)
         return known
