@@ -1,6 +1,6 @@
 """Transfers settings from small models to large ones, and fits scaling laws.
 
-    python -m paxtune.scale coordinates --exp=lm.C4Small --smoke --widths=64,128,256
+    python -m paxtune.scale coordinates --exp=lm.C4Small --smoke --widths=96,192,384
     python -m paxtune.scale proxy --width=32 --exp=lm.StdlibTunable --num_trials=16
     python -m paxtune.scale fit runs/a runs/b … --metric=eval/loss
 
@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     commands = flags.add_subparsers(required=True, metavar='COMMAND', dest='command')
     check = commands.add_parser('coordinates', help='checks how activations grow with the width')
     command.add_experiment_flags(check)
-    check.add_argument('--widths', required=True, type=_widths, help='such as 64,128,256')
+    check.add_argument('--widths', required=True, type=_widths, help='such as 96,192,384')
     check.add_argument('--num_steps', type=positive_int, default=4, help='training steps of each')
     proxy = commands.add_parser(
         'proxy',
@@ -66,6 +66,9 @@ def parser() -> argparse.ArgumentParser:
     fit.add_argument('runs', nargs='*', metavar='RUN', help='directories of runs, or of trials')
     fit.add_argument(
         '--csv', metavar='FILE', help='a table with the columns params, tokens and loss instead'
+    )
+    fit.add_argument(
+        '--exp', metavar='NAME', help='an experiment whose module has classes of the runs'
     )
     fit.add_argument('--metric', default='eval/loss', help='the loss of runs; eval/loss by default')
     for each in (check, fit):
@@ -102,9 +105,13 @@ def _fit(args: argparse.Namespace) -> 'tuple[Document, go.Figure | None]':
     from paxtune.scaling.figures import law_figure
     from paxtune.scaling.laws import fit_best, fit_loss
     from paxtune.scaling.runs import read_csv, read_run
+    from trainer.experiment import Experiment
+    from trainer.symbolic import registry
 
     if bool(args.runs) == bool(args.csv):
         raise UserError('fit: name directories of runs, or a table with --csv=FILE')
+    if args.exp is not None:
+        registry.find(args.exp, Experiment)
     points = read_csv(args.csv) if args.csv else [read_run(each, args.metric) for each in args.runs]
     law = fit_loss(points)
     best = {name: fit_best(points, name) for name in ('learning_rate', 'batch_size')}
@@ -151,15 +158,14 @@ def _write_page(out: str, figure: 'go.Figure | None') -> None:
 
 def _proxy(args: argparse.Namespace, argv: Sequence[str]) -> int:
     from paxtune.engines import flags as engine_flags
-    from paxtune.scaling.widths import resized, width_of
+    from paxtune.scaling.widths import resized
     from trainer.runtime import processes
 
     processes.require_flags(args)
     if args.dry_run:
         raise UserError('--dry_run: it is of paxtune.search; set the widths there with --set')
     tunable = search.tunable_for(args)
-    if (own := width_of(tunable)) <= args.width:
-        raise UserError(f'--width={args.width}: a proxy is narrower than the experiment, {own}')
+    own = _transferable_width(tunable, args.width)
     name = f'{args.exp}-width-{args.width}'
     return search.run(
         resized(tunable, args.width),
@@ -171,6 +177,26 @@ def _proxy(args: argparse.Namespace, argv: Sequence[str]) -> int:
         fork_study=args.fork_study,
         exp=args.exp,
     )
+
+
+def _transferable_width(tunable: 'Tunable', width: int) -> int:
+    """The width of an experiment to which the results of a proxy transfer; UserError for others."""
+    from paxtune.scaling.widths import width_of, with_width_scaling
+    from paxtune.search_space.space import Space
+    from paxtune.study.trial_experiments import fitting_decisions, parts_of
+
+    if (own := width_of(tunable)) <= width:
+        raise UserError(f'--width={width}: a proxy is narrower than the experiment, {own}')
+    if tunable.sub_experiments:
+        raise UserError('sub_experiments: a proxy is one model; remove them')
+    if tunable.search.warm_start is not None:
+        raise UserError(
+            'search.warm_start: the model of the full width begins with new weights, so the proxy '
+            'must, too; set it to None'
+        )
+    space = Space(tunable)
+    with_width_scaling(parts_of(space, fitting_decisions(space))[''], width)  # The optimizer.
+    return own
 
 
 def _summary(study: 'Study', exp: str, width: int) -> str:

@@ -175,7 +175,7 @@ def class_weights(labels: jax.Array, logits: jax.Array) -> jax.Array:
         return labels.astype(jnp.float32)
     if logits.shape[-1] == 1:
         return labels[..., None].astype(jnp.float32)
-    return jax.nn.one_hot(labels, logits.shape[-1], dtype=jnp.float32)
+    return jax.nn.one_hot(labels.astype(jnp.int32), logits.shape[-1], dtype=jnp.float32)
 
 
 def class_ids(labels: jax.Array, logits: jax.Array) -> jax.Array:
@@ -211,6 +211,7 @@ def _classes(logits: jax.Array) -> jax.Array:
 def _known_only(losses: jax.Array, labels: jax.Array, logits: jax.Array) -> jax.Array:
     if labels.ndim == logits.ndim:
         return losses
+    labels = labels.astype(jnp.int32)  # The number of classes may not fit into their own dtype.
     # An index of -1 would be that of the last class. A run ends where a loss with weight is NaN.
     return jnp.where((labels < 0) | (labels >= max(logits.shape[-1], 2)), jnp.nan, losses)
 

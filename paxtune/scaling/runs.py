@@ -49,7 +49,7 @@ def read_run(directory: str, metric: str) -> Point:
     Raises:
         UserError: it is no directory of a run, or the metric was not measured.
     """
-    from trainer.checkpoints.experiment_record import FILE
+    from trainer.checkpoints.experiment_record import FILE, shards_of_run
     from trainer.experiment import Experiment
     from trainer.program.costs import static_costs, tokens_per_step
     from trainer.runtime.metric_writer import read_metrics
@@ -68,11 +68,11 @@ def read_run(directory: str, metric: str) -> Point:
             f'{directory}: {metric} was not measured; choose --metric of '
             f'{", ".join(names) or "another run"}'
         )
-    last, data = measured[-1], experiment.train_input
+    last, shards = measured[-1], shards_of_run(directory) or 1
     return Point(
         params=static_costs(experiment)['num_params'],
-        tokens=last['step'] * tokens_per_step(experiment),
+        tokens=last['step'] * tokens_per_step(experiment) * shards,
         loss=last[metric],
         learning_rate=float(experiment.task.learner.learning_rate),
-        batch_size=float(data.batch_size),
+        batch_size=float(experiment.train_input.batch_size * shards),
     )

@@ -1,5 +1,7 @@
 from typing import Any, TypeVar
 
+import pyglove as pg
+
 from trainer.experiment import Experiment
 from trainer.layers.transformer import TransformerLm
 from trainer.learner.width_scaling import WidthScaling
@@ -32,15 +34,17 @@ def widths_at(experiment: Experiment, width: int) -> dict[str, int]:
     heads stays the same.
 
     Raises:
-        UserError: a width is no integer at that width, or the model is no language model.
+        UserError: a width is no integer at that width, or is a decision, or the model is no
+            language model.
     """
     before, found = width_of(experiment), {_EMBEDDING: width}
     for component in components(experiment.task.model):
         for name in _PROPORTIONAL:
-            value = component.sym_init_args.get(name)
+            value, path = component.sym_init_args.get(name), f'{component.sym_path}.{name}'
+            if isinstance(value, pg.hyper.HyperPrimitive):
+                raise UserError(f'{path} is a decision, and its width is open: fix it with --set')
             if not isinstance(value, int):
                 continue
-            path = f'{component.sym_path}.{name}'
             if value * width % before:
                 raise UserError(
                     f'{path} is {value} at width {before}, which is no integer at width {width}'
@@ -50,12 +54,12 @@ def widths_at(experiment: Experiment, width: int) -> dict[str, int]:
 
 
 def resized(experiment: E, width: int) -> E:
-    """A copy of an experiment at another width.
+    """A copy of an experiment at another width, without width scaling.
 
     Raises:
         UserError: as `widths_at`, or the width does not suit the model, such as its heads.
     """
-    return checked(bind(experiment, widths_at(experiment, width)))
+    return checked(bind(experiment, {**widths_at(experiment, width), _SCALING: None}))
 
 
 def with_width_scaling(experiment: E, base_width: int) -> E:

@@ -1,9 +1,14 @@
 import functools
+import random
 
+from paxtune.algorithms.encoding.sampling import draw
 from paxtune.experiment import Tunable
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
 from trainer.symbolic.derived import resolve
+from trainer.symbolic.errors import UserError
+
+_MAX_DRAWS = 100
 
 
 def parts_of(space: Space, decisions: Decisions) -> dict[str, Tunable]:
@@ -30,3 +35,16 @@ def shared_parts_of(space: Space, decisions: Decisions) -> dict[str, Tunable]:
 @functools.lru_cache(maxsize=4)
 def _kept_parts(space: Space, decisions: tuple[tuple[str, int | float], ...]) -> dict[str, Tunable]:
     return parts_of(space, dict(decisions))
+
+
+def fitting_decisions(space: Space) -> Decisions:
+    """Draws decisions that fit together, always the same; raises UserError if none are found."""
+    for seed in range(_MAX_DRAWS):
+        try:
+            decisions = draw(space.spec, random.Random(seed))
+            parts_of(space, decisions)
+        except ValueError as error:
+            reason = error
+        else:
+            return decisions
+    raise UserError(f'no experiment was found whose values fit together: {reason}') from reason

@@ -1,27 +1,27 @@
 import dataclasses
 import functools
 import itertools
-import random
 from collections.abc import Mapping
 from typing import Any
 
 import pyglove as pg
 
-from paxtune.algorithms.encoding.sampling import draw
 from paxtune.experiment import Tunable
 from paxtune.search_space.decisions import Decisions, size
 from paxtune.search_space.labels import parameter_path
 from paxtune.search_space.space import Space
-from paxtune.study.trial_experiments import parts_of
+from paxtune.study.trial_experiments import fitting_decisions, parts_of
 from trainer.experiment import Checkpoints, Experiment
 from trainer.layers.base import Layer
+from trainer.layers.batch_norm import BatchNorm
 from trainer.layers.choice import ChoiceLayer
 from trainer.layers.shared import SharedWithPrevious
+from trainer.layers.transformer import Identity
+from trainer.symbolic.component import bind, components
 from trainer.symbolic.errors import UserError
 
 _MODEL = pg.KeyPath.parse('task.model')
 _MAX_CANDIDATES = 64
-_MAX_DRAWS = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,8 @@ def supernet(tunable: Tunable) -> Supernet:
     one layer are one choice between their combinations.
 
     Raises:
-        UserError: a decision lies elsewhere, is no choice, or has too many combinations.
+        UserError: a decision lies elsewhere, is no choice, has too many combinations or changes
+            another layer, or a layer has running statistics.
 
     Example:
         >>> from search_spaces import lm, nas
@@ -98,14 +99,24 @@ def supernet(tunable: Tunable) -> Supernet:
     if tunable.sub_experiments:
         raise UserError('sub_experiments: a supernet is one model; remove them')
     space = Space(tunable)
-    base = _feasible(space)
+    base = fitting_decisions(space)
     concrete = parts_of(space, base)['']
+    _require_no_running_statistics(tunable)
     choices, layers = [], {}
     for path, combinations in _combinations(space).items():
         found = _candidates(space, base, path, combinations)
         choices.append(Choice(path, tuple(decisions for decisions, _ in found)))
         layers[path] = ChoiceLayer([layer for _, layer in found])
     return Supernet(space, _with_layers(concrete, layers), tuple(choices))
+
+
+def _require_no_running_statistics(tunable: Tunable) -> None:
+    for each in components(tunable.task.model):
+        if isinstance(each, BatchNorm):
+            raise UserError(
+                f'{each.sym_path}: the running statistics of BatchNorm would be those of all paths '
+                'mixed; use another normalization, such as GroupNorm'
+            )
 
 
 def _with_layers(concrete: Tunable, layers: Mapping[str, Layer]) -> Experiment:
@@ -116,19 +127,6 @@ def _with_layers(concrete: Tunable, layers: Mapping[str, Layer]) -> Experiment:
     changed = concrete.clone(deep=True).rebind(changes, raise_on_no_change=False)
     fields = changed.sym_init_args
     return Experiment(**{name: fields[name] for name in map(str, Experiment.__schema__.keys())})
-
-
-def _feasible(space: Space) -> Decisions:
-    """Draws decisions that fit together."""
-    for seed in range(_MAX_DRAWS):
-        try:
-            decisions = draw(space.spec, random.Random(seed))
-            parts_of(space, decisions)
-        except ValueError as error:
-            reason = error
-        else:
-            return decisions
-    raise UserError(f'no experiment was found whose values fit together: {reason}') from reason
 
 
 def _combinations(space: Space) -> dict[str, list[Decisions]]:
@@ -197,12 +195,14 @@ def _candidates(
     """Makes the layer of each combination that is feasible."""
     ids = {id_ for each in combinations for id_ in each}
     others = {id_: value for id_, value in base.items() if id_ not in ids}
-    found = []
+    drawn, found = parts_of(space, base)[''], []
     for decisions in combinations:
         try:
-            layer = parts_of(space, others | decisions)[''].sym_get(path)
+            made = parts_of(space, others | decisions)['']
         except ValueError:
-            continue  # A path with it would be infeasible.
+            continue  # It does not fit to the other layers that were drawn.
+        layer = made.sym_get(path)
+        _require_same_elsewhere(drawn, made, path)
         if isinstance(layer, SharedWithPrevious):
             raise UserError(
                 f'{path}: SharedWithPrevious has no weights of its own, and cannot be a candidate '
@@ -210,3 +210,12 @@ def _candidates(
             )
         found.append((decisions, layer.clone(deep=True)))
     return found
+
+
+def _require_same_elsewhere(drawn: Tunable, made: Tunable, path: str) -> None:
+    one, other = (bind(each, {path: Identity()}) for each in (drawn, made))
+    if pg.ne(one, other):
+        raise UserError(
+            f'{path}: values elsewhere follow its decisions, and a supernet chooses each layer '
+            'alone; give them values of their own'
+        )

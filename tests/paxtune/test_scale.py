@@ -12,6 +12,8 @@ from paxtune.__main__ import COMMANDS
 from tests.paxtune.scaling.test_laws import SIZES, loss
 from trainer.symbolic.errors import UserError
 
+PROXY = ['proxy', '--exp=lm.StdlibTunable', '--width=32']
+
 
 def table(path: Path, extra: str = '') -> str:
     lines = ['params,tokens,loss,batch_size', *(f'{n},{d},{loss(n, d)},' for n, d in SIZES)]
@@ -50,6 +52,19 @@ def test_fit_prints_constants_and_draws_a_page(
         ),
         (['proxy', '--exp=lm.StdlibTunable', '--width=64'], 'a proxy is narrower than the'),
         (['proxy', '--exp=lm.C4Small', '--width=96', '--dry_run'], '--dry_run: it is of'),
+        (
+            [*PROXY, '--set', 'search.warm_start=parent'],
+            'search.warm_start: the model of the full width begins with new weights',
+        ),
+        (
+            [*PROXY, '--set', "sub_experiments={'a': {}, 'b': {}}"],
+            'sub_experiments: a proxy is one model',
+        ),
+        (
+            [*PROXY, '--set', 'task.learner.optimizer=SGD()'],
+            'width_scaling has the rules of Adam: it needs AdamW or Lion, not SGD',
+        ),
+        (['fit', 'a', '--exp=lm.Nothing'], 'Nothing'),
     ],
 )
 def test_bad_input_is_one_message(

@@ -11,6 +11,7 @@ from trainer.losses import (
     SigmoidCrossEntropy,
     SoftmaxCrossEntropy,
     WeightedLosses,
+    class_weights,
     cross_entropy,
     is_most_likely,
 )
@@ -150,12 +151,14 @@ def test_labels_that_would_broadcast_are_refused(loss: Loss) -> None:
         loss.of(jnp.zeros((5, 4)), jnp.zeros((5, 1), jnp.int32))
 
 
-def test_labels_of_eight_bits_are_those_of_many_classes() -> None:
-    logits = jnp.arange(300.0)[None] / 30
-    for labels in (jnp.array([3], jnp.uint8), jnp.array([3])):
-        wanted = jax.nn.logsumexp(logits) - logits[0, 3]
+@pytest.mark.parametrize('classes', [256, 300, 1000])
+def test_labels_of_eight_bits_are_those_of_many_classes(classes: int) -> None:
+    logits = jnp.arange(float(classes))[None] / 30
+    for labels in (jnp.array([250], jnp.uint8), jnp.array([250])):
+        wanted = jax.nn.logsumexp(logits) - logits[0, 250]
         np.testing.assert_allclose(cross_entropy(logits, labels), [wanted], rtol=1e-6)
         assert not is_most_likely(logits, labels).any()
+        assert np.flatnonzero(class_weights(labels, logits)).tolist() == [250]
 
 
 def test_indices_that_are_no_integers_are_refused() -> None:

@@ -83,15 +83,21 @@ def changes(
 
 def changes_of_resumption(directory: epath.PathLike, experiment: Experiment) -> list[Change]:
     """Lists the changes with which a run would resume; none if it starts from the beginning."""
-    checkpoint = newest_checkpoint(epath.Path(directory) / 'checkpoints')
-    if checkpoint is None:
+    if newest_checkpoint(epath.Path(directory) / 'checkpoints') is None:
         return []
     now = data_shard(experiment)[0]
+    return changes(directory, experiment, (shards_of_run(directory) or now, now))
+
+
+def shards_of_run(directory: epath.PathLike) -> int | None:
+    """Reads in how many shards a run had its batches; None without a readable checkpoint."""
+    checkpoint = newest_checkpoint(epath.Path(directory) / 'checkpoints')
+    if checkpoint is None:
+        return None
     try:
-        before = len(CheckpointReader(checkpoint).progress['positions'])
+        return len(CheckpointReader(checkpoint).progress['positions'])
     except UserError:  # It is damaged: an older one may be used.
-        before = now
-    return changes(directory, experiment, (before, now))
+        return None
 
 
 def require_free(directory: epath.PathLike, found: Sequence[Change]) -> None:
@@ -137,8 +143,18 @@ def _with_global_batches(tree: dict[str, Any], num_shards: int) -> dict[str, Any
     """Replaces the batch sizes of inputs, which are those of one shard, in place."""
     evaluated = [*(tree['eval_inputs'] or {}).values(), *(tree['decode_inputs'] or {}).values()]
     for data in (tree['train_input'], *evaluated):
-        data['batch_size of all processes'] = data.pop('batch_size') * num_shards
+        _globalize(data, num_shards)
     return tree
+
+
+def _globalize(data: Any, num_shards: int) -> None:
+    parts: Sequence[Any] = data if isinstance(data, list) else ()
+    if isinstance(data, dict):
+        if 'batch_size' in data:  # Also that of an input inside of another.
+            data['batch_size of all processes'] = data.pop('batch_size') * num_shards
+        parts = list(data.values())
+    for part in parts:
+        _globalize(part, num_shards)
 
 
 def _differences(path: str, before: Any, after: Any) -> Iterator[Change]:

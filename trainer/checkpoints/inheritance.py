@@ -3,7 +3,7 @@
 A wider layer computes the same function as before: its new units have random incoming weights, and
 outgoing weights of zero. So their gradients differ from each other, unlike those of copied units
 (Chen et al. 2016, "Net2Net"). A new residual block begins as the identity. A narrower layer keeps
-its first units, and evenly spaced heads.
+its first units, and evenly spaced heads. An image kernel of another size has the same center.
 """
 
 import dataclasses
@@ -29,11 +29,16 @@ _BRANCH_OUTGOING = ('down', 'output', 'kernel')
 
 _HEADS = {'query': 1, 'key': 1, 'value': 1, 'output': 0}
 _HEADS |= {'query_bias': 0, 'key_bias': 0, 'value_bias': 0}
+_CONVOLUTIONS = {f'{name}_convolution': name for name in ('query', 'key', 'value')}
+"""Layers of attention whose kernels [width, heads, size] have the heads of a projection."""
+
 _SHARED = ('key', 'value', 'key_bias', 'value_bias')  # Arrays of heads that queries share.
 
 _BLOCK = re.compile(r'(.*?\blayers_)(\d+)\.(.*)')
 _SIMILAR = 0.1
 """Two blocks match if so much of their parameters has the same names; norms alone have less."""
+
+_IMAGE_KERNEL = 4  # Axes: height, width, inputs, outputs.
 
 _NO_SCALE = -1.0  # Normalizations multiply by 1 + scale.
 
@@ -64,8 +69,13 @@ class Recipe:
         new = jnp.asarray(drawn) if self.fill is None else jnp.full_like(drawn, self.fill)
         if inherited is None:
             return new
-        here = [np.arange(min(sizes)) for sizes in zip(new.shape, inherited.shape, strict=True)]
-        there = list(here)
+        here: list[np.ndarray] = []
+        there: list[np.ndarray] = []
+        for axis, sizes in enumerate(zip(new.shape, inherited.shape, strict=True)):
+            is_pixels = new.ndim == _IMAGE_KERNEL and axis < 2
+            for found, size in ((here, sizes[0]), (there, sizes[1])):
+                begin = (size - min(sizes)) // 2 if is_pixels else 0
+                found.append(np.arange(begin, begin + min(sizes)))
         if self.heads is not None:
             axis, order = self.heads
             here[axis] = np.flatnonzero(np.array(order) >= 0)
@@ -74,20 +84,23 @@ class Recipe:
 
 
 def recipes(
-    here: Shapes, there: Shapes, branches: Mapping[str, str | None] | None = None
+    here: Shapes,
+    there: Shapes,
+    branches: Mapping[str, str | None] | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> dict[str, Recipe]:
     """Maps each array of a child to what it is made of.
 
-    Layers match by their position and content: see `matching_blocks`. A layer whose arrays have
-    other names than before, such as one that got a gate, is new.
+    A layer whose arrays have other names than before, such as one that got a gate, is new.
 
     Args:
         here: shapes of the child's arrays, by name, layer by layer.
         there: those of its parent.
         branches: the residual branches of the child, as `residual_branches` returns them.
+        names: of the parent's layers, by the layer of the child; `matching_layers` by default.
     """
     branches = branches or {}
-    renamed = _renamed(here, there)
+    renamed = matching_layers(here, there) if names is None else names
     ours, theirs = _by_owner(here), _by_owner(there)
     is_kept = {owner: ours[owner] == theirs.get(renamed[owner]) for owner in ours}
     found = {}
@@ -196,8 +209,11 @@ def _similarity(one: Shapes, other: Shapes) -> float:
     return shared / total if shared > _SIMILAR * total else 0.0
 
 
-def _renamed(here: Shapes, there: Shapes) -> dict[str, str]:
-    """Maps the layers of the child to the names they would have in the parent."""
+def matching_layers(here: Shapes, there: Shapes) -> dict[str, str]:
+    """Maps the layers of the child to the names they would have in the parent.
+
+    Layers match by their position and content: see `matching_blocks`.
+    """
     ours, theirs = _by_block(here), _by_block(there)
     blocks: dict[tuple[str, int], int | None] = {}
     for stack, each in ours.items():
@@ -241,16 +257,28 @@ def _head_order(
     name: str, source: str, here: Shapes, there: Shapes
 ) -> tuple[int, tuple[int, ...]] | None:
     """The order of heads in an array of attention; None for other arrays, and the same order."""
-    owner, _, last = name.rpartition('.')
-    origin = source.rpartition('.')[0]
-    if last not in _HEADS or any(f'{owner}.{each}' not in here for each in ('query', 'key')):
+    owner, last, axis = _attention_array(name)
+    origin, _, _ = _attention_array(source)
+    projections = [f'{each}.{of}' for each in (owner, origin) for of in ('query', 'key')]
+    if axis is None or any(each not in here for each in projections[:2]):
+        return None
+    if any(each not in there for each in projections[2:]):
         return None
     new = here[f'{owner}.query'][1], here[f'{owner}.key'][1]
     old = there[f'{origin}.query'][1], there[f'{origin}.key'][1]
     if new == old:
         return None
     queries, shared = head_orders(old, new)
-    return _HEADS[last], shared if last in _SHARED else queries
+    return axis, shared if last in _SHARED else queries
+
+
+def _attention_array(name: str) -> tuple[str, str, int | None]:
+    """Splits a name: the attention layer, the projection, and the axis of heads, if it has one."""
+    owner, _, last = name.rpartition('.')
+    before, _, layer = owner.rpartition('.')
+    if layer in _CONVOLUTIONS:
+        return before, _CONVOLUTIONS[layer], 1
+    return owner, last, _HEADS.get(last)
 
 
 def head_orders(

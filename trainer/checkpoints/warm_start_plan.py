@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from trainer.checkpoints.inheritance import Recipe, recipes
+from trainer.checkpoints.inheritance import Recipe, matching_layers, recipes
 from trainer.layers.base import NON_TRAINABLE, PARAMS
 from trainer.layers.stack import scanned_layers
 from trainer.learner.paths import unmatched
@@ -162,18 +162,16 @@ def inherited(here: Shapes, there: Shapes, branches: Mapping[str, str | None]) -
         UserError: the models have no array in common.
     """
     ours, stored = layered(here), _by_layer(layered(there))
-    found = {}
+    found: dict[str, Recipe] = {}
+    names: dict[str, str] = {}
+    mine = {name: each.shape for each in ours.values() for name in each.names}
+    theirs = {name: each[2] for name, each in stored.items()}
     for part in (PARAMS, NON_TRAINABLE):
-        mine = {name: each.shape for each in ours.values() for name in each.names}
-        own, other = (
-            {
-                name.removeprefix(f'{part}.'): shape
-                for name, shape in shapes.items()
-                if name.startswith(f'{part}.')
-            }
-            for shapes in (mine, {name: each[2] for name, each in stored.items()})
-        )
-        for name, recipe in recipes(own, other, branches if part == PARAMS else {}).items():
+        own, other = (_of_part(part, shapes) for shapes in (mine, theirs))
+        # Running statistics belong to the block whose parameters are inherited.
+        names = matching_layers(own, other) | names
+        silent = branches if part == PARAMS else {}
+        for name, recipe in recipes(own, other, silent, names).items():
             source = None if recipe.source is None else f'{part}.{recipe.source}'
             found[f'{part}.{name}'] = dataclasses.replace(recipe, source=source)
     if not any(recipe.source for recipe in found.values()):
@@ -187,6 +185,15 @@ def inherited(here: Shapes, there: Shapes, branches: Mapping[str, str | None]) -
         if any(_adapts(recipe, each.shape, stored) for recipe in made):
             adapted.append((name, made))
     return Plan(tuple(arrays), tuple(adapted))
+
+
+def _of_part(part: str, shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    prefix = f'{part}.'
+    return {
+        name.removeprefix(prefix): tuple(shape)
+        for name, shape in shapes.items()
+        if name.startswith(prefix)
+    }
 
 
 def _layer_source(

@@ -136,6 +136,11 @@ class Learner(Component):
                         'width_scaling has the rules of Adam: it needs AdamW or Lion, not '
                         f'{type(owner.optimizer).__name__}'
                     )
+                if owner.optimizer.weight_decay and owner.optimizer.weight_decay_on_all:
+                    raise ValueError(
+                        'width_scaling gives norms a scale that weight_decay_on_all would decay: '
+                        'set it to False'
+                    )
 
     def trained(self, params: Any) -> Any:
         """The trained part of a tree of parameters; UserError if `freeze` does not fit them."""

@@ -50,7 +50,7 @@ def static_costs(experiment: Experiment) -> dict[str, float]:
     mesh need not fit the devices.
 
     Returns:
-        num_params: number of trained parameters.
+        num_params: number of parameters, frozen ones included.
         flops_per_token: operations of training on a token, or on an example if the task does not
             count tokens. Three times those of the loss, as the backward pass runs each product
             of the forward pass twice; recomputation is left out (Chowdhery et al. 2022,

@@ -31,7 +31,7 @@ class LayerCost:
         index: its index, if the field is a list of layers; repeated layers of a stack continue the
             count.
         is_complete: False if layers inside this one have costs of their own.
-        num_params: number of trained parameters.
+        num_params: number of parameters, frozen ones included.
         flops_per_token: operations of training on a token, forward and backward.
     """
 

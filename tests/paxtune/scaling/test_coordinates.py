@@ -1,5 +1,6 @@
 """Coordinate checks, and models at other widths."""
 
+import pyglove as pg
 import pytest
 
 from paxtune.scaling.coordinates import LOGITS, RESIDUAL, coordinates, slopes
@@ -7,6 +8,7 @@ from paxtune.scaling.figures import coordinate_figure
 from paxtune.scaling.widths import resized, widths_at, with_width_scaling
 from search_spaces.lm import StdlibTunable
 from tests.trainer.tiny import experiment
+from trainer.symbolic.component import bind
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
 
@@ -44,3 +46,11 @@ def test_impossible_widths_are_refused() -> None:
         widths_at(replaced(experiment(), {hidden: 40}, 'test'), 3)
     with pytest.raises(UserError, match='dims must be at least 1'):
         resized(experiment(), 0)
+    of_layers = {hidden: pg.oneof([32, 64])}
+    with pytest.raises(UserError, match='hidden_dims is a decision, and its width is open: fix it'):
+        widths_at(bind(experiment(), of_layers), 8)
+
+
+def test_another_width_has_no_scaling_of_the_experiment() -> None:
+    scaled = with_width_scaling(experiment(), 8)
+    assert resized(scaled, 8).task.learner.width_scaling is None

@@ -9,6 +9,7 @@ import pytest
 from paxtune.search_space.decisions import to_dna
 from paxtune.study.trial_experiments import parts_of
 from paxtune.weight_sharing.supernet import supernet
+from search_spaces.vision import DigitsNas
 from tests.paxtune.weight_sharing.spaces import blocks, kinds, layers
 from trainer.experiment import Decoding, Experiment
 from trainer.layers import (
@@ -21,6 +22,7 @@ from trainer.layers import (
     TransformerBlock,
 )
 from trainer.symbolic.component import numbers
+from trainer.symbolic.derived import derived
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text
 
@@ -132,3 +134,16 @@ def test_a_supernet_writes_checkpoints_and_does_not_decode() -> None:
 def test_other_decisions_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         supernet(layers().rebind(changes))
+
+
+def test_values_that_follow_the_decision_of_a_layer_are_refused() -> None:
+    follower = Residual(FeedForward(hidden_dims=derived(f'{STACK}[0].layer.hidden_dims')))
+    made = layers().rebind({STACK: [Residual(FeedForward(pg.oneof([16, 24]))), follower]})
+    with pytest.raises(UserError, match=r'layers\[0\]\.layer: values elsewhere follow its'):
+        supernet(made)
+
+
+def test_running_statistics_are_refused() -> None:
+    made = DigitsNas().rebind({'task.learner.learning_rate': 0.1})
+    with pytest.raises(UserError, match='running statistics of BatchNorm would be those of all'):
+        supernet(made)

@@ -12,7 +12,7 @@ from etils import epath
 from tests.jobs import on_devices
 from tests.trainer import tiny
 from tests.trainer.test_warm_start_rules import written
-from trainer.checkpoints.inheritance import head_orders, matching_blocks, recipes
+from trainer.checkpoints.inheritance import Recipe, head_orders, matching_blocks, recipes
 from trainer.checkpoints.warm_start import WarmStartLoader, warm_start_sources
 from trainer.experiment import Experiment
 from trainer.layers import (
@@ -43,6 +43,11 @@ def stacked(*layers: Layer, scan: str = 'never', **fields: Any) -> Experiment:
 
 def attention(heads: int, shared: int | None = None, **fields: Any) -> Residual:
     return Residual(Attention(heads, head_dim=8, num_kv_heads=shared), **fields)
+
+
+def mixed_attention(heads: int) -> Residual:
+    names = ('query_convolution', 'key_convolution', 'value_convolution')
+    return attention(heads).rebind({f'layer.{name}': DepthwiseConv1D(2) for name in names})
 
 
 def plain(width: int, **fields: Any) -> Residual:
@@ -83,6 +88,7 @@ PRESERVING = {
     'more keys': ([attention(4, 1)], [attention(4, 2)]),
     'more heads and keys': ([attention(2, 1)], [attention(4, 2)]),
     'more heads of several keys': ([attention(2, 2)], [attention(4, 2)]),
+    'more heads with convolutions': ([mixed_attention(2)], [mixed_attention(4)]),
     'more taps': ([Residual(DepthwiseConv1D(3))], [Residual(DepthwiseConv1D(5))]),
     'a deeper stack': ([plain(8)] * 2, [plain(8)] * 4),
     'a block inserted': ([attention(2), plain(8)], [attention(2), gated(8), plain(8)]),
@@ -241,3 +247,30 @@ def test_a_layer_with_a_gate_is_a_new_one() -> None:
     found = recipes(there | {'ff.gate': (4, 8)}, there, {'ff': None})
     assert {name for name, each in found.items() if each.source} == {'norm.scale'}
     assert found['ff.down'].fill == 0.0
+
+
+def test_image_kernels_of_another_size_have_the_same_center() -> None:
+    small, large = np.ones((3, 3, 2, 2)), np.zeros((5, 5, 2, 2))
+    padded = np.pad(small, [(1, 1), (1, 1), (0, 0), (0, 0)])
+    np.testing.assert_array_equal(Recipe('kernel').apply(large, small), padded)
+    np.testing.assert_array_equal(Recipe('kernel').apply(np.zeros_like(small), padded), small)
+
+
+def test_running_statistics_belong_to_the_block_of_the_parameters() -> None:
+    from trainer.checkpoints.warm_start_plan import inherited as plan
+
+    def shapes(*kernels: tuple[int, int]) -> dict[str, tuple[int, ...]]:
+        found: dict[str, tuple[int, ...]] = {}
+        for index, kernel in enumerate(kernels):
+            found[f'params.layers_{index}.conv.kernel'] = (*kernel, 8, 8)
+            found[f'params.layers_{index}.norm.scale'] = (8,)
+            found[f'non_trainable.layers_{index}.norm.mean'] = (8,)
+        return found
+
+    arrays = plan(shapes((3, 3), (5, 5), (1, 1)), shapes((3, 3), (1, 1)), {}).arrays
+    sources = {name: layers[0] and layers[0].name for name, _, layers in arrays}
+    of_params = [sources[f'params.layers_{index}.norm.scale'] for index in range(3)]
+    of_statistics = [sources[f'non_trainable.layers_{index}.norm.mean'] for index in range(3)]
+    blocks = [each and each.split('.')[1] for each in of_params]
+    assert blocks == [each and each.split('.')[1] for each in of_statistics]
+    assert None in blocks and len(set(blocks)) == 3

@@ -170,3 +170,6 @@ def test_wrong_bases_and_optimizers_are_refused() -> None:
             Learner(0.1, optimizer=optimizer, width_scaling=BASE)
     for optimizer in (AdamW(), Lion()):
         assert Learner(0.1, optimizer=optimizer, width_scaling=BASE).width_scaling == BASE
+    decaying = AdamW(weight_decay=0.1, weight_decay_on_all=True)
+    with pytest.raises(ValueError, match='weight_decay_on_all would decay: set it to False'):
+        Learner(0.1, optimizer=decaying, width_scaling=BASE)

@@ -11,6 +11,7 @@ from tests.trainer.tiny import CountingInput, experiment
 from trainer import main
 from trainer.checkpoints import experiment_record
 from trainer.checkpoints.handover import take_over
+from trainer.inputs import MultiInput
 from trainer.layers import GatedFeedForward
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import to_json_text
@@ -185,3 +186,16 @@ def test_batches_of_all_processes_are_compared_where_their_number_changes(tmp_pa
         '  eval_inputs.eval.batch_size of all processes: 8 → 16',
     ]
     assert not any(change.is_free for change in found)
+
+
+def test_batches_of_inputs_inside_of_an_input_are_those_of_all_processes_too(
+    tmp_path: Path,
+) -> None:
+    def made(size: int) -> Any:
+        each = {'batch_size': size, 'is_training': True}
+        mixture = MultiInput(**each, inputs={'a': CountingInput(**each)})
+        return experiment(train_input=mixture, eval_inputs__eval__batch_size=size)
+
+    experiment_record.write(tmp_path, made(8), 0, [])
+    assert experiment_record.changes(tmp_path, made(4), num_shards=(1, 2)) == []
+    assert len(experiment_record.changes(tmp_path, made(8), num_shards=(1, 2))) == 3
