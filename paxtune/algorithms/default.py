@@ -4,6 +4,7 @@ from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.unit_cube import FlatSpace, depths
 from paxtune.algorithms.evolution.nsga2 import NSGA2
 from paxtune.algorithms.evolution.regularized import RegularizedEvolution
+from paxtune.algorithms.gp.bandit import MAX_CANDIDATES
 from paxtune.algorithms.grid import Grid
 from paxtune.algorithms.portfolio import Portfolio
 from paxtune.algorithms.quasi_random import QuasiRandom
@@ -23,6 +24,7 @@ class Default(Algorithm):
     | no reward | quasi-random points (`QuasiRandom`) |
     | several rewards | `NSGA2` |
     | more than 50 decisions, or over three levels of them | quasi-random, `RegularizedEvolution` |
+    | a choice of more than 2000 candidates | the same |
     | any other | Gaussian process or Parzen estimator (`Portfolio`) |
 
     Example:
@@ -59,6 +61,8 @@ def _chosen(spec: pg.DNASpec, num_objectives: int) -> tuple[Algorithm, str]:
     depth = 1 + max(depths([feature.parent for feature in space.features]))
     if depth > _MAX_DEPTH:
         return _evolution(), f'{decisions}, in {depth} levels'
+    if any(each.kind == 'category' and len(each.order) > MAX_CANDIDATES for each in space.features):
+        return _evolution(), f'{decisions}, one with more than {MAX_CANDIDATES} candidates'
     return Portfolio(), f'one reward, {decisions}'
 
 

@@ -5,7 +5,7 @@ from paxtune.algorithms import initial_design
 from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
-from paxtune.algorithms.gp.bandit import GPBandit
+from paxtune.algorithms.gp.bandit import require_size_of_model
 from paxtune.algorithms.gp.blas import one_blas_thread
 from paxtune.algorithms.tpe.tpe import TPE
 from paxtune.search_space.decisions import Decisions
@@ -55,7 +55,8 @@ class Portfolio(Algorithm):
         require_at_least(self, 0, 'prior_strength')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        GPBandit().check_space(spec, num_objectives)
+        self._require_reward(num_objectives, exactly_one=True)
+        require_size_of_model(spec, type(self).__name__)
 
     def gp_share(self, information: float) -> float:
         """Returns the probability that the process suggests a trial; 0 or less for never.

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from paxtune.algorithms.base import SuggestionContext
-from paxtune.objectives.measurement import last_reward
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
 from paxtune.schedulers.correlation import LEAST, Link, expected_correlation, link
 from paxtune.schedulers.end_prediction import Array, predict_ends
-from paxtune.schedulers.rungs import RungScheduler, rung_at
+from paxtune.schedulers.rungs import RungScheduler, final_reward, pause_rungs
 from paxtune.schedulers.survivors import share_with_best, survivor_shares
 
 PROBE_EVERY, FIRST_PROBE = 32, 8
@@ -113,12 +112,7 @@ class Adaptive(RungScheduler):
         self, curves: Curves, reward: Reward | None, context: SuggestionContext, may_begin: bool
     ) -> Promote | None:
         self._score(reward)
-        levels = self.rung_level_function()
-        paused_at = {
-            curve.id: rung_at(curve, levels(curve), curve.pauses[-1])
-            for curve in curves
-            if curve.state == 'paused'
-        }
+        paused_at = pause_rungs(curves, self.rung_level_function())
         if not paused_at:
             return None
         for standing in reversed(self._standings(curves, reward)):
@@ -145,7 +139,7 @@ class Adaptive(RungScheduler):
         levels = self.rung_level_function()
         rungs = sorted({rung for curve in curves for rung in levels(curve)})
         rewards = [
-            [*map(own.get, rungs), _end(curve)]
+            [*map(own.get, rungs), final_reward(curve)]
             for own, curve in zip(self.rung_rewards(curves), curves, strict=True)
         ]
         return rungs, np.array(rewards, float).reshape(len(curves), len(rungs) + 1)
@@ -203,10 +197,6 @@ def _best_first(scores: Array, numbers: np.ndarray) -> list[int]:
     """The numbers of the trials that have a score; of equal ones, the first comes first."""
     order = np.lexsort((numbers, -scores))
     return [int(number) for number in numbers[order[: np.isfinite(scores).sum()]]]
-
-
-def _end(curve: TrialCurve) -> float | None:
-    return last_reward(curve.measurements) if curve.state == 'completed' else None
 
 
 def _links(rewards: Array) -> tuple[list[Link], list[Link]]:

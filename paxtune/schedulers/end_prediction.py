@@ -14,7 +14,7 @@ LEAST = 4
 
 _SLOPE_SCALES = (0.0, 0.05, 0.15, 0.5)
 _NOISE_SCALES = (0.05, 0.15, 0.5, 1.5)
-"""The standard deviations, a priori, of slopes and of residuals, by the spread of the scores."""
+"""The standard deviations, a priori, of slopes and of residuals, by the spread of the gains."""
 
 _NO_SLOPES, _NO_SLOPES_EACH = 6.0, 0.25
 """The logarithm of the prior odds that all trials gain the same: in all, and for each trial.
@@ -119,11 +119,13 @@ def _fit(early: Array, late: Array, both: Mask, points: Array) -> _Gain:
     spread = max(float(high - low), 1e-9)
     least = float(median) - _OUTLIER * spread
     gains = late[both] - early[both]
-    center = np.median(gains)
-    gains = np.clip(gains, center - _WIDEST * spread, center + _WIDEST * spread)
+    low, center, high = np.quantile(gains, (0.25, 0.5, 0.75))
+    # Scores that are about equal early, as those of a warm-up, may be far apart later.
+    width = max(spread, float(high - low))
+    gains = np.clip(gains, center - _WIDEST * width, center + _WIDEST * width)
     inputs = _inputs(np.maximum(early[both], least), points[both], spread)
     middle, mean = inputs.mean(axis=0), gains.mean()
-    slopes = spread * _slopes(inputs - middle, (gains - mean) / spread)
+    slopes = width * _slopes(inputs - middle, (gains - mean) / width)
     return _Gain(float(mean), middle, slopes, spread, least)
 
 

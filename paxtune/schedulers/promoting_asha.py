@@ -3,7 +3,7 @@ import itertools
 from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
-from paxtune.schedulers.rungs import RungScheduler, rung_at
+from paxtune.schedulers.rungs import RungScheduler, pause_rungs
 
 
 class PromotingAsha(RungScheduler):
@@ -42,12 +42,7 @@ class PromotingAsha(RungScheduler):
     def next_action(
         self, curves: Curves, reward: Reward | None, context: SuggestionContext, may_begin: bool
     ) -> Promote | None:
-        levels = self.rung_level_function()
-        paused_at = {
-            curve.id: rung_at(curve, levels(curve), curve.pauses[-1])
-            for curve in curves
-            if curve.state == 'paused'
-        }
+        paused_at = pause_rungs(curves, self.rung_level_function())
         brackets = self.brackets(curves)
         rankings = [self.rankings(bracket, reward) for bracket in brackets]
         for rung, ranked in itertools.chain(*rankings):

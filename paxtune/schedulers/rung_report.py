@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from paxtune.objectives.measurement import last_reward
 from paxtune.schedulers.base import Scheduler, TrialCurve
+from paxtune.schedulers.rungs import final_reward
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -79,7 +79,7 @@ def rung_report(curves: Sequence[TrialCurve], scheduler: Scheduler) -> list[Rung
     """
     levels = _rung_levels(curves, scheduler)
     tracks = [
-        (curve, _reached(curve, own), _end(curve))
+        (curve, _reached(curve, own), final_reward(curve))
         for curve, own in zip(curves, levels, strict=True)
     ]
     rungs = sorted({rung for _, reached, _ in tracks for rung in reached})
@@ -189,10 +189,6 @@ def _inherited(curve: TrialCurve) -> float:
     # Exact in steps; else, the steps up to the first measurement cost about the same.
     step = curve.measurements[0].step
     return curve.resources[0] * min(1.0, curve.forked_from[1] / max(step, 1))
-
-
-def _end(curve: TrialCurve) -> float | None:
-    return last_reward(curve.measurements) if curve.state == 'completed' else None
 
 
 def _rung(rung: float, here: Sequence[_Track]) -> Rung:

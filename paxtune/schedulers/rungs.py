@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from paxtune.objectives.measurement import last_reward
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Scheduler, TrialCurve
 from trainer.symbolic.component import require_at_least
@@ -153,6 +154,22 @@ def rung_at(curve: TrialCurve, levels: Sequence[float], step: int) -> float | No
     """The highest rung that a trial has reached at a step; None below the first."""
     count = bisect.bisect_right(levels, resource_at(curve, step))
     return levels[count - 1] if count else None
+
+
+def pause_rungs(
+    curves: Iterable[TrialCurve], levels: Callable[[TrialCurve], Sequence[float]]
+) -> dict[int, float | None]:
+    """The rungs at which trials are paused, by their numbers."""
+    return {
+        curve.id: rung_at(curve, levels(curve), curve.pauses[-1])
+        for curve in curves
+        if curve.state == 'paused'
+    }
+
+
+def final_reward(curve: TrialCurve) -> float | None:
+    """The last reward of a completed trial; None of any other."""
+    return last_reward(curve.measurements) if curve.state == 'completed' else None
 
 
 def _rung_rewards(curve: TrialCurve, levels: Sequence[float]) -> dict[float, float]:

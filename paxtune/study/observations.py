@@ -20,7 +20,10 @@ _MAX_LEVELS = 16
 
 
 def observe(trial: Trial) -> Observation:
-    """Observes a trial as it stands. A paused one counts with its score so far."""
+    """Observes a trial as it stands.
+
+    A paused one counts with its score so far, and goes on to do so while it is trained further.
+    """
     memo = dict(trial.record.memo)
     if trial.status in (Status.COMPLETED, Status.STOPPED):
         return Observation(trial.id, trial.by_id, 'completed', trial.scores, memo)
@@ -34,7 +37,7 @@ def observe(trial: Trial) -> Observation:
 def with_predicted_ends(
     trials: Sequence[Trial], observations: Sequence[Observation], spec: pg.DNASpec
 ) -> list[Observation]:
-    """Replaces the scores of stopped and paused trials by those predicted for their ends.
+    """Replaces the scores of trials that were stopped or paused by their predicted ends.
 
     Early scores would mislead a model: of trials that are equal at their ends, one with a long
     warm-up looks bad early. Trials with several rewards are left as they are.
@@ -62,7 +65,9 @@ def with_predicted_ends(
     for index, trial in enumerate(trials):
         if (step := at.get(trial.id)) is not None:
             end = float(predicted[index, bisect.bisect_right(levels, step) - 1])
-            found[index] = dataclasses.replace(found[index], scores=(end,))
+            # It is NaN if the trial's first measurement came after a level that was left out.
+            if math.isfinite(end):
+                found[index] = dataclasses.replace(found[index], scores=(end,))
     return found
 
 
@@ -107,10 +112,13 @@ def _last_step(trial: Trial) -> int:
 
 
 def _early_step(trial: Trial) -> int | None:
-    """The step of the score with which a stopped or paused trial is observed."""
-    until = math.inf if trial.status is Status.STOPPED else trial.record.paused_at
-    if until is None:
+    """The step of the score with which a trial that was stopped or paused is observed."""
+    pauses: Sequence[float] = trial.record.pauses
+    if trial.status is Status.STOPPED:
+        pauses = (math.inf,)
+    elif trial.is_terminal or not pauses:
         return None
+    until = pauses[-1]
     return max((each.step for each in trial.rewarded if each.step <= until), default=None)
 
 

@@ -259,4 +259,5 @@ class RunningTrial(Trial):
 
     def _show(self, record: TrialRecord) -> None:
         self.record = record
-        self.__dict__.pop('measurements', None)
+        for cached in ('measurements', 'rewarded', 'score_curve'):
+            self.__dict__.pop(cached, None)

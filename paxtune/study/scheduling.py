@@ -47,8 +47,13 @@ class TrialScheduling:
         self._max_resources: dict[object, float | None] = {}
 
     def curves(self, trials: Sequence[Trial]) -> list[TrialCurve]:
-        """Returns the learning curves of trials that are not infeasible."""
-        return list(_Curves(trials, self._curve))
+        """Returns the learning curves that the scheduler compares: of no infeasible trial."""
+        return list(_Curves(self._compared(trials), self._curve))
+
+    def _compared(self, trials: Sequence[Trial]) -> list[Trial]:
+        # An imported trial cannot be promoted, so it must not take the place of one that can be.
+        is_own = self.scheduler.pauses
+        return [each for each in trials if not (is_own and each.lineage.is_imported)]
 
     def decide_on(self, trial: Trial, step: int, trials: Sequence[Trial]) -> Stop | Pause | None:
         """Decides whether a trial continues after the step that it reported last.
@@ -58,8 +63,8 @@ class TrialScheduling:
         own = self._read(trial, until=step)
         if not own.measurements:
             return None
-        others = _Curves([other for other in trials if other.id != trial.id], self._curve)
-        return self.scheduler.decide(own, others, self._reward)
+        others = self._compared([other for other in trials if other.id != trial.id])
+        return self.scheduler.decide(own, _Curves(others, self._curve), self._reward)
 
     def decide(
         self, trials: Sequence[Trial], context: SuggestionContext, may_begin: bool
@@ -67,8 +72,8 @@ class TrialScheduling:
         """Decides what comes before a new suggestion; `trials` are all of the study."""
         if not self.scheduler.pauses:
             return None
-        own = self.curves([trial for trial in trials if not trial.lineage.is_imported])
-        return self.scheduler.next_action(own, self._reward, context, may_begin)
+        curves = self.curves(trials)
+        return self.scheduler.next_action(curves, self._reward, context, may_begin)
 
     def _curve(self, trial: Trial) -> TrialCurve:
         # The curve of hundreds of paused trials takes a while. The creation time separates a trial

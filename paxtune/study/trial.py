@@ -202,7 +202,7 @@ class Trial:
         """Rewards, signed for more to be better."""
         return self._signed(self.rewards)
 
-    @property
+    @functools.cached_property
     def score_curve(self) -> dict[int, tuple[float, ...]]:
         """Scores by step, of the measurements that have all rewards."""
         return {each.step: self._signed(each.rewards) for each in self.rewarded}
@@ -210,7 +210,7 @@ class Trial:
     def _signed(self, rewards: Sequence[float]) -> tuple[float, ...]:
         return tuple(map(operator.mul, rewards, self._context.signs))
 
-    @property
+    @functools.cached_property
     def rewarded(self) -> list[Measurement]:
         """Measurements that have all rewards. A trial with one can be stopped early."""
         needed = len(self._context.signs)

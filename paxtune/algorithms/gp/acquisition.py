@@ -15,6 +15,12 @@ Kind = Literal['log_ei', 'ucb', 'pe']
 # Settings of Vizier's GP_UCB_PE. A point is worth exploring if the mean plus _EXPLORATION standard
 # deviations reaches the incumbent; _SHORTFALL penalizes the difference.
 _UCB, _EXPLORATION, _SHORTFALL = 1.8, 0.5, 10.0
+_LOG_DEVIATION_SHARE = math.log(1e-9)
+"""Share of the deviation that counts beside the expected improvement.
+
+Where no feasible place promises one, the least known is tried, and none that is surely infeasible.
+"""
+
 _INFEASIBLE = 3.0  # Penalty in standard deviations of all scores.
 _OUTSIDE = 1e4  # Penalty of each unit outside the trust region: its gradient leads back.
 
@@ -147,7 +153,10 @@ class Acquisition:
             value, slope = log_expected_improvement(at.mean, deviation, incumbent)
             z = (at.mean - incumbent) / deviation
             by_mean, by_deviation = slope / deviation, by_process * (1 - z * slope) / deviation
-            return value + at.feasible, [by_mean, by_deviation, ones]
+            total = np.logaddexp(value, _LOG_DEVIATION_SHARE + np.log(at.deviation))
+            share = np.exp(value - total)
+            by_deviation = share * by_deviation + (1 - share) / at.deviation
+            return total + at.feasible, [share * by_mean, by_deviation, ones]
         feasible = np.exp(at.feasible)
         penalty = _INFEASIBLE * (1.0 - feasible)
         if self._kind == 'ucb':

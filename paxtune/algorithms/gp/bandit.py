@@ -13,7 +13,9 @@ from trainer.symbolic.component import require_at_least
 from trainer.symbolic.errors import UserError
 
 _MAX_FEATURES = 300
-_MAX_CANDIDATES = 2000
+
+MAX_CANDIDATES = 2000
+"""Candidates of a choice that are modelled at most."""
 
 
 class GPBandit(Algorithm):
@@ -54,20 +56,8 @@ class GPBandit(Algorithm):
         require_at_least(self, 0, 'prior_strength')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        others = 'Use RegularizedEvolution or RandomSearch.'
         self._require_reward(num_objectives, exactly_one=True)
-        space = FlatSpace(spec)
-        if len(space) > _MAX_FEATURES:
-            raise UserError(
-                f'{type(self).__name__} models at most {_MAX_FEATURES} decisions, conditional '
-                f'ones included; there are {len(space)}. {others}'
-            )
-        for feature in space.features:
-            if feature.kind == 'category' and len(feature.order) > _MAX_CANDIDATES:
-                raise UserError(
-                    f'{parameter_path(feature.id)}: {type(self).__name__} models choices of at '
-                    f'most {_MAX_CANDIDATES} candidates; there are {len(feature.order)}. {others}'
-                )
+        require_size_of_model(spec, type(self).__name__)
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
         space = FlatSpace(context.spec)
@@ -83,3 +73,19 @@ class GPBandit(Algorithm):
                 context, fitted, self.acquisition, self.prior_strength, rng
             )
         return Suggestion(draw_eligible(context, context.rng()) if decisions is None else decisions)
+
+
+def require_size_of_model(spec: pg.DNASpec, algorithm: str) -> None:
+    """Raises UserError for a space that is too large for a Gaussian process, or its matrices."""
+    space, others = FlatSpace(spec), 'Use RegularizedEvolution or RandomSearch.'
+    if len(space) > _MAX_FEATURES:
+        raise UserError(
+            f'{algorithm} models at most {_MAX_FEATURES} decisions, conditional ones included; '
+            f'there are {len(space)}. {others}'
+        )
+    for feature in space.features:
+        if feature.kind == 'category' and len(feature.order) > MAX_CANDIDATES:
+            raise UserError(
+                f'{parameter_path(feature.id)}: {algorithm} models choices of at most '
+                f'{MAX_CANDIDATES} candidates; there are {len(feature.order)}. {others}'
+            )

@@ -54,6 +54,8 @@ class FittedModel(NamedTuple):
         distribution for all trials: 0 or less where decisions say nothing about scores.
         """
         values = self.data.values[self.data.is_observed]
+        if not values.any():  # All scores are equal.
+            return 0.0
         errors, deviations = model.leave_one_out(self.theta, self.data, self.encoding.columns)
         gains = (values**2 - (errors / deviations) ** 2) / 2 - np.log(deviations)
         return float(np.mean(gains))

@@ -38,8 +38,9 @@ class Density:
     def log_density(self, rows: Array) -> Array:
         """Logarithm of the density [B] of rows [B, features]; NaN where a feature is inactive."""
         offsets = np.abs(rows[:, None, :] - self.centers)
-        numbers = -((offsets / self.widths) ** 2) / 2 - np.log(self.widths) - _LOG_ROOT
-        low, high = _ends(self.centers, self.widths)
+        widths = self._widths_of_numbers()
+        numbers = -((offsets / widths) ** 2) / 2 - np.log(widths) - _LOG_ROOT
+        low, high = _ends(self.centers, widths)
         numbers -= np.log(high - low)
         # A density, as that of a number: the cell of a candidate is 1 / count wide.
         cells = np.maximum(self.counts, 1)
@@ -53,15 +54,19 @@ class Density:
     def sample(self, count: int, rng: np.random.Generator) -> Array:
         """Draws rows [count, features]."""
         kernels = rng.choice(len(self.weights), count, p=self.weights)
-        centers, widths = self.centers[kernels], self.widths[kernels]
+        centers, widths = self.centers[kernels], self._widths_of_numbers()[kernels]
         low, high = _ends(centers, widths)
         drawn = rng.random(centers.shape)
         numbers = centers + widths * scipy.special.ndtri(low + (high - low) * drawn)
-        is_other = rng.random(centers.shape) < widths
+        is_other = rng.random(centers.shape) < self.widths[kernels]
         turns = 1 + np.floor(drawn * np.maximum(self.counts - 1, 1))
         categories = (centers + is_other * turns / np.maximum(self.counts, 1)) % 1.0
         rows = np.where(self.counts > 0, categories, np.clip(numbers, 0.0, 1.0))
         return np.where(np.isnan(rows), drawn, rows)
+
+    def _widths_of_numbers(self) -> Array:
+        # That of a category with one candidate is 0.
+        return np.where(self.counts > 0, 1.0, self.widths)
 
 
 def _ends(centers: Array, widths: Array) -> tuple[Array, Array]:

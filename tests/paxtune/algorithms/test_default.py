@@ -53,6 +53,12 @@ def _many(count: int) -> Any:
         (_nested(4), 1, RegularizedEvolution, '4 decisions, in 4 levels'),
         (_many(50), 1, Portfolio, 'one reward, 50 decisions'),
         (_many(51), 1, RegularizedEvolution, '51 decisions'),
+        (
+            pg.Dict(x=pg.oneof([f'word {i}' for i in range(2001)])),
+            1,
+            RegularizedEvolution,
+            '1 decision, one with more than 2000 candidates',
+        ),
     ],
 )
 def test_the_algorithm_depends_on_the_space(

@@ -68,7 +68,7 @@ def record(study: Study, trial: Trial) -> dict[str, Any]:
 def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
     study: Study, train: Any, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    def run(*args: Any) -> Running:
+    def run(*args: Any, **place: Any) -> Running:
         yield measured(2)
         yield measured(6, math.nan if end == 'fail' else 1.0)
 
@@ -111,7 +111,7 @@ def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
 def test_a_last_save_that_fails_stops_the_study_and_ends_no_trial(
     study: Study, train: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(*args: Any) -> Running:
+    def run(*args: Any, **place: Any) -> Running:
         try:
             yield measured(2)
         finally:
@@ -151,7 +151,7 @@ def test_a_signal_after_the_last_step_of_the_last_trial_pauses_nothing(
 ) -> None:
     signals: list[int] = []
 
-    def run(*args: Any) -> Running:
+    def run(*args: Any, **place: Any) -> Running:
         yield measured(6)
         if len(study.trials) == 2:
             signals.append(2)
@@ -164,12 +164,12 @@ def test_a_signal_after_the_last_step_of_the_last_trial_pauses_nothing(
 
 @pytest.mark.slow
 def test_a_resumed_trial_shows_the_measurement_of_the_step(study: Study, train: Any) -> None:
-    def interrupted(*args: Any) -> Running:
+    def interrupted(*args: Any, **place: Any) -> Running:
         yield measured(2, 3.0)
         yield measured(4, 2.0)
         raise Interrupted(4)
 
-    def resumed(*args: Any) -> Running:
+    def resumed(*args: Any, **place: Any) -> Running:
         for step, loss in ((2, 3.0), (4, 2.0), (6, 1.0)):
             yield measured(step, loss, resumed_from=2)
 

@@ -132,3 +132,13 @@ def test_a_small_effect_does_not_count_however_many_trials_show_it(
     gain = predict_ends(np.stack([early, late], axis=1), decision[:, None])[:, 0] - early
     # The correlation of the gain with the decision is 0.4 or 0.97.
     assert float(np.ptp(gain)) == pytest.approx(effect if counts else 0.0, rel=0.1, abs=1e-3)
+
+
+@pytest.mark.parametrize('early', [1.0, 0.1, 0.01])
+def test_decisions_explain_ends_also_where_early_scores_are_about_equal(early: float) -> None:
+    rng = np.random.default_rng(0)
+    points = rng.random((COUNT, 1))
+    scores = np.stack([0.1 * early * rng.random(COUNT), 0.5 + 0.4 * points[:, 0]], axis=1)
+    ends = scores[:, 1].copy()
+    scores[::2, 1] = np.nan
+    assert predict_ends(scores, points)[::2, 0] == pytest.approx(ends[::2], abs=0.05)

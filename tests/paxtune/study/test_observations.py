@@ -19,6 +19,7 @@ from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward, Objectives, Reward
 from paxtune.storage.open_study import open_study
 from paxtune.study.observations import with_predicted_ends
+from paxtune.study.record import Status
 from paxtune.study.study import Study
 from tests.paxtune.studies import ask
 
@@ -131,3 +132,31 @@ def test_several_rewards_count_as_they_are() -> None:
         found = observed(study)
         assert [each.scores for each in found][-2:] == [(-3.05, -1.0), (-3.45, -1.0)]
         assert with_predicted_ends(study.trials, found, study.space.spec) == found
+
+
+@pytest.mark.parametrize('algorithm', [TPE(), CMAES()])
+def test_a_promoted_trial_keeps_its_score_while_it_is_trained_further(algorithm: Algorithm) -> None:
+    with opened(algorithm=algorithm) as study:
+        begin(study)
+        before = observed(study)[-1]
+        promoted = study.open_trial(before.id)
+        promoted.promote('it is the best')
+        assert promoted.status is Status.ACTIVE and observed(study)[-1] == before
+        promoted.report(2, {'loss': 0.5, 'other': 1.0})
+        assert observed(study)[-1] == before
+        study.tell(promoted)
+        assert observed(study)[-1].scores == (-0.5,)
+
+
+def test_a_trial_whose_first_score_comes_after_a_level_keeps_it() -> None:
+    with opened() as study:
+        for number in range(40):
+            trial = ask(study)
+            for step in range(1, 61) if number < 6 else [10 + number]:
+                trial.report(step, {'loss': 1.0 + number / 10})
+            if number < 6:
+                study.tell(trial)
+            else:
+                trial.pause(10 + number, 'it is slow')
+        scores = [each.scores[0] for each in observed(study)]
+    assert scores == pytest.approx([-1.0 - number / 10 for number in range(40)], abs=0.2)

@@ -194,24 +194,3 @@ def test_kills_change_nothing_that_is_suggested(tmp_path: Path) -> None:
     for where in ('suggested:2', 'suggestion:3', 'moved:1', 'moved:4', 'suggested:1', 'moved:9'):
         killed(tmp_path / 'killed', where)
     assert ended(tmp_path / 'killed') == expected
-
-
-# --- Costs ---
-
-
-@pytest.mark.parametrize(
-    'budget, cost',
-    [(Budget(4, hours=9.0), 7.0), (Budget(4, device_hours=9.0), 14.0), (Budget(4), None)],
-)
-def test_costs_are_observed_where_the_budget_is_in_hours(
-    budget: Budget, cost: float | None
-) -> None:
-    with opened(budget=budget) as study:
-        ended, stopped = ask(study), ask(study)
-        for trial in (ended, stopped):
-            trial.set_time(7.0, 2)
-            trial.report(1, {'y': 1.0})
-        study.tell(ended)
-        stopped.stop('early')
-        first, second = study.suggester.context(3).observations
-    assert (first.cost, second.cost) == (cost, None)

@@ -70,3 +70,11 @@ def test_a_prior_adds_a_kernel_of_its_strength():
     rows = _made(FIRST, prior=prior, strength=98.0).sample(1000, np.random.default_rng(0))
     assert np.median(np.abs(rows[:, 0] - 0.7)) < 0.2
     assert np.std(rows[:, 2]) > 0.25
+
+
+def test_a_category_with_one_candidate_changes_nothing() -> None:
+    space = FlatSpace(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0), only=pg.oneof(['a']))))
+    rows = np.array([[0.2, 0.5], [0.8, 0.5]])
+    made = density.fit(encoding_spec(space), rows, np.full(2, np.nan), 0.0)
+    assert np.isfinite(made.log_density(rows)).all()
+    assert np.isfinite(made.sample(8, np.random.default_rng(0))).all()
