@@ -18,7 +18,7 @@ _UCB, _EXPLORATION, _SHORTFALL = 1.8, 0.5, 10.0
 _LOG_DEVIATION_SHARE = math.log(1e-9)
 """Share of the deviation that counts beside the expected improvement.
 
-Where no feasible place promises one, the least known is tried, and none that is surely infeasible.
+Where no feasible place has any, the least known is tried, and none that is surely infeasible.
 """
 
 _INFEASIBLE = 3.0  # Penalty in standard deviations of all scores.
