@@ -210,7 +210,7 @@ def _run_packed(job: 'Job', count: int, log: json_logs.JsonLines) -> None:
     from paxtune.engines.base import Job
     from paxtune.engines.leased import leased
     from paxtune.engines.packed import require_packable
-    from paxtune.engines.threads import in_threads
+    from paxtune.engines.threads import in_threads, note_start_up
     from paxtune.running.runners import ExperimentRunner
     from paxtune.running.tuner import Tuner
     from paxtune.service.leases import lane_name
@@ -228,23 +228,10 @@ def _run_packed(job: 'Job', count: int, log: json_logs.JsonLines) -> None:
             callbacks = [LogCallback(context), *job.callbacks]
             study = join_study(store.as_worker(name), job.study.directory)
             own = leased(Job(study, ExperimentRunner(lane), callbacks, should_interrupt))
-            Tuner(study, own.runner, own.callbacks, own.should_interrupt, lane).run()
+            Tuner(study, own.runner, own.callbacks, own.should_interrupt, lane).join()
 
-    _note_start_up(store)
+    note_start_up(store)
     in_threads(count, work, job.should_interrupt)
-
-
-def _note_start_up(store: 'RemoteStore') -> None:
-    """Adds the time since this process began to the profile of the study: it is of no lane."""
-    from trainer.runtime import wall_clock
-
-    if (clock := wall_clock.current()) is not None:
-        spent = clock.take()
-        store.update_study(
-            lambda record: dataclasses.replace(
-                record, profile=wall_clock.added(record.profile, spent)
-            )
-        )
 
 
 def _of_all(code: int) -> int:

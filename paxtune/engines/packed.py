@@ -64,7 +64,7 @@ class Packed(Engine):
 
         def work(index: int, should_interrupt: Callable[[], bool]) -> None:
             with lanes.lane(index) as lane:
-                Tuner(job.study, ExperimentRunner(lane), (), should_interrupt, lane).run()
+                Tuner(job.study, ExperimentRunner(lane), (), should_interrupt, lane).join()
 
         run_in_threads(job, lanes.count, work)
 

@@ -8,8 +8,10 @@ from typing import TypeAlias
 
 from paxtune.engines.base import Engine, Job
 from paxtune.running.event_poller import Watcher
-from paxtune.running.tuner import Paused, Tuner, take_up
+from paxtune.running.tuner import INTERRUPTED, Paused, Tuner, take_up
+from paxtune.study.store import StudyStore
 from paxtune.study.transitions import DetachedError
+from trainer.runtime import wall_clock
 from trainer.symbolic.errors import UserError
 
 _LOOK_SECONDS = 0.2
@@ -43,7 +45,7 @@ class Threads(Engine):
 
     def run(self, job: Job) -> None:
         def work(index: int, should_interrupt: Callable[[], bool]) -> None:
-            Tuner(job.study, job.runner, (), should_interrupt).run()
+            Tuner(job.study, job.runner, (), should_interrupt).join()
 
         run_in_threads(job, self.count, work)
 
@@ -60,6 +62,7 @@ def run_in_threads(job: Job, count: int, work: Work) -> None:
     """
     study = job.study
     take_up(study)
+    note_start_up(study.store)
     for callback in job.callbacks:
         callback.on_study_start(study)
     watcher = Watcher(study, job.callbacks)
@@ -68,6 +71,17 @@ def run_in_threads(job: Job, count: int, work: Work) -> None:
     finally:
         for callback in job.callbacks:
             callback.on_study_end(study)
+
+
+def note_start_up(store: StudyStore) -> None:
+    """Adds the time since this process began to the profile of the study: it is of no thread."""
+    if (clock := wall_clock.current()) is not None:
+        spent = clock.take()
+        store.update_study(
+            lambda record: dataclasses.replace(
+                record, profile=wall_clock.added(record.profile, spent)
+            )
+        )
 
 
 def in_threads(
@@ -101,5 +115,10 @@ def in_threads(
         finally:
             leaving.set()
     errors = [error for each in running if (error := each.exception()) is not None]
-    for error in sorted(errors, key=lambda each: isinstance(each, Paused | DetachedError)):
+    for error in sorted(errors, key=_order):
         raise error
+
+
+def _order(error: BaseException) -> tuple[bool, bool]:
+    # One that another thread made leave says that it was interrupted.
+    return isinstance(error, Paused | DetachedError), str(error) == INTERRUPTED

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
@@ -17,8 +17,10 @@ from paxtune.running.trial_json import num_threads
 from paxtune.search_space.decisions import Decisions
 from paxtune.study.trial_costs import TIMED
 from paxtune.study.trial_experiments import shared_parts_of
+from trainer.program.program import spec_key
 from trainer.program.setup import compile_ahead
 from trainer.runtime.throughput import THROUGHPUT_METRICS
+from trainer.runtime.wall_clock import COMPILATION, phase
 from trainer.symbolic.component import key
 from trainer.symbolic.errors import UserError
 
@@ -53,7 +55,7 @@ class Precompiler(Callback):
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._is_off = num_threads() < 2
-        self._structure: list[str] = []  # Of the suggestion that is compiled.
+        self._structure: list[tuple[Any, ...]] = []  # Of the suggestion that is compiled.
         self._alone: list[float] = []  # Seconds of steps of this trial, before the thread.
         self._lost = 0.0  # Seconds of this trial.
         self._began = self._last = 0.0
@@ -66,7 +68,8 @@ class Precompiler(Callback):
     def on_trial_start(self, study: 'Study', trial: 'Trial') -> None:
         self._alone, self._lost, self._began = [], 0.0, time.perf_counter()
         if self._thread is not None:
-            self._thread.join()
+            with phase(COMPILATION):
+                self._thread.join()
             self._thread = None
             if self._structure != structure(study, trial.by_id):
                 self._lost = time.perf_counter() - self._began
@@ -126,10 +129,14 @@ class Precompiler(Callback):
             logging.info('Nothing was compiled ahead: %s', error)
 
 
-def structure(study: 'Study', decisions: Decisions) -> list[str]:
+def structure(study: 'Study', decisions: Decisions) -> list[tuple[Any, ...]]:
     """Returns keys that are equal for trials whose programs are equal."""
     try:
-        return [key(each.task) for each in shared_parts_of(study.space, decisions).values()]
+        parts = shared_parts_of(study.space, decisions).values()
+        return [
+            (key(each.task), spec_key(each.train_input.padded_spec()), key(each.mesh))
+            for each in parts
+        ]
     except (UserError, ValueError):
         return []  # The trial will be infeasible.
 

@@ -36,6 +36,7 @@ _HOST = socket.gethostname()
 _TICK_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
 _MAX_FALSE_STARTS = 3
+_MAX_KILLED_STARTS = 8  # Of processes that something else ended, which may happen now and then.
 _MAX_STOPPED_SECONDS = 60.0
 _SHOWN_LINES = 20
 _LEAST_ROOM = 2**20
@@ -228,20 +229,28 @@ class Supervisor:
         self._require_room()
         slot.is_done = code == 0
         loss = slot.killed or _loss_of(code)
+        slot.is_alone |= loss.counts or self._may_hang_or_fill_memory(slot, code)
         lost = lose(self._client, slot.worker, loss, self._max_attempts)
-        # The next one shows which trial it is.
-        slot.is_alone |= loss.counts or slot.killed is not None
         if code in (2, STOPPED):
             message = f'\n{self._tail(slot)}'.rpartition('\nerror: ')[2].strip()
             message = message or f'worker {slot.worker} could not write {slot.log}'
             raise UserError(message) if code == 2 else WorkerError(message)
-        is_false_start = lost is None and slot.killed is None and loss.counts
+        is_false_start = lost is None and slot.killed is None and code not in _GAVE_BACK
         slot.false_starts = slot.false_starts + 1 if is_false_start else 0
-        if slot.false_starts >= _MAX_FALSE_STARTS:
+        most = _MAX_FALSE_STARTS if loss.counts else _MAX_KILLED_STARTS
+        if slot.false_starts >= most:
             raise WorkerError(
                 f'{slot.false_starts} workers in a row ended before they had a trial '
                 f'({loss.reason}). The last one said:\n{self._tail(slot)}'
             )
+
+    def _may_hang_or_fill_memory(self, slot: _Slot, code: int) -> bool:
+        """True if one of several packed trials may be why a process ended: the next shows which."""
+        if slot.killed is not None or code == -signal.SIGKILL:  # So the kernel ends it, too.
+            return True
+        # A worker that finds out by itself that its trial took too long detaches.
+        request = RevokedRequest(workers=[slot.worker])
+        return code == DETACHED and bool(self._client.call(request).workers)
 
     def _look_at(self, slot: _Slot) -> None:
         assert slot.process is not None

@@ -24,6 +24,7 @@ from paxtune.study.checkpoint_retention import CheckpointCleaner
 from paxtune.study.reasons import commonest
 from paxtune.study.record import Status
 from paxtune.study.running_trial import RunningTrial
+from paxtune.study.stopping_criteria import device_hours, hours
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError, IllegalTransition
 from paxtune.study.trial import Trial
@@ -138,7 +139,13 @@ class Tuner:
         self._began = self._clock.read()
 
     def run(self) -> None:
-        """Runs trials until the study is done.
+        """Takes a study up, and runs trials until it is done; raises as `join`."""
+        if not self.study.store.is_shared:
+            take_up(self.study)
+        self.join()
+
+    def join(self) -> None:
+        """Runs trials of a study that is taken up, beside other tuners, until it is done.
 
         Raises:
             Paused: `should_interrupt` or a request asked for it, or hours are used up.
@@ -151,8 +158,6 @@ class Tuner:
 
     def _run(self) -> None:
         study = self.study
-        if not study.store.is_shared:
-            take_up(study)
         with contextlib.ExitStack() as listening:
             for callback in self._callbacks:
                 callback.on_study_start(study)
@@ -245,7 +250,7 @@ class Tuner:
         record = TrialJson(directory, trial, self.study.data, devices, self._clock)
         self._session = None if self._hparams is None else self._hparams.session(trial)
         self._began, self._pausing = self._clock.read(), None
-        self._seconds_left = self._left(record)
+        self._seconds_left = self._left(trial, record)
         for callback in self._callbacks:
             callback.on_trial_start(self.study, trial)
         try:
@@ -328,6 +333,7 @@ class Tuner:
                 self._report(trial, report)
                 with trial_errors.outside():
                     record.write(trial)
+                    self._seconds_left = self._left(trial, record)
                 if trial.id in stop_requests.stopped_trials(self.study.store):
                     return 'stopped by request'
                 self._asked_to_pause = stop_requests.is_pause_requested(self.study.store)
@@ -408,17 +414,23 @@ class Tuner:
         own.sort(key=lambda trial: (trial.completed, trial.id), reverse=True)
         return list(itertools.takewhile(lambda trial: trial.is_failed, own))
 
-    def _left(self, record: TrialJson) -> float | None:
-        """Computes the seconds that this attempt may take, by the study's budgets of hours."""
-        budget, trials = self.study.search.budget, self.study.trials
-        ended = [each for each in trials if each.is_terminal and not each.lineage.is_imported]
+    def _left(self, trial: Trial, record: TrialJson) -> float | None:
+        """Computes the seconds that this attempt may take, by the study's budgets of hours.
+
+        The trials that run at the same time have equal shares, since their seconds are not known.
+        """
+        budget = self.study.search.budget
+        if budget.hours is None and budget.device_hours is None:
+            return None
+        trials = self.study.trials
+        others = [each for each in trials if each.id != trial.id]
         left = []
         if budget.hours is not None:
-            left.append(budget.hours * 3600 - sum(trial.seconds for trial in ended))
+            left.append((budget.hours - hours(others)) * 3600)
         if budget.device_hours is not None and (devices := self._runner.num_devices):
-            spent = sum(trial.seconds * trial.record.devices for trial in ended)
-            left.append((budget.device_hours * 3600 - spent) / devices)
-        return min(left) - record.seconds_before if left else None
+            left.append((budget.device_hours - device_hours(others)) * 3600 / devices)
+        running = 1 + sum(each.status is Status.ACTIVE for each in others)
+        return (min(left) - record.seconds_before) / running if left else None
 
     def _should_leave(self) -> bool:
         """Returns True if the running trial must save a checkpoint now."""

@@ -22,7 +22,7 @@ class TrainMetrics:
         self._on_device: list[tuple[int, Metrics]] = []
         self._since_summary = Totals(saved.get('since_summary'))
         self._since_evaluation = Totals(saved.get('since_evaluation'))
-        self._skipped_in_a_row = 0
+        self._skipped_in_a_row = int(saved.get('skipped_in_a_row', 0))
 
     def add(self, step: int, metrics: Metrics) -> None:
         """Adds the metrics of a step, without waiting for the step."""
@@ -55,7 +55,8 @@ class TrainMetrics:
         """State from which a resumed run reports the same values."""
         self._fetch()
         totals = {'summary': self._since_summary, 'evaluation': self._since_evaluation}
-        return {f'since_{name}': total.to_json() for name, total in totals.items()}
+        sums = {f'since_{name}': total.to_json() for name, total in totals.items()}
+        return sums | {'skipped_in_a_row': self._skipped_in_a_row}
 
     @during(STEPS)
     def _fetch(self, until: int | None = None) -> None:

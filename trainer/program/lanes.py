@@ -5,7 +5,7 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ from trainer.program.packing import Mode, Pack, PackedRun
 from trainer.program.place import Alone
 from trainer.program.program import Program, Values
 from trainer.program.stepper import Stepper
-from trainer.runtime.wall_clock import START_UP, WallClock
+from trainer.runtime.wall_clock import START_UP, STEPS, WallClock
 from trainer.state import TrainState
 
 _KEPT_PACKS = 16
@@ -63,6 +63,7 @@ class Lanes:
         self._requests: dict[int, _Request] = {}
         self._packs: collections.OrderedDict[Program, Pack] = collections.OrderedDict()
         self._seconds, self._read = dict.fromkeys(range(count), 0.0), time.perf_counter()
+        self._clocks: dict[int, WallClock] = {}
         self._sharing: dict[int, list[int]] = {}  # The lanes of the last step, by lane.
 
     @contextlib.contextmanager
@@ -101,17 +102,29 @@ class Lanes:
         self._sharing.pop(index, None)
         return True
 
-    def seconds(self, index: int) -> float:
-        """Reads the clock of a lane: those of all lanes add up to the time that has passed."""
+    def clock(self, index: int) -> WallClock:
+        """Makes the clock of a lane: those of all lanes add up to the time that has passed."""
+        read = functools.partial(self._read_clock, index)
+        clock = self._clocks[index] = WallClock(START_UP, read=read)
+        return clock
+
+    def _read_clock(self, index: int) -> float:
         with self._changed:
             if self._turn == index:
                 self._charge(index)
             return self._seconds[index]
 
-    def _charge(self, index: int) -> None:
-        """Divides the time of a turn among the lanes of the last step: they wait for its result."""
+    def _charge(self, index: int, lanes: Sequence[int] = ()) -> None:
+        """Divides the time that has passed among lanes.
+
+        By default they are those of the last step, where a lane waits for its result. All else that
+        it does in its turn is its own.
+        """
         now = time.perf_counter()
-        shared = [each for each in self._sharing.get(index, ()) if each in self._here] or [index]
+        clock = self._clocks.get(index)
+        if not lanes and clock is not None and clock.name == STEPS:
+            lanes = self._sharing.get(index, ())
+        shared = [each for each in lanes if each in self._here] or [index]
         for each in shared:
             self._seconds[each] += (now - self._read) / len(shared)
         self._read = now
@@ -141,7 +154,7 @@ class Lanes:
                 both = zip(lanes, group, strict=True)
                 self._requests |= {i: each for i, each in both if self._waits_on(each)}
             self._sharing |= dict.fromkeys(lanes, lanes)
-            self._charge(lanes[0])
+            self._charge(lanes[0], lanes)
 
     def _waits_on(self, request: _Request) -> bool:
         """Counts a step of the others; returns True if a lane without a run waits for more."""
@@ -202,13 +215,15 @@ class Lane(Alone):
         return request.metrics
 
     def wait(self, seconds: float) -> None:
+        self.end_run()
         self._lanes.wait(self._index, _Request(seconds=seconds))
 
     def give_way(self) -> None:
+        self.end_run()
         self._lanes.wait(self._index, _Request())
 
     def clock(self) -> WallClock:
-        return WallClock(START_UP, read=functools.partial(self._lanes.seconds, self._index))
+        return self._lanes.clock(self._index)
 
 
 class LaneRun(PackedRun):

@@ -130,8 +130,9 @@ class Pack:
         limit = device_memory_limit()
         try:
             step = self._program.packed_step(self.count)
-        # Some operations have no batched form, such as cuDNN's attention with masks.
-        except (NotImplementedError, TypeError, ValueError) as error:
+        # An operation may have no batched form, and XLA may need too much memory. Each trial can
+        # still train by itself, or else has this error alone.
+        except Exception as error:
             self._can_pack = False
             logging.warning('Trials train one after another: no packed step', exc_info=error)
             return None

@@ -67,7 +67,7 @@ def check_suits(experiment: Experiment, path: str, data: Input) -> None:
 
 
 def compile_ahead(experiment: Experiment) -> None:
-    """Compiles what a run of an experiment will need, in another thread than that of a run.
+    """Compiles the steps of training and evaluation of an experiment, in any thread.
 
     Raises:
         UserError: as `compiled`.

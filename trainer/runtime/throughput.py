@@ -2,6 +2,8 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+from trainer.runtime import wall_clock
+
 THROUGHPUT_METRICS = (
     'train/tokens_per_second',
     'train/steps_per_second',
@@ -27,6 +29,9 @@ class Throughput:
     """
 
     def __init__(self) -> None:
+        # That of a packed run has its share of the steps.
+        clock = wall_clock.current()
+        self._read = time.perf_counter if clock is None else clock.read
         self._before, self._steps = 0.0, 0
         self.start()
 
@@ -34,7 +39,7 @@ class Throughput:
         """Restarts the clock, for example after the first step."""
         if self._steps:
             self._before += self._elapsed()
-        self._started, self._paused = time.perf_counter(), 0.0
+        self._started, self._paused = self._read(), 0.0
         self._steps = self._tokens = 0
 
     def count(self, tokens: int = 0) -> None:
@@ -55,11 +60,11 @@ class Throughput:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Context manager whose time does not count."""
-        entered = time.perf_counter()
+        entered = self._read()
         try:
             yield
         finally:
-            self._paused += time.perf_counter() - entered
+            self._paused += self._read() - entered
 
     def _elapsed(self) -> float:
-        return time.perf_counter() - self._started - self._paused
+        return self._read() - self._started - self._paused
