@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,15 @@ from paxtune.algorithms import RandomSearch
 from paxtune.api import tune
 from paxtune.config.budget import Budget
 from paxtune.config.faults import Faults
+from paxtune.engines.base import Job
 from paxtune.engines.in_process import InProcess
 from paxtune.engines.remote import Remote
 from paxtune.engines.supervised import WorkerConfig
-from paxtune.engines.threads import Threads
+from paxtune.engines.threads import Threads, run_in_threads
 from paxtune.engines.workers import Workers
 from paxtune.running.callbacks import Callback
-from paxtune.running.function_runner import import_name
-from paxtune.running.tuner import StudyStoppedError
+from paxtune.running.function_runner import FunctionRunner, import_name
+from paxtune.running.tuner import STOP_REQUESTED, Paused, StudyStoppedError, Tuner
 from paxtune.service.address import Service
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.registry import StudyRegistry
@@ -30,11 +33,13 @@ from paxtune.service.server import Server
 from paxtune.storage.database import Database
 from paxtune.storage.open_study import open_study
 from paxtune.storage.vizier_store import VizierStore
+from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
-from tests.paxtune.functions import OBJECTIVE, PARALLEL, process_of, search
+from tests.paxtune.functions import OBJECTIVE, PARALLEL, SPACE, process_of, search
 from tests.paxtune.tunables import Rates
 from tests.processes import ROOT, environment
+from trainer.program.lanes import Lanes
 from trainer.runtime import directory as directories
 from trainer.symbolic.errors import UserError
 
@@ -107,6 +112,44 @@ def test_an_interrupt_of_threads_returns_their_trials() -> None:
         assert 2 <= len(study.trials) < 4
         with tune(lambda x: x, study=study) as whole:
             assert [trial.state for trial in whole.trials] == ['COMPLETED'] * 4
+
+
+def test_a_request_to_stop_is_for_threads_that_begin_later_too() -> None:
+    study = open_study(None, SPACE, search=search(objective=OBJECTIVE))
+    begun: list[int] = []
+
+    def asks(values: Any, trial: Trial) -> Iterator[float]:
+        begun.append(trial.id)
+        if begun == [1]:
+            stop_requests.request_pause(study.store)
+        yield 1.0
+        yield 2.0
+
+    lanes = Lanes(3, 'measured')  # One after another.
+    job = Job(study, FunctionRunner(asks), (), lambda: False)
+
+    def work(index: int, should_interrupt: Callable[[], bool]) -> None:
+        with lanes.lane(index) as lane:
+            Tuner(study, job.runner, (), should_interrupt, lane).join()
+
+    with pytest.raises(Paused, match=STOP_REQUESTED):
+        run_in_threads(job, lanes.count, work)
+    assert begun == [1] and [trial.state for trial in study.trials] == ['ACTIVE']
+
+
+def test_a_request_to_stop_is_the_reason_of_all_threads() -> None:
+    study = open_study(None, SPACE, search=search(objective=OBJECTIVE))
+
+    def asks(values: Any, trial: Trial) -> Iterator[float]:
+        if threading.current_thread().name.endswith('_1'):
+            stop_requests.request_pause(study.store)
+        else:
+            time.sleep(0.6)  # The other thread leaves first.
+        yield 1.0
+        yield 2.0
+
+    with pytest.raises(Paused, match=STOP_REQUESTED):
+        Threads(2).run(Job(study, FunctionRunner(asks), (), lambda: False))
 
 
 # --- Workers ---

@@ -1,6 +1,7 @@
 """Budgets and target rewards end studies."""
 
 import datetime
+import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import Any
 import pytest
 
 from paxtune.config.budget import Budget
+from paxtune.engines.base import Job
+from paxtune.engines.threads import Threads
 from paxtune.objectives.rewards import MetricReward
 from paxtune.running import trial_json
 from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import Tuner
 from paxtune.storage.open_study import open_study
 from tests.paxtune.functions import OBJECTIVE, SPACE, run, search
-from tests.paxtune.studies import states
+from tests.paxtune.studies import ask, states
 
 
 def test_hours_of_all_trials_together_end_a_study(tmp_path: Path) -> None:
@@ -65,6 +68,30 @@ def test_a_trial_that_is_running_when_the_hours_end_is_not_lost(tmp_path: Path) 
     with open_study(tmp_path, SPACE, search=search()) as study:
         Tuner(study, FunctionRunner(slow)).run()
         assert [trial.reward for trial in study.trials] == [0.5] * 4
+
+
+def _endless(values: Any) -> Iterator[float]:
+    for _ in range(200):
+        time.sleep(0.01)
+        yield 1.0
+
+
+def test_the_hours_of_paused_trials_are_not_left_to_others() -> None:
+    with open_study(None, SPACE, search=search(objective=OBJECTIVE, budget=Budget(4, 1))) as study:
+        paused = ask(study)
+        paused.report(1, {'objective': 1.0})
+        paused.set_time(3599.9, 1)
+        paused.pause(1, 'the rung')
+        Tuner(study, FunctionRunner(_endless)).run()
+        assert states(study)[1] == 'ACTIVE' and study.is_done
+
+
+def test_trials_that_run_at_the_same_time_share_the_hours() -> None:
+    budget = Budget(4, hours=0.6 / 3600)
+    with open_study(None, SPACE, search=search(objective=OBJECTIVE, budget=budget)) as study:
+        Threads(2).run(Job(study, FunctionRunner(_endless), (), lambda: False))
+        assert study.is_done
+        assert 0.6 <= sum(trial.seconds for trial in study.trials) < 1.0
 
 
 @pytest.mark.parametrize(('goal', 'target'), [('minimize', 2.0), ('maximize', 3.0)])

@@ -10,6 +10,8 @@ import pytest
 from tests.trainer.program.test_packing import batch, begun, losses_alone
 from trainer.program import packing
 from trainer.program.lanes import Lane, Lanes
+from trainer.runtime.throughput import Throughput
+from trainer.runtime.wall_clock import EVALUATION, STEPS, measuring, phase
 
 
 def run_lanes(lanes: Lanes, work: Callable[[int, Lane], Any]) -> list[Any]:
@@ -126,6 +128,18 @@ def test_an_error_of_a_step_is_raised_in_the_lanes_of_its_runs() -> None:
     assert run_lanes(Lanes(3, 'always'), work) == ['ended'] * 3
 
 
+def test_a_lane_without_a_run_holds_no_state() -> None:
+    def work(index: int, lane: Lane) -> bool:
+        made, given = begun(0.01, index)
+        run = lane.stepper(given.program, given.state, given.random_key, given.values)
+        run.step(batch(made, run))
+        was_packed = run.pack is not None
+        lane.wait(0.0)
+        return was_packed and run.pack is None
+
+    assert run_lanes(Lanes(2, 'always'), work) == [True, True]
+
+
 def test_an_error_of_one_lane_stops_no_other() -> None:
     def work(index: int, lane: Lane) -> int:
         lane.wait(0.0)
@@ -155,3 +169,26 @@ def test_the_clocks_of_lanes_add_up_to_the_wall_clock() -> None:
 
     shares = run_lanes(Lanes(3, 'always'), work)
     assert sum(shares) == pytest.approx(max(times) - min(times), rel=0.1)
+
+
+def test_lanes_share_the_time_of_steps_and_no_other() -> None:
+    lanes = Lanes(2, 'always')
+
+    def work(index: int, lane: Lane) -> tuple[dict[str, float], float]:
+        made, given = begun(0.01, index)
+        with measuring(lane.clock()) as clock:
+            run = lane.stepper(given.program, given.state, given.random_key, given.values)
+            throughput = Throughput()
+            for _ in range(3):
+                with phase(STEPS):
+                    run.step(batch(made, run))
+                throughput.count()
+                if index == 0:
+                    with throughput.paused(), phase(EVALUATION):
+                        time.sleep(0.2)
+            return clock.take(), throughput.total_seconds()
+
+    (first, spent), (second, spent_beside) = run_lanes(lanes, work)
+    assert first[EVALUATION] == pytest.approx(0.6, abs=0.1) and EVALUATION not in second
+    assert spent == pytest.approx(first[STEPS], abs=0.1)
+    assert spent_beside == pytest.approx(second[STEPS], abs=0.1)

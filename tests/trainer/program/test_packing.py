@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -98,11 +99,12 @@ def test_runs_train_apart_where_a_device_has_too_little_memory(
     assert not pack.wants_company
 
 
+@pytest.mark.parametrize('error', [TypeError, jax.errors.JaxRuntimeError])
 def test_runs_train_apart_where_their_steps_do_not_pack(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def no_batched_form(count: int) -> Any:
-        raise TypeError('cannot reshape')
+        raise error('cannot reshape')
 
     runs = [begun(0.01, 0), begun(0.02, 1)]
     monkeypatch.setattr(runs[0][1].program, 'packed_step', no_batched_form)

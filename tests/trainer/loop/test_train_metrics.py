@@ -1,0 +1,22 @@
+"""Metrics of train steps."""
+
+import jax.numpy as jnp
+import pytest
+
+from trainer.loop.train_metrics import TrainMetrics
+from trainer.metrics import Count, Metrics, WeightedScalar
+from trainer.symbolic.errors import NonFiniteLossError
+
+
+def skipped() -> Metrics:
+    one = WeightedScalar(jnp.float32(1.0), jnp.float32(1.0))
+    return {'loss': one, 'gradient_norm': one, 'skipped_steps': Count(jnp.float32(1.0))}
+
+
+def test_ten_skipped_steps_in_a_row_end_a_run_also_where_it_resumes_in_between() -> None:
+    saved = None
+    with pytest.raises(NonFiniteLossError, match='gradients of 10 steps in a row, up to step 10'):
+        for step in range(1, 20):
+            metrics = TrainMetrics(saved)
+            metrics.add(step, skipped())
+            saved = metrics.to_json()
