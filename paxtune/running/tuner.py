@@ -24,7 +24,7 @@ from paxtune.study.checkpoint_retention import CheckpointCleaner
 from paxtune.study.reasons import commonest
 from paxtune.study.record import Status
 from paxtune.study.running_trial import RunningTrial
-from paxtune.study.stopping_criteria import device_hours, hours
+from paxtune.study.stopping_criteria import seconds_left
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError, IllegalTransition
 from paxtune.study.trial import Trial
@@ -415,22 +415,12 @@ class Tuner:
         return list(itertools.takewhile(lambda trial: trial.is_failed, own))
 
     def _left(self, trial: Trial, record: TrialJson) -> float | None:
-        """Computes the seconds that this attempt may take, by the study's budgets of hours.
-
-        The trials that run at the same time have equal shares, since their seconds are not known.
-        """
-        budget = self.study.search.budget
+        """Computes the seconds that this attempt may take, by the study's budgets of hours."""
+        budget, devices = self.study.search.budget, self._runner.num_devices
         if budget.hours is None and budget.device_hours is None:
             return None
-        trials = self.study.trials
-        others = [each for each in trials if each.id != trial.id]
-        left = []
-        if budget.hours is not None:
-            left.append((budget.hours - hours(others)) * 3600)
-        if budget.device_hours is not None and (devices := self._runner.num_devices):
-            left.append((budget.device_hours - device_hours(others)) * 3600 / devices)
-        running = 1 + sum(each.status is Status.ACTIVE for each in others)
-        return (min(left) - record.seconds_before) / running if left else None
+        others = [each for each in self.study.trials if each.id != trial.id]
+        return seconds_left(budget, others, record.seconds_before, devices)
 
     def _should_leave(self) -> bool:
         """Returns True if the running trial must save a checkpoint now."""

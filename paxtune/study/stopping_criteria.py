@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from paxtune.config.budget import Budget
+from paxtune.study.record import Status
 from paxtune.study.replicates import leaderboard
 from paxtune.study.trial import Trial
 
@@ -44,3 +45,25 @@ def hours_used_up(budget: Budget, trials: Sequence[Trial]) -> str | None:
     if budget.device_hours is not None and device_hours(trials) >= budget.device_hours:
         return f'its {budget.device_hours:g} device hours are used up'
     return None
+
+
+def seconds_left(
+    budget: Budget, others: Sequence[Trial], seconds_before: float, devices: int
+) -> float | None:
+    """Computes the seconds that an attempt may take; None without a limit.
+
+    The trials that run at the same time have equal shares, as their seconds are not known yet.
+
+    Args:
+        budget: of the study.
+        others: all trials of the study but this one.
+        seconds_before: the run time of earlier attempts at this trial.
+        devices: of this trial; 0 if it has none of its own.
+    """
+    left = []
+    if budget.hours is not None:
+        left.append((budget.hours - hours(others)) * _HOUR)
+    if budget.device_hours is not None and devices:
+        left.append((budget.device_hours - device_hours(others)) * _HOUR / devices)
+    running = 1 + sum(each.status is Status.ACTIVE for each in others)
+    return (min(left) - seconds_before) / running if left else None
