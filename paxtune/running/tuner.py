@@ -420,7 +420,8 @@ class Tuner:
         if budget.hours is None and budget.device_hours is None:
             return None
         others = [each for each in self.study.trials if each.id != trial.id]
-        return seconds_left(budget, others, record.seconds_before, devices)
+        is_alive = self.study.store.is_alive
+        return seconds_left(budget, others, record.seconds_before, devices, is_alive)
 
     def _should_leave(self) -> bool:
         """Returns True if the running trial must save a checkpoint now."""

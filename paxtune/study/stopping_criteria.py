@@ -1,10 +1,11 @@
 """Stopping criteria of a study: hours, device hours, a target reward."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from paxtune.config.budget import Budget
 from paxtune.study.record import Status
 from paxtune.study.replicates import leaderboard
+from paxtune.study.transitions import is_outside
 from paxtune.study.trial import Trial
 
 _HOUR = 3600.0
@@ -48,7 +49,11 @@ def hours_used_up(budget: Budget, trials: Sequence[Trial]) -> str | None:
 
 
 def seconds_left(
-    budget: Budget, others: Sequence[Trial], seconds_before: float, devices: int
+    budget: Budget,
+    others: Sequence[Trial],
+    seconds_before: float,
+    devices: int,
+    is_alive: Callable[[str], bool],
 ) -> float | None:
     """Computes the seconds that an attempt may take; None without a limit.
 
@@ -59,11 +64,13 @@ def seconds_left(
         others: all trials of the study but this one.
         seconds_before: the run time of earlier attempts at this trial.
         devices: of this trial; 0 if it has none of its own.
+        is_alive: whether the worker of a name may be alive.
     """
     left = []
     if budget.hours is not None:
         left.append((budget.hours - hours(others)) * _HOUR)
     if budget.device_hours is not None and devices:
         left.append((budget.device_hours - device_hours(others)) * _HOUR / devices)
-    running = 1 + sum(each.status is Status.ACTIVE for each in others)
-    return (min(left) - seconds_before) / running if left else None
+    holders = [each.record.holder for each in others if each.status is Status.ACTIVE]
+    running = sum(is_alive(each) and not is_outside(each) for each in holders if each)
+    return (min(left) - seconds_before) / (1 + running) if left else None

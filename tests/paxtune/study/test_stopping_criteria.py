@@ -17,6 +17,7 @@ from paxtune.running import trial_json
 from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import Tuner
 from paxtune.storage.open_study import open_study
+from paxtune.study.stopping_criteria import seconds_left
 from tests.paxtune.functions import OBJECTIVE, SPACE, run, search
 from tests.paxtune.studies import ask, states
 
@@ -84,6 +85,21 @@ def test_the_hours_of_paused_trials_are_not_left_to_others() -> None:
         paused.pause(1, 'the rung')
         Tuner(study, FunctionRunner(_endless)).run()
         assert states(study)[1] == 'ACTIVE' and study.is_done
+
+
+def test_only_trials_that_run_have_a_share_of_the_hours() -> None:
+    budget = Budget(4, hours=1.0)
+    with open_study(None, SPACE, search=search(objective=OBJECTIVE, budget=budget)) as study:
+
+        def left() -> float | None:
+            return seconds_left(budget, study.trials, 0.0, 1, study.store.is_alive)
+
+        assert left() == 3600.0
+        running = study.suggest()
+        assert running is not None and left() == 1800.0
+        running.release('a signal')
+        ask(study)  # A person has it.
+        assert left() == 3600.0
 
 
 def test_trials_that_run_at_the_same_time_share_the_hours() -> None:
