@@ -98,7 +98,6 @@ def test_only_trials_that_run_have_a_share_of_the_hours() -> None:
         running = study.suggest()
         assert running is not None and left() == 1800.0
         running.release('a signal')
-        ask(study)  # A person has it.
         assert left() == 3600.0
 
 
