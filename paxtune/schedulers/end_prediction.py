@@ -120,8 +120,9 @@ def _fit(early: Array, late: Array, both: Mask, points: Array) -> _Gain:
     least = float(median) - _OUTLIER * spread
     gains = late[both] - early[both]
     low, center, high = np.quantile(gains, (0.25, 0.5, 0.75))
-    # Scores that are about equal early, as those of a warm-up, may be far apart later.
-    width = max(spread, float(high - low))
+    width = spread
+    if high - low > 2 * _WIDEST * spread:  # Scores are about equal early, and far apart later.
+        width = float(high - low)
     gains = np.clip(gains, center - _WIDEST * width, center + _WIDEST * width)
     inputs = _inputs(np.maximum(early[both], least), points[both], spread)
     middle, mean = inputs.mean(axis=0), gains.mean()
