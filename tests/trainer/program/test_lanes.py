@@ -178,6 +178,8 @@ def test_lanes_share_the_time_of_steps_and_no_other() -> None:
         made, given = begun(0.01, index)
         with measuring(lane.clock()) as clock:
             run = lane.stepper(given.program, given.state, given.random_key, given.values)
+            run.step(batch(made, run))  # It compiles.
+            clock.take()
             throughput = Throughput()
             for _ in range(3):
                 with phase(STEPS):
