@@ -9,6 +9,7 @@ import numpy as np
 
 from trainer.layers import Layer, Positions
 from trainer.layers.base import CACHE, ForwardContext, forward_context
+from trainer.mesh import Mesh
 
 
 def init(layer: Layer, *args: Any) -> Any:
@@ -19,6 +20,16 @@ def init(layer: Layer, *args: Any) -> Any:
 def apply(layer: Layer, variables: Any, *args: Any) -> Any:
     """The result in evaluation."""
     return layer.module().apply(variables, *args)
+
+
+def meshes_of_sequences() -> dict[str, jax.sharding.Mesh]:
+    """Meshes of one device, and of eight that share the positions of a sequence."""
+    eight = {
+        'positions': Mesh(data=2, sequence=4),
+        'mixed': Mesh(data=2, sequence=2, tensor=2),
+    }
+    one = Mesh(data=1).make(jax.devices()[:1])
+    return {'one device': one} | {name: each.make(jax.devices()) for name, each in eight.items()}
 
 
 def token_by_token(layer: Layer, variables: Any, x_BTD: jax.Array, lengths: list[int]) -> Any:

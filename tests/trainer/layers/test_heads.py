@@ -102,10 +102,9 @@ import json
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tests.trainer.layers.single import init
+from tests.trainer.layers.single import init, meshes_of_sequences
 from trainer.layers import Attention, Positions
 from trainer.layers.base import ForwardContext, forward_context
-from trainer.mesh import Mesh
 
 kernel, shapes = jax.nn.dot_product_attention, []
 
@@ -119,11 +118,7 @@ positions = Positions.unpacked((4, 8))._replace(segment_BT=segments)
 variables = init(Attention(4), x)
 jax.nn.dot_product_attention, jax.default_backend = on_cpu, lambda: 'gpu'
 out = {'masks': shapes}
-for name, mesh in {
-    'one device': Mesh(data=1), 'positions': Mesh(data=2, sequence=4),
-    'mixed': Mesh(data=2, sequence=2, tensor=2),
-}.items():
-    made = mesh.make(jax.devices()[: 1 if name == 'one device' else 8])
+for name, made in meshes_of_sequences().items():
 
     @jax.jit
     def forward(params):

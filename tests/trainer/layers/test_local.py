@@ -166,10 +166,9 @@ import json
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tests.trainer.layers.single import init
+from tests.trainer.layers.single import init, meshes_of_sequences
 from trainer.layers import Attention, DepthwiseConv1D, Positions
 from trainer.layers.base import ForwardContext, forward_context
-from trainer.mesh import Mesh
 
 layer = Attention(
     2, window=8, per_dim_scale=True,
@@ -183,11 +182,7 @@ variables = init(layer, x)
 taps = {'kernel': jax.random.normal(jax.random.key(1), (3, 2, 4))}
 variables['params'] |= {'query_convolution': taps, 'key_convolution': taps}
 out = {}
-for name, mesh in {
-    'one device': Mesh(data=1), 'positions': Mesh(data=2, sequence=4),
-    'mixed': Mesh(data=2, sequence=2, tensor=2),
-}.items():
-    made = mesh.make(jax.devices()[: 1 if name == 'one device' else 8])
+for name, made in meshes_of_sequences().items():
 
     @jax.jit
     def loss(params):
