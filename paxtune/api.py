@@ -33,8 +33,8 @@ from paxtune.study import checkpoint_retention, trial_import
 from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from trainer.runtime import compilation_cache, garbage_collection, wall_clock
 from trainer.runtime import directory as directories
-from trainer.runtime import garbage_collection, wall_clock
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError, nearest
@@ -46,7 +46,6 @@ with epy.lazy_imports():  # They import JAX, and a study of a function has no us
     from paxtune.engines import workers as worker_engine
     from paxtune.reports import displays
     from paxtune.running import progress, runners, search_checks
-    from trainer import command
     from trainer import experiment as trainer_experiment
     from trainer.runtime import processes
 
@@ -162,7 +161,7 @@ def tune(
         if _is_experiment(what):
             _require_one_way(engine, processes.count())
             held.enter_context(processes.together())
-        command.enable_compilation_cache()
+        compilation_cache.enable()
         plan, runner = _planned(what, space, changes, study)
         plan = dataclasses.replace(plan, exp=exp, command=tuple(argv))
         _require_fit(plan.search, engine, directory)

@@ -31,7 +31,7 @@ from paxtune.storage.open_study import join_study
 from paxtune.study.redefinition import fingerprint
 from paxtune.study.transitions import DetachedError
 from trainer import command
-from trainer.runtime import garbage_collection
+from trainer.runtime import compilation_cache, garbage_collection
 from trainer.runtime.directory import JobPath, job_path
 from trainer.symbolic.errors import LostProcessError, OtherProcessError, UserError
 
@@ -162,7 +162,7 @@ def _work(
     from paxtune.running.tuner import Paused, StudyStoppedError
     from trainer.runtime.interrupt import Interrupt
 
-    command.enable_compilation_cache()
+    compilation_cache.enable()
     study = join_study(store, directory)
     garbage_collection.end_start_up()
     runner = FunctionRunner.named(args.function) if args.function else runner_of(study)

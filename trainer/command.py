@@ -8,8 +8,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from absl.flags import argparse_flags
 
@@ -27,7 +26,6 @@ from trainer.symbolic.user_code import described, user_line
 if TYPE_CHECKING:
     from trainer.experiment import Experiment
 
-_CACHE_BYTES = 4 * 2**30
 _LOST = 3
 
 
@@ -263,22 +261,3 @@ def given(argv: Sequence[str] | None) -> list[str]:
         ['--exp=lm.C4Small']
     """
     return sys.argv[1:] if argv is None else list(argv)
-
-
-def enable_compilation_cache() -> None:
-    """Shares compiled programs between processes, in $JAX_COMPILATION_CACHE_DIR or ~/.cache."""
-    settings: dict[str, Any] = {
-        'jax_persistent_cache_min_compile_time_secs': 0,
-        'jax_persistent_cache_min_entry_size_bytes': -1,
-    }
-    if not os.environ.get('JAX_COMPILATION_CACHE_DIR'):
-        base = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
-        settings['jax_compilation_cache_dir'] = str(Path(base) / 'paxtune' / 'xla')
-        # The limit is for this directory alone. JAX stores nothing more in a directory with a
-        # limit after a program without a limit has used it.
-        settings['jax_compilation_cache_max_size'] = _CACHE_BYTES
-    for name, value in settings.items():
-        if 'jax' in sys.modules:
-            sys.modules['jax'].config.update(name, value)
-        else:  # For when it is imported.
-            os.environ[name.upper()] = str(value)

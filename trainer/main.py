@@ -123,7 +123,7 @@ def _train(
     from trainer.loop import train_loop
     from trainer.loop.prepared_run import prepare_run
     from trainer.loop.report import Interrupted
-    from trainer.runtime import directory, garbage_collection, processes
+    from trainer.runtime import compilation_cache, directory, garbage_collection, processes
     from trainer.runtime.interrupt import Interrupt
     from trainer.runtime.run_display import RunDisplay
     from trainer.symbolic.errors import NonFiniteLossError
@@ -133,7 +133,7 @@ def _train(
     num_steps = prepared.experiment.train.num_train_steps
     if profiler is not None and profiler.first > num_steps:
         raise UserError(f'--profile_steps: the last step of the run is {num_steps}')
-    command.enable_compilation_cache()
+    compilation_cache.enable()
     with contextlib.ExitStack() as held:
         if processes.is_first() and directory.is_local(job_log_dir):
             held.enter_context(directory.locked(job_log_dir))
@@ -182,9 +182,9 @@ def process_checkpoints(
         UserError: bad input, or the requested checkpoint does not exist.
     """
     from trainer.loop.checkpoint_jobs import process_each, process_one
-    from trainer.runtime import interrupt
+    from trainer.runtime import compilation_cache, interrupt
 
-    command.enable_compilation_cache()
+    compilation_cache.enable()
     with interrupt.exit_on_signal('Stopped. The same command continues from here.'):
         if once:
             process_one(job, experiment, job_log_dir, print_metrics, step)

@@ -154,9 +154,9 @@ def main() -> None:
         module = importlib.import_module(f'benchmarks.search.{kind}')
         compiled = [] if kind == 'optuna_samplers' else count_compilations()
         if kind == 'ours':
-            from trainer.command import enable_compilation_cache
+            from trainer.runtime import compilation_cache
 
-            enable_compilation_cache()  # As a study does.
+            compilation_cache.enable()  # As a study does.
         for name in arguments['methods']:
             sizes, later = arguments['sizes'], arguments['later']
             for figure in measured(module.make, name, sizes, later, compiled):

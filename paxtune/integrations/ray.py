@@ -28,10 +28,10 @@ from paxtune.running.supervisor import modules_of
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
 from paxtune.study.trial_experiments import parts_of
-from trainer import command
 from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.handover import take_over
+from trainer.runtime import compilation_cache
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
 from trainer.symbolic.serialization import from_json_text, to_json_text
@@ -88,7 +88,7 @@ def _train(text: str, modules: Sequence[str], config: Mapping[str, Any]) -> None
     except ImportError as error:
         raise UserError("Ray Tune is not installed: pip install 'paxtune[ray]'") from error
 
-    command.enable_compilation_cache()
+    compilation_cache.enable()
     # Another run of the same trial begins with the checkpoint that Ray Tune chooses, and no other.
     directory = tempfile.mkdtemp(prefix='run-', dir=os.getcwd())
     parts = parts_of(space, decisions)

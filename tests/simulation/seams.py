@@ -150,8 +150,8 @@ def _put_processes(world: World, put: Any) -> None:
     put(connection, 'grpc', types.SimpleNamespace(**channels))
     put(leased.Heartbeat, 'start', lambda self: world.process.spawn(self.run))
     put(leased, 'os', types.SimpleNamespace(_exit=lambda code: world.process.exit(code)))
-    silent = {'enable_compilation_cache': lambda: None, 'say': lambda text, file: None}
-    put(worker, 'command', types.SimpleNamespace(**silent))
+    put(worker, 'compilation_cache', types.SimpleNamespace(enable=lambda: None))
+    put(worker, 'command', types.SimpleNamespace(say=lambda text, file: None))
     put(interrupt, 'Interrupt', _Interrupt)
     put(supervisor, 'subprocess', Children(world))
     put(supervisor, 'psutil', ProcessTable(world))

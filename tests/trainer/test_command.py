@@ -1,8 +1,5 @@
 import errno
-import os
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,53 +83,6 @@ def test_a_command_exits_with_its_code() -> None:
     with pytest.raises(SystemExit) as exited:
         command.run_command(lambda argv: 3)
     assert exited.value.code == 3
-
-
-# A program that sets no limit stores something, then a command does.
-COMPILING = """
-import jax
-from jax.experimental.compilation_cache import compilation_cache
-from trainer.command import enable_compilation_cache
-
-jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
-jax.jit(lambda x: x + 1)(1.0)
-compilation_cache.reset_cache()
-enable_compilation_cache()
-
-
-@jax.jit
-def compiled_by_a_command(x):
-    return x + 2
-
-
-compiled_by_a_command(1.0)
-"""
-
-
-def compile_with(**environment: str) -> None:
-    others = {k: v for k, v in os.environ.items() if k != 'JAX_COMPILATION_CACHE_DIR'}
-    done = subprocess.run(
-        [sys.executable, '-W', 'error', '-c', COMPILING],
-        env=others | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_compiled_programs_are_stored_where_the_user_says(tmp_path: Path) -> None:
-    compile_with(JAX_COMPILATION_CACHE_DIR=str(tmp_path))
-    assert list(tmp_path.glob('*compiled_by_a_command*'))
-
-
-@pytest.mark.slow
-def test_compiled_programs_are_stored_in_a_directory_of_limited_size(tmp_path: Path) -> None:
-    compile_with(XDG_CACHE_HOME=str(tmp_path))
-    stored = tmp_path / 'paxtune' / 'xla'
-    # JAX writes down when an entry was used where it may have to delete the oldest.
-    assert list(stored.glob('*compiled_by_a_command*-atime'))
 
 
 def test_a_message_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
