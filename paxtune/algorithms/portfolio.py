@@ -24,8 +24,8 @@ class Portfolio(Algorithm):
     and rough, noisy or flat ones by ranks.
 
     A portfolio that weighs strategies by their success: Hoffman et al. 2011 (UAI). The weight by
-    leave-one-out predictions is ours. The limits were chosen on four TaskSet tables: see
-    `benchmarks/results/search_quality.md`.
+    leave-one-out predictions is ours. The limits were chosen on eight TaskSet tables and
+    six functions of BBOB: see `benchmarks/results/search_quality.md`.
 
     Attributes:
         num_initial: number of quasi-random trials before the models are used; None for the number
