@@ -78,6 +78,13 @@ def workers_of(process: 'subprocess.Popen[str]') -> list[psutil.Process]:
     return [child for child in children if 'paxtune.worker' in child.cmdline()]
 
 
+def trains_one_at_a_time(process: 'subprocess.Popen[str]') -> bool:
+    """True if a worker of a search with packed trials has them one after another."""
+    with contextlib.suppress(psutil.ZombieProcess):  # The one that was killed.
+        return any('--pack=1' in worker.cmdline() for worker in workers_of(process))
+    return False
+
+
 def loaded(directory: Path) -> Study:
     """The study of a search that has just been started."""
     end = time.monotonic() + 60
@@ -162,7 +169,10 @@ def test_a_killed_worker_with_packed_trials_loses_none_of_them(
     first = search(tmp_path, '--workers=1', '--pack=3')
     with loaded(tmp_path) as study:
         until(lambda: len(running(study, measured=1)) == 3, 120)
-        workers_of(first)[0].kill()
+        (worker,) = workers_of(first)
+        worker.kill()
+        # One of its trials may have filled the memory: the next worker finds out which.
+        until(lambda: trains_one_at_a_time(first), 60)
         out = ended(first)
         assert 'The study is done: it has all of its 6 trials (6 completed)' in out
         events = [event for trial in study.trials for event in trial.history]
@@ -222,6 +232,28 @@ def test_a_study_that_only_fails_ends(tmp_path: Path) -> None:
     assert '2 × its worker was ended by SIGABRT' in out
     with load_study(tmp_path) as study:
         assert len(study.trials) == 2
+
+
+@slow
+def test_a_search_ends_if_its_workers_are_always_killed_before_they_have_a_trial(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / 'deadly.py').write_text(
+        'import os, signal, sys\n'
+        'from tests.paxtune.faulty import FaultyInput\n'
+        'from tests.paxtune.tunables import Rates\n'
+        "if 'worker' in sys.argv[0]:\n"
+        '    os.kill(os.getpid(), signal.SIGKILL)\n'
+        'class OwnInput(FaultyInput):\n'
+        '    pass\n'
+        'def Own():\n'
+        '    return Rates().rebind(train_input=OwnInput(batch_size=8, is_training=True))\n'
+    )
+    out = ended(start('paxtune.search', '--exp=deadly.Own', '--workers=1', cwd=tmp_path), 1)
+    assert '8 workers in a row ended before they had a trial' in out
+    assert 'its worker was ended by SIGKILL' in out
+    with load_study(tmp_path / 'runs' / 'deadly.Own') as study:
+        assert not study.trials
 
 
 def serve(tmp_path: Path, port: str = '0') -> tuple['subprocess.Popen[str]', str]:
