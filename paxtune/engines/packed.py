@@ -45,7 +45,11 @@ class Packed(Engine):
 
     @property
     def description(self) -> str:
-        return f'in this process, {self.trials_at_once} at a time'
+        if self.count == 'auto':
+            return (
+                f'in this process, one trial after another, or {_AUTO} at a time if that is faster'
+            )
+        return f'in this process, {self.count} at a time'
 
     @property
     def trials_at_once(self) -> int:

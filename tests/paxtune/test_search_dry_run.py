@@ -81,6 +81,34 @@ def test_a_new_study_is_described_and_nothing_is_written(home: Path, shown) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ('flags', 'where'),
+    [
+        ('--engine=ray --workers=4', 'in 4 workers on a Ray cluster'),
+        ('--engine=slurm --workers=4 --slurm time=1:00:00', 'in 4 workers, as jobs of SLURM'),
+        (
+            '--workers=2 --pack=3',
+            'in 2 worker processes of this machine, each with 3 trials at a time',
+        ),
+        (
+            '--pack=auto',
+            'in this process, one trial after another, or 8 at a time if that is faster',
+        ),
+        (
+            '--coordinator=localhost:1 --num_processes=2 --process_id=0',
+            'in all processes, which train each trial together',
+        ),
+    ],
+)
+def test_the_place_of_trials_is_described_and_nothing_starts(
+    home: Path, shown, flags: str, where: str
+) -> None:
+    _, plan = shown(EXP, *flags.split())
+    assert plan['trials run'] == where
+    assert names(home) == []
+
+
+@pytest.mark.slow
 def test_the_default_algorithm_is_named_with_the_reason(shown) -> None:
     _, plan = shown(EXP, '--algorithm=default')
     assert plan['algorithm'] == 'Portfolio(), the default for one reward, 1 decision'
