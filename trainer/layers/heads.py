@@ -117,7 +117,7 @@ class MultiHead(Layer):
         each = q_BTNH, k_BSKH, v_BSKH
         if self.logit_cap is not None:
             return capped_attention(*each, self.logit_cap, mask, is_causal)
-        if self.implementation == 'cudnn' and not self._is_short():
+        if self.implementation == 'cudnn' and not self._needs_xla():
             return attend_by_cudnn(self, *each, mask, is_causal, window)
         return jax.nn.dot_product_attention(
             *each,
@@ -127,7 +127,7 @@ class MultiHead(Layer):
             implementation='xla' if self.implementation == 'xla' else None,
         )
 
-    def _is_short(self) -> bool:
+    def _needs_xla(self) -> bool:
         # cuDNN's kernels are for long sequences, not for one token and its cache. Initialization
         # traces in float32, which they do not support, and drops the result.
         return self.cache_length is not None or current_frame().module.is_initializing()
