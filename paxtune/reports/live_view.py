@@ -19,6 +19,7 @@ from paxtune.reports.tables import Table, say, to_text
 from paxtune.study.record import Status
 from paxtune.study.store import StudyStore
 from trainer.command import printable
+from trainer.runtime.interrupt import SignalEvent
 
 _COLUMNS = ('trial', 'worker', 'attempt', 'step', 'reward', 'last event', 'seconds ago')
 
@@ -143,7 +144,7 @@ def watch(
     store: StudyStore,
     where: str,
     interval: float,
-    ended: threading.Event,
+    ended: SignalEvent,
     console: Console | None = None,
     directory: Path | None = None,
 ) -> None:

@@ -2,8 +2,8 @@
 
 import contextlib
 import os
+import queue
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -79,8 +79,35 @@ def exit_on_signal(message: str) -> Iterator[None]:
         yield
 
 
+class SignalEvent:
+    """Event that a handler of signals can set while the same thread waits for it.
+
+    `threading.Event` takes a lock for that, so a signal at the wrong moment would block for ever.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._woken = queue.SimpleQueue[None]()
+
+    def set(self) -> None:
+        """Sets it."""
+        self._is_set = True
+        self._woken.put(None)
+
+    def is_set(self) -> bool:
+        """True once it is set."""
+        return self._is_set
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Waits until it is set, or for some seconds; returns True if it is set."""
+        if not self._is_set:
+            with contextlib.suppress(queue.Empty):
+                self._woken.get(timeout=seconds)
+        return self._is_set
+
+
 @contextlib.contextmanager
-def signal_event() -> Iterator[threading.Event]:
+def signal_event() -> Iterator[SignalEvent]:
     """Event that the first SIGINT or SIGTERM sets; the second exits the process at once.
 
     For commands that wait. Python drops a KeyboardInterrupt that is raised in a callback.
@@ -90,7 +117,7 @@ def signal_event() -> Iterator[threading.Event]:
         ...     ended.is_set()
         False
     """
-    event = threading.Event()
+    event = SignalEvent()
 
     def handle(number: int, frame: FrameType | None) -> None:
         if event.is_set():

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +29,7 @@ from tests.paxtune.studies import ask, finish, lose, rewrite, run
 from tests.paxtune.toys import LOSS, search, toy
 from tests.processes import ROOT, environment
 from tests.terminal import final_lines
+from trainer.runtime.interrupt import SignalEvent
 from trainer.symbolic.errors import UserError
 
 Acts = list[Callable[[], Any]]
@@ -52,7 +52,7 @@ def watched(
     def show(acts: Acts, console: Console | None = None) -> str:
         left = iter(acts)
         monkeypatch.setattr(live_view, 'time', types.SimpleNamespace(monotonic=lambda: 0.0))
-        ended = threading.Event()
+        ended = SignalEvent()
 
         def act(_: float) -> bool:
             next(left)()

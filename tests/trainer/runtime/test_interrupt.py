@@ -1,12 +1,15 @@
+import itertools
 import os
 import pty
 import signal
 import subprocess
 import sys
+from types import FrameType
+from typing import Any
 
 import pytest
 
-from trainer.runtime.interrupt import Interrupt
+from trainer.runtime.interrupt import Interrupt, signal_event
 
 _TWICE = """
 import os, signal
@@ -94,3 +97,29 @@ def test_the_cursor_is_not_written_to_files() -> None:
         [sys.executable, '-c', _TWICE], capture_output=True, check=False, timeout=60
     )
     assert (done.returncode, done.stdout) == (143, b'')
+
+
+def test_a_signal_at_any_moment_of_a_wait_ends_it() -> None:
+    """The signal comes at each line that Python runs for the wait, one after another."""
+    num_lines = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal num_lines
+        num_lines += event == 'line'
+        if num_lines == at:
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    for at in itertools.count(1):
+        with signal_event() as ended:
+            num_lines = 0
+            sys.settrace(trace)
+            try:
+                is_set = ended.wait(0.1)
+            finally:
+                sys.settrace(None)
+        if num_lines < at:
+            break
+        assert is_set, at
+    assert at > 3
