@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer import command
-from trainer.runtime.interrupt import signal_event
+from trainer.runtime.interrupt import ended_by_signal
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None) -> int:
     logging.basicConfig(
         level=logging.INFO, format='%(asctime)s %(levelname)s %(name)s: %(message)s'
     )
-    with signal_event() as ended, contextlib.closing(_database(args.database)) as database:
+    with ended_by_signal() as ended, contextlib.closing(_database(args.database)) as database:
         database.hold()
         with _serving(args, database) as (port, metrics_port):
             print(_greeting(args, database, port, metrics_port), flush=True)

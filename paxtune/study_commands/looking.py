@@ -72,13 +72,13 @@ def _show(args: Args) -> None:
 
 def _watch(args: Args) -> None:
     from paxtune.reports.live_view import watch
-    from trainer.runtime.interrupt import signal_event
+    from trainer.runtime.interrupt import ended_by_signal
 
     if args.trial is not None or args.format != 'table':
         raise UserError(
             '--watch shows the whole study, to people: leave --trial, --format and --json out'
         )
-    with signal_event() as ended, contextlib.closing(args.where.store()) as store:
+    with ended_by_signal() as ended, contextlib.closing(args.where.store()) as store:
         watch(store, str(args.where), args.interval or _INTERVAL, ended, None, args.where.directory)
 
 

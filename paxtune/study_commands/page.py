@@ -40,14 +40,14 @@ def _page(args: Args) -> None:
     from paxtune.page.commands import StudyCommands, location_arguments
     from paxtune.page.live import LiveStudy
     from paxtune.service import auth
-    from trainer.runtime.interrupt import signal_event
+    from trainer.runtime.interrupt import ended_by_signal
 
     tls = None if args.tls_cert is None else (args.tls_cert, args.tls_key)
     if tls is not None:
         auth.certificate(Path(args.tls_cert), Path(args.tls_key))
     location = location_arguments(args)
     commands = StudyCommands(location)
-    with signal_event() as ended, contextlib.closing(LiveStudy(args.where, location)) as live:
+    with ended_by_signal() as ended, contextlib.closing(LiveStudy(args.where, location)) as live:
         access = server.access_rule(args.host, secret, tls is not None)
         app = server.make_app(live, commands, access)
         with server.serving(app, args.host, args.port, tls) as port:

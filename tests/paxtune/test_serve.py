@@ -142,7 +142,7 @@ def test_it_starts_fast_and_without_what_trains(tmp_path):
         'import contextlib, sys, types\nfrom paxtune import serve\n'
         'unwanted = {"jax", "tensorflow", "flax", "orbax", "search_spaces"}\n'
         'def wait():\n    print(*unwanted & set(sys.modules))\n'
-        'serve.signal_event = lambda: contextlib.nullcontext(types.SimpleNamespace(wait=wait))\n'
+        'serve.ended_by_signal = lambda: contextlib.nullcontext(types.SimpleNamespace(wait=wait))\n'
         f'serve.main(["--database={tmp_path}/a.db", "--port=0"])\n'
     )
     began = time.monotonic()

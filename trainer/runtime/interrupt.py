@@ -107,13 +107,13 @@ class SignalEvent:
 
 
 @contextlib.contextmanager
-def signal_event() -> Iterator[SignalEvent]:
+def ended_by_signal() -> Iterator[SignalEvent]:
     """Event that the first SIGINT or SIGTERM sets; the second exits the process at once.
 
     For commands that wait. Python drops a KeyboardInterrupt that is raised in a callback.
 
     Example:
-        >>> with signal_event() as ended:
+        >>> with ended_by_signal() as ended:
         ...     ended.is_set()
         False
     """

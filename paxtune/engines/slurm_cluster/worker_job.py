@@ -15,6 +15,7 @@ from paxtune.engines.outcome import Outcome, outcome_of
 from paxtune.running import supervisor
 from paxtune.running.supervisor import Supervisor
 from paxtune.service import tokens
+from trainer.runtime.interrupt import SignalEvent
 from trainer.symbolic.errors import UserError
 
 FOLDER = 'slurm'
@@ -25,7 +26,7 @@ LEAVING = 'leaving'
 
 _PATIENCE = 120.0
 
-_leaving, _ended = threading.Event(), threading.Event()
+_leaving, _ended = SignalEvent(), threading.Event()
 
 
 @dataclasses.dataclass(frozen=True)

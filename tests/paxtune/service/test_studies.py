@@ -75,7 +75,7 @@ def test_it_is_watched_to_its_end(
     ended = threading.Event()
     monkeypatch.setattr(ended, 'wait', lambda _: run_on(worker))
     monkeypatch.setattr(
-        'trainer.runtime.interrupt.signal_event', lambda: contextlib.nullcontext(ended)
+        'trainer.runtime.interrupt.ended_by_signal', lambda: contextlib.nullcontext(ended)
     )
     out = told('show', '--watch')
     assert 'mine: 1 of 4 trials, 1 completed, 1 active' in out

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainer.runtime.interrupt import Interrupt, signal_event
+from trainer.runtime.interrupt import Interrupt, ended_by_signal
 
 _TWICE = """
 import os, signal
@@ -112,7 +112,7 @@ def test_a_signal_at_any_moment_of_a_wait_ends_it() -> None:
         return trace
 
     for at in itertools.count(1):
-        with signal_event() as ended:
+        with ended_by_signal() as ended:
             num_lines = 0
             sys.settrace(trace)
             try:
