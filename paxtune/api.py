@@ -116,8 +116,8 @@ def tune(
             together.
         workers: the number of trials at a time: in processes (`Workers`), or in threads (`Threads`)
             where processes cannot import the function.
-        should_interrupt: asked after every training step; on True the trial is saved, and
-            `Paused` raised.
+        should_interrupt: asked after every execution of training steps; on True the trial is
+            saved, and `Paused` raised.
         exp: the name of the experiment on the command line, which the study shows.
         argv: the module and the flags of the command that makes the call, which reports show.
         **search: other fields of `Search`, such as `limits` and `budget`.

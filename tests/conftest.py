@@ -123,6 +123,12 @@ def _fail_where_skipped(report: Any) -> None:
 
 
 @pytest.fixture
+def no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hides the programs that earlier tests of this process have compiled."""
+    monkeypatch.setattr('trainer.program.program._programs', collections.OrderedDict())
+
+
+@pytest.fixture
 def compilations() -> Iterator[list[str]]:
     """Counts what XLA compiles."""
     # Imported here: most tests of commands have no use for JAX.

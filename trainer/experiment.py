@@ -95,8 +95,12 @@ class TrainLoop(Component):
             even when the run is interrupted. The run still resumes from existing checkpoints.
         decoding: when to decode `decode_inputs`; None for never while training.
         summary_interval_steps: steps between summaries of the training metrics.
-        max_inflight_steps: steps that may wait on the devices behind the dispatched one; 0 waits
-            for each step. Several simulated devices always use 0.
+        max_inflight_steps: executions that may wait on the devices behind the dispatched one; 0
+            waits for each. Several simulated devices always use 0.
+        steps_per_execution: train steps that the devices do in one execution, and batches that they
+            evaluate in one: a step of a tiny model is shorter than its dispatch. Steps with other
+            work in between (evaluation, a checkpoint, a summary), and batches that are left, are
+            executed singly. Interrupts wait for the end of an execution.
         gc_interval_steps: collect Python's garbage after every so many steps, and at no other
             time, so that all hosts pause together; None leaves the schedule to Python.
         random_seed: seeds the initial weights and dropout.
@@ -113,12 +117,26 @@ class TrainLoop(Component):
     decoding: Decoding | None = None
     summary_interval_steps: int = 10
     max_inflight_steps: int = 2
+    steps_per_execution: int = 1
     gc_interval_steps: int | None = None
     random_seed: int = 0
     init_from_checkpoint: str | list[WarmStart] | Inheritance | None = None
 
+    @property
+    def intervals(self) -> list[int]:
+        """Numbers of steps between two times of the same work after a step."""
+        found = [self.evaluation.every, self.summary_interval_steps]
+        found += [] if self.checkpoints is None else [self.checkpoints.every]
+        return found + ([] if self.gc_interval_steps is None else [self.gc_interval_steps])
+
+    @property
+    def executes_several_steps(self) -> bool:
+        """True if some executions have `steps_per_execution` steps, which are more than one."""
+        return 1 < self.steps_per_execution <= min(self.num_train_steps, *self.intervals)
+
     def check(self) -> None:
-        require_positive(self, 'num_train_steps', 'summary_interval_steps', 'gc_interval_steps')
+        counts = 'num_train_steps', 'summary_interval_steps', 'gc_interval_steps'
+        require_positive(self, *counts, 'steps_per_execution')
         require_not_negative(self, 'max_inflight_steps')
         if self.decoding is not None and self.decoding.every % self.evaluation.every:
             raise ValueError(
@@ -201,6 +219,11 @@ class Experiment(Component):
             for path, owner in owners.items()
             if (end := owner.schedule.end) is not None and end < steps
         ]
+        if (size := self.train.steps_per_execution) > 1 and not self.train.executes_several_steps:
+            found.append(
+                f'train.steps_per_execution: training does single steps. No {size} are without '
+                f'other work in between, which is due every {min(steps, *self.train.intervals)}.'
+            )
         if (decoding := self.train.decoding) is not None and not self.decode_inputs:
             found.append('train.decoding: there are no decode_inputs to decode.')
         elif decoding is not None and decoding.start > steps:

@@ -97,6 +97,18 @@ def joined(*parts: Mapping[str, V]) -> dict[str, V]:
     return {name: value for part in parts for name, value in part.items()}
 
 
+def rows(stacked: Any, count: int) -> list[Any]:
+    """The trees of arrays that are stacked in one; a single one is not stacked.
+
+    Example:
+        >>> rows({'loss': np.array([3.0, 2.0])}, count=2)
+        [{'loss': np.float64(3.0)}, {'loss': np.float64(2.0)}]
+    """
+    if count == 1:
+        return [stacked]
+    return [jax.tree.map(lambda leaf, row=row: leaf[row], stacked) for row in range(count)]
+
+
 class Totals:
     """Metrics summed over batches, in float64 and in order.
 

@@ -17,7 +17,7 @@ class Faults(Component):
             out of memory, each from its last checkpoint. Attempts that end for other
             reasons do not count.
         trial_timeout: a worker stands still if it makes no step for so many seconds. Compilation
-            and evaluation count as part of a step.
+            and evaluation count as part of a step, and an execution of several steps as one.
         max_failures: the study stops when more trials than this have failed with an error.
         max_consecutive_failures: the study stops when so many trials in a row have. By default it
             stops when the first three raised the same error, before any was measured.

@@ -46,7 +46,7 @@ class Heartbeat(threading.Thread):
     """Renews the lease of the trial that this worker runs. Without it, the process ends at once.
 
     Attributes:
-        steps: how far the trial has come; the trainer counts each step.
+        steps: how far the trial has come; the trainer counts each execution of steps.
     """
 
     def __init__(self, store: RemoteStore) -> None:

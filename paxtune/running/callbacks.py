@@ -40,7 +40,10 @@ class Callback:
     def on_step(
         self, study: 'Study', trial: 'Trial', step: int, metrics: 'Mapping[str, float]'
     ) -> None:
-        """A trial has begun a step; metrics are of training, and of an earlier one, if any."""
+        """A trial has begun a step, or several that end with it.
+
+        Metrics are of training, and of an earlier step, if any.
+        """
 
     def on_measurement(self, study: 'Study', trial: 'Trial', measurement: 'Measurement') -> None:
         """A trial has reported."""

@@ -59,6 +59,7 @@ class Precompiler(Callback):
         self._alone: list[float] = []  # Seconds of steps of this trial, before the thread.
         self._lost = 0.0  # Seconds of this trial.
         self._began = self._last = 0.0
+        self._step: int | None = None  # The last one; None before the first of a trial.
 
     def on_study_start(self, study: 'Study') -> None:
         if is_timed(study):
@@ -73,7 +74,7 @@ class Precompiler(Callback):
             self._thread = None
             if self._structure != structure(study, trial.by_id):
                 self._lost = time.perf_counter() - self._began
-        self._last = time.perf_counter()
+        self._last, self._step = time.perf_counter(), None
 
     def on_step(
         self, study: 'Study', trial: 'Trial', step: int, metrics: Mapping[str, float]
@@ -82,15 +83,17 @@ class Precompiler(Callback):
             return
         now = time.perf_counter()
         seconds, self._last = now - self._last, now
+        # An execution may have several steps.
+        count, self._step = 1 if self._step is None else step - self._step, step
         if self._thread is None:
-            self._alone.append(seconds)
-            if len(self._alone) == _FIRST:
+            self._alone += [seconds / count] * count
+            if len(self._alone) >= _FIRST:
                 self._thread = threading.Thread(
                     target=self._compile_next, args=(study,), name=THREAD, daemon=True
                 )
                 self._thread.start()
         elif self._thread.is_alive():
-            self._lost += seconds - statistics.median(self._alone)
+            self._lost += seconds - count * statistics.median(self._alone)
 
     def on_measurement(self, study: 'Study', trial: 'Trial', measurement: 'Measurement') -> None:
         self._last = time.perf_counter()

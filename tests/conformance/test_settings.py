@@ -159,6 +159,7 @@ LOOPS: dict[str, Change] = {
     'decoding': (Decoding(2), recorded),
     'summary_interval_steps': (1, recorded),
     'max_inflight_steps': (0, waits),
+    'steps_per_execution': (2, waits),
     'gc_interval_steps': (1, garbage_is_collected),
     'random_seed': (1, recorded),
     'init_from_checkpoint': (other_run, recorded),

@@ -1,6 +1,5 @@
 """Pax's verified defects of tuning do not occur here. `docs/pax-parity.md` lists them by number."""
 
-import collections
 import gc
 import json
 import os
@@ -203,9 +202,10 @@ def test_trials_leave_no_arrays_files_or_threads_behind(
 
 
 @pytest.mark.slow
-def test_programs_that_are_not_used_any_more_are_released(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_that_are_not_used_any_more_are_released(
+    no_programs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # 17
-    monkeypatch.setattr('trainer.program.program._programs', collections.OrderedDict())
     monkeypatch.setattr('trainer.program.program._MOST_PROGRAMS', 3)
     monkeypatch.setattr('trainer.program.program._KEPT_PROGRAMS', 2)
 

@@ -19,6 +19,7 @@ def main() -> None:
     flags: argparse.ArgumentParser = command.parser(__doc__)
     command.add_process_flags(flags)
     flags.add_argument('--job_log_dir')
+    flags.add_argument('--steps_per_execution', type=int)
     args = flags.parse_args()
     jax.config.update('jax_cpu_collectives_implementation', 'gloo')
     jax.distributed.initialize(args.coordinator, args.num_processes, args.process_id)
@@ -34,6 +35,7 @@ def main() -> None:
     made = joined.Text()
     made.rebind({'train.num_train_steps': 4000, 'train.checkpoints.every': 1000})
     made.rebind({'train.evaluation.every': 4000, 'train.summary_interval_steps': 500})
+    made.rebind({'train.steps_per_execution': args.steps_per_execution})
     try:
         list(run(made, args.job_log_dir, told))
     except Interrupted as stopped:

@@ -57,6 +57,7 @@ def test_a_value_of_another_type_is_refused() -> None:
     [
         ({'num_train_steps': 0}, 'num_train_steps must be at least 1: 0'),
         ({'max_inflight_steps': -1}, 'max_inflight_steps must not be negative: -1'),
+        ({'steps_per_execution': 0}, 'steps_per_execution must be at least 1: 0'),
         ({'gc_interval_steps': 0}, 'gc_interval_steps must be at least 1: 0'),
     ],
 )
@@ -122,6 +123,30 @@ def test_a_schedule_that_ends_before_the_last_step_is_named(
     name = type(schedule).__name__
     expected = [] if end is None else [f'task.learner.schedule: {name} ends at step {end} of 6.']
     assert [each.partition(' The')[0] for each in found] == expected
+
+
+@pytest.mark.parametrize(
+    ('changes', 'smallest'),
+    [
+        ({}, None),
+        ({'num_train_steps': 6}, 6),
+        ({'evaluation.every': 3}, 3),
+        ({'summary_interval_steps': 5}, 5),
+        ({'checkpoints.every': 4}, 4),
+        ({'gc_interval_steps': 2}, 2),
+    ],
+)
+def test_executions_that_other_work_always_divides_are_named(
+    changes: dict[str, int], smallest: int | None
+) -> None:
+    made = experiment(num_steps=20, train=TrainLoop(20, steps_per_execution=8))
+    changes = {'summary_interval_steps': 8} | changes
+    made.rebind({f'train.{name}': value for name, value in changes.items()})
+    expected = [
+        'train.steps_per_execution: training does single steps. No 8 are without other work in '
+        f'between, which is due every {smallest}.'
+    ]
+    assert made.without_effect() == ([] if smallest is None else expected)
 
 
 def test_settings_without_effect_are_logged_once(tmp_path: Path) -> None:

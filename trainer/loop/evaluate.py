@@ -1,3 +1,4 @@
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -7,7 +8,7 @@ from trainer.experiment import EVAL_TRAIN, Experiment
 from trainer.inputs.base import Batch, EndOfData, Input
 from trainer.inputs.evaluation import eval_batches
 from trainer.inputs.peek import Peekable
-from trainer.metrics import Metrics, Totals, joined
+from trainer.metrics import Metrics, Totals, joined, rows
 from trainer.program.program import Program, Scores, Values
 from trainer.runtime import processes
 from trainer.runtime.throughput import Throughput
@@ -28,25 +29,41 @@ def evaluate(
     metrics: dict[str, float] = {}
     throughput = Throughput()
     for name, data in experiment.eval_inputs.items():
+        size = experiment.train.steps_per_execution
         with throughput.paused():
-            step = _step(program, data)
+            steps = {count: _step(program, data, count) for count in sorted({1, size})}
         totals, scores = Totals(), dict[int, float]()
-        batches = read_together(data, f'eval_inputs.{name}')
-        outputs = (step(state.variables, program.put(batch), values) for batch in batches)
-        for of_batch, scored in one_ahead(program, outputs):
-            throughput.count()
-            totals.add(of_batch)
+        outputs = (
+            (len(group), steps[len(group)](state.variables, program.put_several(group), values))
+            for group in _groups(read_together(data, f'eval_inputs.{name}'), size)
+        )
+        for count, (of_batches, scored) in one_ahead(program, outputs):
+            throughput.count(steps=count)
+            for of_batch in rows(of_batches, count):
+                totals.add(of_batch)
             if scored is not None:
-                ids, log_probs = scored.example_ids_B.tolist(), scored.log_probs_B.tolist()
-                scores |= zip(ids, log_probs, strict=True)
+                ids, log_probs = scored.example_ids_B.ravel(), scored.log_probs_B.ravel()
+                scores |= zip(ids.tolist(), log_probs.tolist(), strict=True)
         of_set = joined(data.score_metrics(scores), totals.values())
         metrics |= {f'{name}/{metric}': value for metric, value in of_set.items()}
     return metrics | {f'eval_{name}': rate for name, rate in throughput.rates().items()}
 
 
-def _step(program: Program, data: Input) -> Callable[..., tuple[Metrics, Scores | None]]:
-    eval_step = program.eval_step(data.padded_spec())
-    score_step = program.score_step(data.padded_spec()) if data.wants_scores else None
+def _groups(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
+    """Yields groups of `size` batches, and each of those that are left alone."""
+    while group := list(itertools.islice(batches, size)):
+        if len(group) == size:
+            yield group
+        else:
+            processes.agree(False)  # Another process may have more batches, which is an error.
+            yield from ([batch] for batch in group)
+
+
+def _step(
+    program: Program, data: Input, count: int
+) -> Callable[..., tuple[Metrics, Scores | None]]:
+    eval_step = program.eval_step(data.padded_spec(), count)
+    score_step = program.score_step(data.padded_spec(), count) if data.wants_scores else None
 
     def step(*args: Any) -> tuple[Metrics, Scores | None]:
         return eval_step(*args), None if score_step is None else score_step(*args)

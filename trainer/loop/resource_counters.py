@@ -17,7 +17,8 @@ class ResourceCounters:
     Tokens are counted by the task, with padding, over the batches of all processes. Seconds are
     measured from the end of the first step of a process to an evaluation, and between evaluations.
     They contain reading data and writing summaries. They do not contain evaluations, saves, and
-    the first step of each process, which compiles and begins to read.
+    the first step of each process, which compiles and begins to read. An execution of several steps
+    counts, since it was compiled before.
 
     Example:
         >>> counters = ResourceCounters(Throughput(), {'tokens': 4096, 'seconds': 1.5})
@@ -32,7 +33,7 @@ class ResourceCounters:
         self._tokens, self._seconds = int(saved['tokens']), float(saved['seconds'])
 
     def count(self, tokens: int) -> None:
-        """Counts a step with so many tokens."""
+        """Counts steps with so many tokens."""
         self._tokens += tokens
 
     def to_json(self) -> dict[str, float]:

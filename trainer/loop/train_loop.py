@@ -19,6 +19,7 @@ from trainer.experiment import Experiment
 from trainer.inputs.peek import Peekable
 from trainer.loop.decode_loop import decode
 from trainer.loop.evaluate import evaluate, evaluate_next
+from trainer.loop.executions import executions
 from trainer.loop.interrupt_policy import InterruptPolicy
 from trainer.loop.prepared_run import PreparedRun, prepare_run
 from trainer.loop.report import Interrupted, Report
@@ -28,10 +29,10 @@ from trainer.loop.run_texts import run_texts
 from trainer.loop.train_metrics import TrainMetrics
 from trainer.metrics import Metrics
 from trainer.program import device_peaks
-from trainer.program.costs import static_costs
+from trainer.program.costs import static_costs, tokens_per_step
 from trainer.program.place import Alone
 from trainer.program.setup import compiled, inputs_by_path, localized
-from trainer.runtime import processes, step_events
+from trainer.runtime import pgle, processes, step_events
 from trainer.runtime.garbage_collection import GcSchedule
 from trainer.runtime.metric_writer import MetricWriter
 from trainer.runtime.profiling import Profiler
@@ -98,9 +99,9 @@ def train(
 
     Args:
         prepared: what to train, and where.
-        should_interrupt: asked after every step, and again after the report of that step. On True
-            the run saves that step and raises. Several processes ask before the step instead,
-            finish the step, and then save and raise.
+        should_interrupt: asked after every execution of steps, and again after the report of the
+            last one. On True the run saves that step and raises. Several processes ask before the
+            execution instead, finish it, and then save and raise.
         profiler: profiles some steps.
         place: where the run does its steps; by default it shares this process with no other.
 
@@ -139,6 +140,7 @@ class Training:
         inputs = inputs_by_path(self._experiment)
         self._program, self._values = compiled(self._experiment)
         self._loop = experiment.train
+        self._tokens_per_step = int(tokens_per_step(self._experiment))
         self._input = Peekable(self._experiment.train_input)
         self._rolling = RollingEval(inputs)
         sources = prepared.warm_start
@@ -162,6 +164,10 @@ class Training:
             self._saved: tuple[int, str] | None = None
             state, self.resumed_from = self._restore_or_init(warm, random_key)
             self._run = place.stepper(self._program, state, random_key, self._values)
+            is_several = self._loop.executes_several_steps and self._run.can_do_several
+            # With `--pgle` a step is compiled again after its first runs, each as it is executed.
+            is_several &= not pgle.is_enabled()
+            self._steps_per_execution = self._loop.steps_per_execution if is_several else 1
             del state  # Its buffers are donated in the first step.
             self.step = self.resumed_from
             self._writer: MetricWriter | None = None
@@ -192,9 +198,10 @@ class Training:
         max_in_flight = min(self._program.max_in_flight, self._loop.max_inflight_steps)
         in_flight: collections.deque[Metrics] = collections.deque()
         saving = self._loop.checkpoints
-        for step in range(self.resumed_from + 1, self._loop.num_train_steps + 1):
-            in_flight.append(self._step(step, interrupt))
-            self.step = step
+        first, last = self.resumed_from + 1, self._loop.num_train_steps
+        for steps in executions(first, last, self._steps_per_execution, self._loop.intervals):
+            in_flight.append(self._do(steps, interrupt))
+            self.step = step = steps[-1]
             step_events.notify(step)
             if len(in_flight) > max_in_flight:
                 with phase(STEPS):
@@ -210,7 +217,7 @@ class Training:
                 with self._throughput.paused():
                     yield report
                 self._throughput.start()
-            if interrupt.after_step(step, has_reported) and step < self._loop.num_train_steps:
+            if interrupt.after_steps(steps, has_reported) and step < self._loop.num_train_steps:
                 self._save(step)
                 self._checkpoints.wait()
                 raise Interrupted(step)
@@ -277,29 +284,40 @@ class Training:
         return step % every == 0 or step == self._loop.num_train_steps
 
     @during(STEPS)
-    def _step(self, step: int, interrupt: InterruptPolicy) -> Metrics:
-        if self._is_due(step - 1, self._loop.evaluation.every):
+    def _do(self, steps: range, interrupt: InterruptPolicy) -> Metrics:
+        if self._is_due(steps[0] - 1, self._loop.evaluation.every):
             self._train_metrics.start_interval()
         with phase(INPUT):
-            batch = self._program.put(self._input.get_next_padded())
-        _ = self._program.train_step  # Compiled before all processes agree on the step.
-        interrupt.before_step(step)
+            batch = self._program.put_several([self._input.get_next_padded() for _ in steps])
+        self._compile()  # Before all processes agree on the steps.
+        interrupt.before_steps(steps)
+        is_first, count = steps[0] == self.resumed_from + 1, len(steps)
+        if is_first and count > 1:
+            self._start_clock()
         if self._profiler is not None:
-            self._profiler.before(step, self._job_log_dir)
-        metrics = self._run.step(batch)
+            self._profiler.before(steps, self._job_log_dir)
+        metrics = self._run.step(batch) if count == 1 else self._run.steps(batch, count)
         if self._profiler is not None:
-            self._profiler.after(step, metrics)
+            self._profiler.after(steps, metrics)
         self._summarize()  # Writes an earlier step, while this one runs.
-        self._train_metrics.add(step, metrics)
-        tokens = self._experiment.task.num_tokens(batch)
+        self._train_metrics.add(steps, metrics)
+        tokens = self._tokens_per_step * count
         self._resources.count(tokens)
-        if step == self.resumed_from + 1:
-            jax.block_until_ready(metrics)  # The clock starts after compilation.
-            self._log_missing_peak()
-            self._throughput.start()
+        if is_first and count == 1:
+            jax.block_until_ready(metrics)  # Leaves out what the first execution alone has to do.
+            self._start_clock()
         else:
-            self._throughput.count(tokens)
+            self._throughput.count(tokens, count)
         return metrics
+
+    def _compile(self) -> None:
+        _ = self._program.train_step
+        if self._steps_per_execution > 1:
+            self._program.train_steps(self._steps_per_execution)
+
+    def _start_clock(self) -> None:
+        self._log_missing_peak()
+        self._throughput.start()
 
     def _summarize(self) -> None:
         step, self._to_summarize = self._to_summarize, None

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from trainer.metrics import Metrics, Totals
+from trainer.metrics import Metrics, Totals, rows
 from trainer.runtime.wall_clock import STEPS, during
 from trainer.symbolic.errors import NonFiniteLossError
 
@@ -19,14 +19,14 @@ class TrainMetrics:
     def __init__(self, saved: dict[str, Any] | None = None) -> None:
         """Starts anew, or from the result of `to_json`."""
         saved = saved or {}
-        self._on_device: list[tuple[int, Metrics]] = []
+        self._on_device: list[tuple[range, Metrics]] = []
         self._since_summary = Totals(saved.get('since_summary'))
         self._since_evaluation = Totals(saved.get('since_evaluation'))
         self._skipped_in_a_row = int(saved.get('skipped_in_a_row', 0))
 
-    def add(self, step: int, metrics: Metrics) -> None:
-        """Adds the metrics of a step, without waiting for the step."""
-        self._on_device.append((step, metrics))
+    def add(self, steps: range, metrics: Metrics) -> None:
+        """Adds the metrics of a step, or the stacked ones of several, without waiting for them."""
+        self._on_device.append((steps, metrics))
 
     def since_summary(self, step: int) -> dict[str, float]:
         """Values since the last call, up to a step, without waiting for later steps.
@@ -60,12 +60,13 @@ class TrainMetrics:
 
     @during(STEPS)
     def _fetch(self, until: int | None = None) -> None:
-        due = [each for each in self._on_device if until is None or each[0] <= until]
+        due = [each for each in self._on_device if until is None or each[0][-1] <= until]
         self._on_device = self._on_device[len(due) :]
-        for (step, _), metrics in zip(due, jax.device_get([m for _, m in due]), strict=True):
-            self._require_finite(step, metrics)
-            self._since_summary.add(metrics)
-            self._since_evaluation.add(metrics)
+        for (steps, _), stacked in zip(due, jax.device_get([m for _, m in due]), strict=True):
+            for step, metrics in zip(steps, rows(stacked, len(steps)), strict=True):
+                self._require_finite(step, metrics)
+                self._since_summary.add(metrics)
+                self._since_evaluation.add(metrics)
 
     def _require_finite(self, step: int, metrics: Metrics) -> None:
         # The loss belongs to the parameters before the step, the gradients to those after it.

@@ -227,7 +227,9 @@ class Lane(Alone):
 
 
 class LaneRun(PackedRun):
-    """The state of a run in a lane, and its train steps."""
+    """The state of a run in a lane, and its train steps, each of which may be one of all lanes."""
+
+    can_do_several = False
 
     def __init__(self, lane: Lane, row: int, *args: Any) -> None:
         super().__init__(row, *args)

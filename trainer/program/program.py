@@ -8,7 +8,7 @@ import collections
 import functools
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +22,7 @@ from trainer.decoding.base import DecodeOutput
 from trainer.layers.base import NON_TRAINABLE, PARAMS, ForwardContext
 from trainer.learner.paths import replaced
 from trainer.metrics import Metrics, joined
+from trainer.program.placement import Placement
 from trainer.program.step_functions import (
     ElementSpec,
     abstract_random_key,
@@ -111,15 +112,14 @@ class Program:
         self._shardings = state_lib.state_shardings(abstract, params, mesh)
         self.abstract_state: TrainState = jax.tree.map(_sharded, abstract, self._shardings)
         self._replicated = NamedSharding(mesh, PartitionSpec())
-        self.data_shard = mesh_lib.data_shard(mesh)
+        self._placement = Placement(mesh)
+        self.data_shard = self._placement.data_shard
         self._replicate_jit = jax.jit(lambda value: value, out_shardings=self._replicated)
         self._init_jit = jax.jit(self._init, out_shardings=self._shardings)
         self._init_from_jit = jax.jit(
             self._init_from, static_argnums=0, donate_argnums=1, out_shardings=self._shardings
         )
-        self._train_step_jit = jax.jit(
-            self._train_step, donate_argnums=0, out_shardings=(self._shardings, self._replicated)
-        )
+        self._train_step_jit = self._jitted_training(self._train_step)
         self._compiling = threading.Lock()
         self._compiled_init: Any = None
         self._compiled_train_step: Any = None
@@ -169,17 +169,37 @@ class Program:
         if self._compiled_train_step is None:
             with self._compiling, phase(COMPILATION):
                 if self._compiled_train_step is None:
-                    self._compiled_train_step = self._compile_train_step()
+                    began = time.perf_counter()
+                    self._compiled_train_step = self._compiled(self._train_step_jit)
+                    self.compile_seconds = time.perf_counter() - began
         return self._compiled_train_step
 
-    def _compile_train_step(self) -> Any:
-        batch, random_key = self._abstract_batch(self._element_spec), abstract_random_key()
-        random_key, values = self._replicate((random_key, abstract_values(self._task)))
-        began = time.perf_counter()
-        lowered = self._train_step_jit.lower(self.abstract_state, batch, random_key, values)
-        compiled = lowered.compile()
-        self.compile_seconds = time.perf_counter() - began
-        return compiled
+    def train_steps(self, count: int) -> Callable[..., tuple[TrainState, Metrics]]:
+        """(state, batches, random key, values) -> (state, metrics), for several steps at once.
+
+        The arrays of batches and metrics have a first axis of the steps. Donates the state.
+        """
+
+        def steps(state: TrainState, batches: Any, *others: Any) -> tuple[TrainState, Metrics]:
+            return jax.lax.scan(
+                lambda state, batch: self._train_step(state, batch, *others), state, batches
+            )
+
+        identity = 'train_steps', count
+        if identity not in self._steps:
+            with self._compiling, phase(COMPILATION):
+                if identity not in self._steps:
+                    self._steps[identity] = self._compiled(self._jitted_training(steps), count)
+        return self._steps[identity]
+
+    def _jitted_training(self, function: Callable[..., Any]) -> Any:
+        places = self._shardings, self._replicated
+        return jax.jit(function, donate_argnums=0, out_shardings=places)
+
+    def _compiled(self, jitted: Any, count: int = 1) -> Any:
+        batch = self._placement.abstract(self._element_spec, count)
+        others = self._replicate((abstract_random_key(), abstract_values(self._task)))
+        return jitted.lower(self.abstract_state, batch, *others).compile()
 
     def packed_step(self, count: int) -> Any:
         """Compiles a step that trains several runs: see `program.packing.Pack`.
@@ -201,7 +221,7 @@ class Program:
 
         shardings = self.stacked_shardings
         jitted = jax.jit(step, donate_argnums=0, out_shardings=(shardings, self._replicated))
-        batch = self._abstract_batch(self._element_spec)
+        batch = self._placement.abstract(self._element_spec)
         others = self._replicate((abstract_random_key(), abstract_values(self._task)))
         states = jax.tree.map(
             lambda leaf, at: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype, sharding=at),
@@ -218,13 +238,21 @@ class Program:
         )
         return shardings
 
-    def eval_step(self, element_spec: ElementSpec) -> Callable[..., Metrics]:
-        """(variables of the state, batch, values) -> metrics, for batches of the given shapes."""
-        return self._step_for(self._eval_step, element_spec)
+    def eval_step(self, element_spec: ElementSpec, count: int = 1) -> Callable[..., Metrics]:
+        """(variables of the state, batch, values) -> metrics, for batches of the given shapes.
 
-    def score_step(self, element_spec: ElementSpec) -> Callable[..., Scores]:
-        """(variables of the state, batch, values) -> scores, for batches with `example_ids`."""
-        return self._step_for(self._score_step, element_spec)
+        Args:
+            count: number of batches; the arrays of several, and their metrics, have it first.
+        """
+        return self._step_for(self._eval_step, element_spec, count=count)
+
+    def score_step(self, element_spec: ElementSpec, count: int = 1) -> Callable[..., Scores]:
+        """(variables of the state, batch, values) -> scores, for batches with `example_ids`.
+
+        Args:
+            count: as for `eval_step`.
+        """
+        return self._step_for(self._score_step, element_spec, count=count)
 
     def decode_step(self, element_spec: ElementSpec) -> Callable[..., DecodeOutput]:
         """(variables, batch, values, random key, number of the batch) -> decoded texts."""
@@ -233,14 +261,15 @@ class Program:
         return self._step_for(self._decode_step, element_spec, random_key, number)
 
     def _step_for(
-        self, traced: Callable[..., Any], element_spec: ElementSpec, *more: Any
+        self, traced: Callable[..., Any], element_spec: ElementSpec, *more: Any, count: int = 1
     ) -> Callable[..., Any]:
-        identity = traced.__name__, spec_key(element_spec)
+        identity = traced.__name__, spec_key(element_spec), count
         with self._compiling, phase(COMPILATION):
             if identity not in self._steps:
-                jitted = jax.jit(traced, out_shardings=self._replicated)
+                function = traced if count == 1 else _over_batches(traced)
+                jitted = jax.jit(function, out_shardings=self._replicated)
                 replicated = self._replicate((abstract_values(self._task), *more))
-                batch = self._abstract_batch(element_spec)
+                batch = self._placement.abstract(element_spec, count)
                 shapes = self.abstract_state.variables, batch, *replicated
                 is_jitted = pgle.is_enabled()
                 self._steps[identity] = jitted if is_jitted else jitted.lower(*shapes).compile()
@@ -268,37 +297,18 @@ class Program:
 
     @property
     def max_in_flight(self) -> int:
-        """Number of steps that may run behind the dispatched one."""
+        """Number of executions that may run behind the dispatched one."""
         # Several simulated devices deadlock in their collectives when steps overlap.
         simulated = self.mesh.devices.flat[0].platform == 'cpu' and self.mesh.size > 1
         return 0 if simulated else 2
 
     def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
-        """Makes global arrays of the batch of a host, sharded by `trainer.mesh.feature_spec`."""
-        places = {name: self._of_all_hosts(array) for name, array in batch.items()}
-        if jax.process_count() == 1:  # One call for all arrays takes a third of the time.
-            placed: dict[str, jax.Array] = jax.device_put(
-                dict(batch), {name: at for name, (_, at) in places.items()}
-            )
-            return placed
-        return {
-            name: jax.make_array_from_process_local_data(at, batch[name], shape)
-            for name, (shape, at) in places.items()
-        }
+        """Makes global arrays of the batch of a host."""
+        return self._placement.put(batch)
 
-    def _abstract_batch(self, element_spec: ElementSpec) -> dict[str, jax.ShapeDtypeStruct]:
-        """Shapes of the result of `put`."""
-        batch = {}
-        for name, s in element_spec.items():
-            shape, at = self._of_all_hosts(s)
-            dtype = jax.dtypes.canonicalize_dtype(s.dtype)
-            batch[name] = jax.ShapeDtypeStruct(shape, dtype, sharding=at)
-        return batch
-
-    def _of_all_hosts(self, array: Any) -> tuple[tuple[int, ...], NamedSharding]:
-        # Each process has all positions of its examples, for any mesh.
-        shape = (array.shape[0] * self.data_shard[0], *array.shape[1:])
-        return shape, NamedSharding(self.mesh, mesh_lib.feature_spec(len(shape)))
+    def put_several(self, batches: Sequence[Mapping[str, np.ndarray]]) -> dict[str, jax.Array]:
+        """Makes global arrays of batches of a host, with a first axis of several."""
+        return self._placement.put_several(batches)
 
     def _replicate(self, abstract: Any) -> Any:
         return jax.tree.map(lambda leaf: _sharded(leaf, self._replicated), abstract)
@@ -401,6 +411,13 @@ class Program:
     def _context(self, training: bool = False) -> ForwardContext:
         dtype = jnp.dtype(self._task.fprop_dtype)
         return ForwardContext(training=training, dtype=dtype, mesh=self.mesh)
+
+
+def _over_batches(step: Callable[..., Any]) -> Callable[..., Any]:
+    def steps(variables: Any, batches: Any, values: Values) -> Any:
+        return jax.lax.map(lambda batch: step(variables, batch, values), batches)
+
+    return steps
 
 
 def memory_bytes(compiled: Any) -> int:

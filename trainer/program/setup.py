@@ -75,10 +75,13 @@ def compile_ahead(experiment: Experiment) -> None:
     program, _ = compiled(experiment, may_free=False)
     program.compiled_init()
     _ = program.train_step
+    if experiment.train.executes_several_steps:
+        program.train_steps(experiment.train.steps_per_execution)
     for data in experiment.eval_inputs.values():
-        program.eval_step(data.padded_spec())
-        if data.wants_scores:
-            program.score_step(data.padded_spec())
+        for count in sorted({1, experiment.train.steps_per_execution}):
+            program.eval_step(data.padded_spec(), count)
+            if data.wants_scores:
+                program.score_step(data.padded_spec(), count)
 
 
 def compiled(experiment: Experiment, may_free: bool = True) -> tuple[Program, Values]:

@@ -46,21 +46,21 @@ class Profiler:
         """True if a step is in the window."""
         return self.first <= step <= self._last
 
-    def before(self, step: int, job_log_dir: epath.Path) -> None:
-        """Starts the profile at the first step of the window."""
-        if self.covers(step) and not self._is_on:
+    def before(self, steps: range, job_log_dir: epath.Path) -> None:
+        """Starts the profile at the first steps that are in the window."""
+        if any(map(self.covers, steps)) and not self._is_on:
             jax.profiler.start_trace(str(job_log_dir))
             self._is_on = True
         if self._is_on:
-            self._step = jax.profiler.StepTraceAnnotation('train', step_num=step)
+            self._step = jax.profiler.StepTraceAnnotation('train', step_num=steps[0])
             self._step.__enter__()
 
-    def after(self, step: int, results: Any) -> None:
+    def after(self, steps: range, results: Any) -> None:
         """Ends the profile after the last step of the window."""
         if self._step is not None:
             self._step.__exit__(None, None, None)
             self._step = None
-        if self._is_on and step >= self._last:
+        if self._is_on and steps[-1] >= self._last:
             jax.block_until_ready(results)
             self.close()
 

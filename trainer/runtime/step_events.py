@@ -12,7 +12,8 @@ _listener = ContextVar('step_listener', default=None)
 def listening(listener: Callable[[int, Mapping[str, float]], None]) -> Iterator[None]:
     """Context manager in which a function hears of the steps of the runs of this thread.
 
-    It gets the step that has begun, and the training metrics of an earlier one, if any.
+    It gets the step that has begun, the last one of an execution of several, and the training
+    metrics of an earlier one, if any.
 
     Example:
         >>> with listening(lambda step, metrics: print(step, metrics)):

@@ -42,9 +42,9 @@ class Throughput:
         self._started, self._paused = self._read(), 0.0
         self._steps = self._tokens = 0
 
-    def count(self, tokens: int = 0) -> None:
-        """Counts a step and its tokens."""
-        self._steps += 1
+    def count(self, tokens: int = 0, steps: int = 1) -> None:
+        """Counts steps and their tokens."""
+        self._steps += steps
         self._tokens += tokens
 
     def rates(self) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Programs of the next trial are compiled while a trial runs, which changes no trial."""
 
-import collections
+import itertools
 import threading
 import types
 from pathlib import Path
@@ -40,17 +40,16 @@ class _Waits(Callback):
 
 
 @pytest.fixture
-def compiling(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def compiling(no_programs: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The threads that have compiled a train step, one name for each."""
     found: list[str] = []
-    compile_step = Program._compile_train_step
+    compile_step = Program._compiled
 
-    def noted(program: Program) -> Any:
+    def noted(program: Program, *args: Any) -> Any:
         found.append(threading.current_thread().name)
-        return compile_step(program)
+        return compile_step(program, *args)
 
-    monkeypatch.setattr(Program, '_compile_train_step', noted)
-    monkeypatch.setattr('trainer.program.program._programs', collections.OrderedDict())
+    monkeypatch.setattr(Program, '_compiled', noted)
     monkeypatch.setattr(precompiler, '_FIRST', 2)
     monkeypatch.setattr(precompiler, '_SHARE', 1.0)
     monkeypatch.setattr(precompiler, 'num_threads', lambda: 2)
@@ -93,18 +92,24 @@ def test_a_suggestion_that_is_expected_is_the_next_one_and_changes_nothing(tmp_p
         assert expected is None  # The study has all of its trials.
 
 
-def _steps(watching: Precompiler, seconds: list[float], clock: Any, study: Any) -> None:
+def _steps(
+    watching: Precompiler, seconds: list[float], clock: Any, study: Any, counts: Any = (1,)
+) -> None:
+    """Executions of `counts` steps, in turn, each of which takes so many seconds."""
     trial: Any = types.SimpleNamespace(id=1, by_id={})
     watching.on_trial_start(study, trial)
-    for each in seconds:
-        clock.now += each
-        watching.on_step(study, trial, 1, {})
+    step = 0
+    for each, count in zip(seconds, itertools.cycle(counts)):
+        clock.now += each * count
+        step += count
+        watching.on_step(study, trial, step, {})
     watching.on_trial_end(study, trial)
 
 
+@pytest.mark.parametrize('counts', [(1,), (1, 8, 1, 1)])
 @pytest.mark.parametrize(('beside', 'goes_on'), [(1.04, True), (1.2, False)])
 def test_a_slowed_trial_is_the_last_one_with_a_compilation_beside_it(
-    monkeypatch: pytest.MonkeyPatch, beside: float, goes_on: bool
+    monkeypatch: pytest.MonkeyPatch, beside: float, goes_on: bool, counts: tuple[int, ...]
 ) -> None:
     clock: Any = types.SimpleNamespace(now=0.0)
     monkeypatch.setattr(precompiler, 'time', types.SimpleNamespace(perf_counter=lambda: clock.now))
@@ -120,10 +125,10 @@ def test_a_slowed_trial_is_the_last_one_with_a_compilation_beside_it(
     monkeypatch.setattr(Precompiler, '_compile_next', lambda _, given: compile_next(given))
     monkeypatch.setattr(precompiler, 'structure', lambda *_: [])
     watching = Precompiler()
-    _steps(watching, [1.0] * precompiler._FIRST + [beside] * 100, clock, study)
+    _steps(watching, [1.0] * precompiler._FIRST + [beside] * 100, clock, study, counts)
     compiling.set()
     watching.on_study_end(study)
-    _steps(watching, [1.0] * 20, clock, study)
+    _steps(watching, [1.0] * 20, clock, study, counts)
     watching.on_study_end(study)
     assert len(begun) == 1 + goes_on
 

@@ -124,7 +124,7 @@ def test_the_wall_clock_of_a_function_is_that_of_its_calls() -> None:
 
 @pytest.mark.slow
 def test_the_profile_of_a_search_sums_to_its_wall_clock(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    no_programs: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     began = time.perf_counter()
     # As in a command, the clock begins before the experiment is planned.

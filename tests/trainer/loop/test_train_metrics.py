@@ -18,5 +18,5 @@ def test_ten_skipped_steps_in_a_row_end_a_run_also_where_it_resumes_in_between()
     with pytest.raises(NonFiniteLossError, match='gradients of 10 steps in a row, up to step 10'):
         for step in range(1, 20):
             metrics = TrainMetrics(saved)
-            metrics.add(step, skipped())
+            metrics.add(range(step, step + 1), skipped())
             saved = metrics.to_json()

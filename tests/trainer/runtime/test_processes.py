@@ -118,15 +118,17 @@ def test_two_processes_measure_a_step_and_agree_on_its_time() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ('mesh', 'devices'), [('data=4', 2), ('fsdp=4', 2), ('tensor=2', 2), ('tensor=2', 1)]
+    ('mesh', 'devices', 'at_once'),
+    [('data=4', 2, 1), ('data=4', 2, 2), ('fsdp=4', 2, 1), ('tensor=2', 2, 1), ('tensor=2', 1, 1)],
 )
 @pytest.mark.sentinel
 def test_two_processes_train_as_one_with_as_many_devices(
-    mesh: str, devices: int, tmp_path: Path
+    mesh: str, devices: int, at_once: int, tmp_path: Path
 ) -> None:
     # Where both work on the same examples, each reads all of them.
     each = 8 if devices == 1 else 4
     set_mesh = ['--set', 'mesh.data=-1', f'mesh.{mesh}', 'train.num_train_steps=5']
+    set_mesh += [f'train.steps_per_execution={at_once}', 'train.summary_interval_steps=2']
     sizes = ('train_input.batch_size', 'eval_inputs.eval.batch_size')
     two = train(
         'Text',
@@ -187,8 +189,11 @@ def test_an_error_in_one_process_ends_all(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_input_that_ends_early_in_one_process_is_an_error(tmp_path: Path) -> None:
-    ended = train('ShorterEvaluationData', tmp_path)
+@pytest.mark.parametrize('at_once', [1, 64])
+def test_an_input_that_ends_early_in_one_process_is_an_error(at_once: int, tmp_path: Path) -> None:
+    ended = train(
+        'ShorterEvaluationData', tmp_path, '--set', f'train.steps_per_execution={at_once}'
+    )
     assert [each.code for each in ended] == [1, 1], ended
     assert all('other processes have fewer batches' in each.err for each in ended)
 
@@ -218,13 +223,18 @@ def test_a_lost_process_ends_all_and_the_same_commands_go_on(
 
 
 @pytest.mark.slow
-def test_the_preemption_notice_of_jax_makes_all_save_and_leave(tmp_path: Path) -> None:
-    ended = job('tests.trainer.preempted', f'--job_log_dir={tmp_path}')
+@pytest.mark.parametrize('at_once', [1, 4])
+def test_the_preemption_notice_of_jax_makes_all_save_and_leave(
+    at_once: int, tmp_path: Path
+) -> None:
+    flags = f'--job_log_dir={tmp_path}', f'--steps_per_execution={at_once}'
+    ended = job('tests.trainer.preempted', *flags)
     told = all_passed(ended)
     assert told == ended[1].out
     found = re.fullmatch(r'stopped at step (\d+)', told)
     assert found is not None
     assert 4 <= int(found[1]) < 4000
+    assert int(found[1]) % at_once == 0
     assert (tmp_path / 'checkpoints' / found[1]).is_dir()
 
 

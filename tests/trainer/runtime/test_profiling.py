@@ -49,6 +49,15 @@ def test_the_steps_of_a_window_are_profiled(tmp_path: Path) -> None:
     assert steps_in(profile) == [2, 3]
 
 
+def test_an_execution_of_several_steps_is_profiled_if_one_is_in_the_window(tmp_path: Path) -> None:
+    intervals = {'evaluation__every': 6, 'checkpoints__every': 6, 'summary_interval_steps': 6}
+    changes = {f'train__{name}': value for name, value in intervals.items()}
+    made = experiment(num_steps=6, train__steps_per_execution=2, **changes)
+    list(run(made, tmp_path, profiler=Profiler.parse('4:4')))
+    (profile,) = profiles(tmp_path)
+    assert steps_in(profile) == [3]
+
+
 @pytest.mark.slow
 def test_a_run_that_leaves_within_the_window_writes_what_there_is(tmp_path: Path) -> None:
     asked = iter([False, True])

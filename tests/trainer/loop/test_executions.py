@@ -1,0 +1,214 @@
+"""Executions of several steps."""
+
+import functools
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.trainer.loop.measuring import final_state, measured, without_speed
+from tests.trainer.loop.test_train_loop_non_finite import NanAt
+from tests.trainer.program.test_lanes import run_lanes
+from tests.trainer.tiny import CountingInput, experiment
+from trainer.experiment import Experiment
+from trainer.inputs.base import Batch
+from trainer.layers import Dropout
+from trainer.loop.evaluate import evaluate
+from trainer.loop.executions import executions
+from trainer.loop.report import Interrupted
+from trainer.loop.train_loop import run
+from trainer.metrics import Metrics
+from trainer.program.lanes import Lane, Lanes
+from trainer.program.program import Program
+from trainer.program.setup import compile_ahead, compiled, localized
+from trainer.program.stepper import Stepper
+from trainer.runtime.metric_writer import read_metrics
+from trainer.symbolic.errors import NonFiniteLossError
+
+
+def several(num_steps: int = 12, **changes: Any) -> Experiment:
+    """An experiment whose steps 1-3, 4-6 and so on can be executed at once."""
+    changes = {
+        'train__steps_per_execution': 3,
+        'train__summary_interval_steps': 3,
+        'train__evaluation__every': 6,
+        'train__checkpoints__every': 6,
+        'task__model__dropout': Dropout(0.1),
+    } | changes
+    return experiment(num_steps, **changes)
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the executions of runs."""
+    found: list[int] = []
+    step, steps = Stepper.step, Stepper.steps
+
+    def one(self: Stepper, batch: Mapping[str, jax.Array]) -> Metrics:
+        found.append(1)
+        return step(self, batch)
+
+    def many(self: Stepper, batches: Mapping[str, jax.Array], count: int) -> Metrics:
+        found.append(count)
+        return steps(self, batches, count)
+
+    monkeypatch.setattr(Stepper, 'step', one)
+    monkeypatch.setattr(Stepper, 'steps', many)
+    return found
+
+
+@given(
+    st.integers(0, 9),
+    st.integers(1, 60),
+    st.integers(1, 12),
+    st.lists(st.integers(1, 20), max_size=3),
+)
+def test_executions_cover_each_step_once_and_are_as_large_as_possible(
+    done: int, last: int, size: int, every: list[int]
+) -> None:
+    found = list(executions(done + 1, last, size, every))
+    assert list(itertools.chain.from_iterable(found)) == list(range(done + 1, last + 1))
+    for steps in found:
+        due = [step for step in range(steps[0], steps[0] + size - 1) if divides(every, step)]
+        fits = not due and steps[0] + size - 1 <= last
+        assert len(steps) == (size if fits else 1)
+        # A run that continues after it divides the rest alike.
+        rest = found[found.index(steps) + 1 :]
+        assert list(executions(steps[-1] + 1, last, size, every)) == rest
+
+
+def divides(every: list[int], step: int) -> bool:
+    return any(step % interval == 0 for interval in every)
+
+
+def test_steps_of_an_execution_are_those_of_single_ones(
+    tmp_path: Path, executed: list[int]
+) -> None:
+    found = measured(several(13), tmp_path / 'several')
+    assert executed == [3, 3, 3, 3, 1]
+    single = several(13, train__steps_per_execution=1)
+    wanted = measured(single, tmp_path / 'single')
+    for got, expected in zip(found, wanted, strict=True):
+        assert without_speed(got) == pytest.approx(without_speed(expected), rel=1e-5)
+    states = (final_state(several(), tmp_path / name) for name in ('several', 'single'))
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
+    jax.tree.map(close, *states)
+    written = (read_metrics(tmp_path / name / 'metrics.jsonl') for name in ('several', 'single'))
+    of_several, of_single = ([each['step'] for each in records] for records in written)
+    assert of_several == of_single
+
+
+def test_a_run_that_was_interrupted_is_the_undisturbed_one_bit_for_bit(tmp_path: Path) -> None:
+    whole = measured(several(), tmp_path / 'whole')
+    asked = iter([True, False, True])
+    for step in (3, 9):
+        with pytest.raises(Interrupted, match=f'at step {step}'):
+            measured(several(), tmp_path / 'parts', should_interrupt=lambda: next(asked))
+    (last,) = measured(several(), tmp_path / 'parts')
+    assert last.resumed_from == 9
+    assert without_speed(last) == without_speed(whole[-1])
+    states = [final_state(several(), tmp_path / name) for name in ('parts', 'whole')]
+    jax.tree.map(np.testing.assert_array_equal, *states)
+
+
+def test_executions_of_both_sizes_are_compiled_before_the_first(
+    tmp_path: Path, compilations: Any, executed: list[int], no_programs: None
+) -> None:
+    counts: list[int] = []
+
+    def counted() -> bool:
+        counts.append(len(compilations))
+        return False
+
+    made = several(8, train__summary_interval_steps=4, train__evaluation__every=8)
+    made.rebind({'train.checkpoints': None})
+    measured(made, tmp_path, should_interrupt=counted)
+    assert executed == [3, 1, 3, 1]
+    assert 0 < counts[0] == counts[2]
+
+
+def test_a_loss_that_is_not_finite_has_its_step_within_an_execution(tmp_path: Path) -> None:
+    data = NanAt(batch_size=8, is_training=True)
+    with pytest.raises(NonFiniteLossError, match='at step 5'):
+        measured(several(train_input=data), tmp_path)
+
+
+def test_a_first_execution_of_several_steps_has_a_speed_and_counts(tmp_path: Path) -> None:
+    changes = {'train__evaluation__every': 3, 'train__checkpoints__every': 3}
+    (report,) = measured(several(3, **changes), tmp_path)
+    assert report.metrics['train/steps_per_second'] > 0
+    assert report.metrics['spent_seconds'] > 0
+
+
+def test_trials_that_train_as_one_program_do_single_steps(
+    tmp_path: Path, executed: list[int]
+) -> None:
+    def work(index: int, lane: Lane) -> dict[str, float]:
+        made = several(6, train__random_seed=index)
+        (report,) = run(made, tmp_path / f'lane-{index}', place=lane)
+        return without_speed(report)
+
+    found = run_lanes(Lanes(2, 'always'), work)
+    assert not executed
+    for index, metrics in enumerate(found):
+        (alone,) = measured(several(6, train__random_seed=index), tmp_path / f'alone-{index}')
+        assert metrics == pytest.approx(without_speed(alone), rel=1e-4)
+
+
+class Scored(CountingInput):
+    """Needs the scores of all examples of a set."""
+
+    def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
+        ids = jax.ShapeDtypeStruct((self.batch_size,), jnp.int32)
+        return super().element_spec() | {'example_ids': ids}
+
+    def get_next(self) -> Batch:
+        batch = super().get_next()
+        return batch | {'example_ids': np.arange(8, dtype=np.int32) + 8 * self._batch}
+
+    @property
+    def wants_scores(self) -> bool:
+        return True
+
+    def score_metrics(self, scores: Mapping[int, float]) -> dict[str, float]:
+        return {f'score_{number}': score for number, score in scores.items()}
+
+
+def test_batches_are_evaluated_several_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups: list[int] = []
+    put = Program.put_several
+
+    def noted(program: Program, batches: Any) -> Any:
+        groups.append(len(batches))
+        return put(program, batches)
+
+    monkeypatch.setattr(Program, 'put_several', noted)
+    made = localized(several(eval_inputs={'eval': Scored(batch_size=8, num_eval_batches=7)}))
+    program, values = compiled(made)
+    state = program.init(program.random_key(0), values)
+    found = evaluate(made, program, state, values)
+    assert groups == [3, 3, 1]
+    assert found.pop('eval_steps_per_second') > 0
+    assert 'eval/score_63' in found
+    made.rebind({'train.steps_per_execution': 1})
+    wanted = evaluate(made, program, state, values)
+    del wanted['eval_steps_per_second']
+    assert found == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_run_compiles_nothing_that_was_compiled_ahead(
+    tmp_path: Path, compilations: Any, no_programs: None
+) -> None:
+    made = several(9, eval_inputs={'eval': CountingInput(batch_size=8, num_eval_batches=4)})
+    compile_ahead(localized(made))
+    measured(several(1), tmp_path / 'other')  # Compiles what is not part of a program.
+    compilations.clear()
+    measured(made, tmp_path / 'run')
+    assert not compilations
