@@ -71,7 +71,7 @@ def arm(where: str) -> None:
         from trainer.loop.train_loop import Training
 
         actions = {'step': _die, 'int': _interrupt, 'ints': _interrupt_twice}
-        _before(Training, '_step', count, actions[kind])
+        _before(Training, '_execute', count, actions[kind])
     elif kind == 'eval':
         from trainer.loop import checkpoint_jobs
 

@@ -200,7 +200,7 @@ class Training:
         saving = self._loop.checkpoints
         first, last = self.resumed_from + 1, self._loop.num_train_steps
         for steps in executions(first, last, self._steps_per_execution, self._loop.intervals):
-            in_flight.append(self._do(steps, interrupt))
+            in_flight.append(self._execute(steps, interrupt))
             self.step = step = steps[-1]
             step_events.notify(step)
             if len(in_flight) > max_in_flight:
@@ -284,7 +284,7 @@ class Training:
         return step % every == 0 or step == self._loop.num_train_steps
 
     @during(STEPS)
-    def _do(self, steps: range, interrupt: InterruptPolicy) -> Metrics:
+    def _execute(self, steps: range, interrupt: InterruptPolicy) -> Metrics:
         if self._is_due(steps[0] - 1, self._loop.evaluation.every):
             self._train_metrics.start_interval()
         with phase(INPUT):
