@@ -45,12 +45,12 @@ def test_evaluations_do_not_overlap_until_all_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('stop_after', [1, 2, 3])
-@pytest.mark.parametrize('interval', [1, 2])
+@pytest.mark.parametrize(('interval', 'at_once'), [(1, 1), (2, 1), (1, 2)])
 @pytest.mark.fast(1)
 def test_a_resumed_run_goes_on_as_the_undisturbed_one(
-    stop_after: int, interval: int, tmp_path: Path
+    stop_after: int, interval: int, at_once: int, tmp_path: Path
 ) -> None:
-    made = rolling(train__evaluation__every=interval)
+    made = rolling(train__evaluation__every=interval, train__steps_per_execution=at_once)
     whole = losses(made, tmp_path / 'whole')
     before = losses(made, tmp_path / 'parts', interrupt_after=stop_after)
     after = losses(made, tmp_path / 'parts')
