@@ -18,15 +18,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.packing import CASES, Case  # noqa: E402
-from benchmarks.plain import gpt  # noqa: E402
-from benchmarks.reference_loss import experiment  # noqa: E402
-from trainer.experiment import Evaluation, TrainLoop  # noqa: E402
-from trainer.inputs.text.stdlib import StdlibInput  # noqa: E402
-from trainer.loop.train_loop import run  # noqa: E402
+from benchmarks.packing import CASES, Case
+from benchmarks.plain import gpt
+from benchmarks.reference_loss import experiment
+from trainer.experiment import Evaluation, TrainLoop
+from trainer.inputs.text.stdlib import StdlibInput
+from trainer.loop.train_loop import run
 
 GOAL = 0.95
 SIZES = (1, 4, 16, 64)

@@ -91,8 +91,8 @@ class Engine:
     def follows(self, plan: SearchPlan, should_interrupt: Callable[[], bool]) -> bool:
         """Takes part in the search of another process, to its end; False where none leads.
 
-        Asks `should_interrupt` before every training step: on True the trial is saved, and the
-        search of all processes paused.
+        Asks `should_interrupt` before every execution of training steps: on True the trial is
+        saved, and the search of all processes paused.
         """
         return False
 

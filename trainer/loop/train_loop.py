@@ -165,8 +165,7 @@ class Training:
             state, self.resumed_from = self._restore_or_init(warm, random_key)
             self._run = place.stepper(self._program, state, random_key, self._values)
             is_several = self._loop.executes_several_steps and self._run.can_do_several
-            # With `--pgle` a step is compiled again after its first runs, each as it is executed.
-            is_several &= not pgle.is_enabled()
+            is_several &= not pgle.is_enabled()  # JAX profiles, and compiles again, single steps.
             self._steps_per_execution = self._loop.steps_per_execution if is_several else 1
             del state  # Its buffers are donated in the first step.
             self.step = self.resumed_from

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.trainer.loop.measuring import final_state, measured, without_speed
 from tests.trainer.loop.test_train_loop_non_finite import NanAt
 from tests.trainer.program.test_lanes import run_lanes
-from tests.trainer.tiny import CountingInput, experiment
+from tests.trainer.tiny import LENGTH, CountingInput, experiment
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch
 from trainer.layers import Dropout
@@ -29,6 +29,7 @@ from trainer.program.lanes import Lane, Lanes
 from trainer.program.program import Program
 from trainer.program.setup import compile_ahead, compiled, localized
 from trainer.program.stepper import Stepper
+from trainer.runtime import pgle
 from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic.errors import NonFiniteLossError
 
@@ -140,11 +141,24 @@ def test_a_loss_that_is_not_finite_has_its_step_within_an_execution(tmp_path: Pa
         measured(several(train_input=data), tmp_path)
 
 
-def test_a_first_execution_of_several_steps_has_a_speed_and_counts(tmp_path: Path) -> None:
+def test_steps_that_jax_profiles_are_single(
+    tmp_path: Path, executed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pgle, 'is_enabled', lambda: True)
+    measured(several(6), tmp_path)
+    assert executed == [1] * 6
+
+
+def test_a_first_execution_of_several_steps_counts_without_its_compilation(
+    tmp_path: Path, no_programs: None
+) -> None:
     changes = {'train__evaluation__every': 3, 'train__checkpoints__every': 3}
-    (report,) = measured(several(3, **changes), tmp_path)
-    assert report.metrics['train/steps_per_second'] > 0
-    assert report.metrics['spent_seconds'] > 0
+    made = several(3, **changes)
+    (report,) = measured(made, tmp_path)
+    program, _ = compiled(localized(made))
+    assert 0 < report.metrics['spent_seconds'] < program.compile_seconds
+    steps = report.metrics['train/steps_per_second']
+    assert report.metrics['train/tokens_per_second'] == pytest.approx(8 * LENGTH * steps)
 
 
 def test_trials_that_train_as_one_program_do_single_steps(
