@@ -41,10 +41,10 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.plain import gpt  # noqa: E402
 from benchmarks.reference_loss import experiment  # noqa: E402
 from trainer.inputs.text.stdlib import StdlibInput  # noqa: E402
-from trainer.program.packing import Pack, PackedRun  # noqa: E402
+from trainer.program.packing.packing import Pack, PackedRun  # noqa: E402
+from trainer.program.packing.stepper import Stepper  # noqa: E402
 from trainer.program.program import memory_bytes  # noqa: E402
 from trainer.program.setup import compiled, localized  # noqa: E402
-from trainer.program.stepper import Stepper  # noqa: E402
 
 GOAL = 0.95
 os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')  # Searches need some of a GPU's.

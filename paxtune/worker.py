@@ -215,7 +215,7 @@ def _run_packed(job: 'Job', count: int, log: json_logs.JsonLines) -> None:
     from paxtune.running.tuner import Tuner
     from paxtune.service.leases import lane_name
     from paxtune.service.remote_store import RemoteStore
-    from trainer.program.lanes import Lanes
+    from trainer.program.packing.lanes import Lanes
 
     require_packable(job.runner)
     store, lanes = job.study.store, Lanes(count, 'always', is_shared=True)

@@ -84,7 +84,7 @@ class WarmStart(Component):
 class Inheritance(Component):
     """A parent model whose weights a fresh run begins with, also if its architecture differs.
 
-    `trainer.checkpoints.inheritance` says what becomes of layers of other widths, and of new ones.
+    `trainer.warm_start.inheritance` says what becomes of layers of other widths, and of new ones.
     The optimizer and the data start anew, at step 0.
 
     Attributes:

@@ -61,7 +61,7 @@ class Packed(Engine):
 
     def run(self, job: Job) -> None:
         # Imported here: a command without --pack needs none of it.
-        from trainer.program.lanes import Lanes
+        from trainer.program.packing.lanes import Lanes
 
         require_packable(job.runner)
         lanes = Lanes(self.trials_at_once, 'measured' if self.count == 'auto' else 'always')

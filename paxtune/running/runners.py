@@ -21,18 +21,18 @@ from paxtune.study.trial_paths import attempt_directories, attempt_directory
 from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.handover import fork_checkpoint, take_over
-from trainer.checkpoints.warm_start import WarmStartLoader, warm_start_sources
 from trainer.loop.decode_loop import OUTPUTS
 from trainer.loop.report import Interrupted, Report
 from trainer.loop.train_loop import run
 from trainer.program import compile_events
-from trainer.program.place import Alone
+from trainer.program.packing.place import Alone
 from trainer.program.setup import compiled
 from trainer.runtime import processes
 from trainer.runtime.directory import JobPath, absolute, job_path
 from trainer.runtime.wall_clock import CHECKPOINTS, INITIALIZATION, during
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
+from trainer.warm_start.warm_start import WarmStartLoader, warm_start_sources
 from trainer.warm_start_rules import Inheritance
 
 

@@ -30,7 +30,7 @@ from paxtune.study.transitions import DetachedError, IllegalTransition
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
 from trainer.loop.report import Interrupted, Report
-from trainer.program.place import Alone
+from trainer.program.packing.place import Alone
 from trainer.runtime.directory import JobPath, write_text
 from trainer.runtime.signals import StopTrial
 from trainer.runtime.step_events import listening

@@ -27,7 +27,7 @@ from tests.simulation.children import Children, ProcessTable
 from tests.simulation.locks import Threading
 from tests.simulation.network import Channel
 from tests.simulation.world import World
-from trainer.program import place
+from trainer.program.packing import place
 from trainer.runtime import directory, interrupt, wall_clock
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: written, read, kept, handed over to other runs, and used for warm starts.
+"""Checkpoints: written, read, kept, and handed over to other runs.
 
 This room decides the layout on disk and the retention of checkpoints. When a checkpoint is due is
 decided in `trainer.loop`.

@@ -5,13 +5,13 @@ from absl import logging
 from etils import epath
 
 from trainer.checkpoints import experiment_record
-from trainer.checkpoints.warm_start import Source, warm_start_sources
 from trainer.experiment import Experiment
 from trainer.loop.metric_names import require_best_metric
 from trainer.program.setup import prepare_inputs
 from trainer.runtime import processes
 from trainer.runtime.wall_clock import INITIALIZATION, during
 from trainer.symbolic.concrete import concrete
+from trainer.warm_start.warm_start import Source, warm_start_sources
 
 
 @dataclasses.dataclass(frozen=True)

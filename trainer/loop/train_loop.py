@@ -14,7 +14,6 @@ from trainer.checkpoints import end_marker, experiment_record
 from trainer.checkpoints.checkpoint import CheckpointStore, Restored
 from trainer.checkpoints.checkpoint_watcher import first_unprocessed
 from trainer.checkpoints.retention import RetentionPolicy
-from trainer.checkpoints.warm_start import WarmStartLoader
 from trainer.experiment import Experiment
 from trainer.inputs.peek import Peekable
 from trainer.loop.decode_loop import decode
@@ -30,7 +29,7 @@ from trainer.loop.train_metrics import TrainMetrics
 from trainer.metrics import Metrics
 from trainer.program import device_peaks
 from trainer.program.costs import static_costs, tokens_per_step
-from trainer.program.place import Alone
+from trainer.program.packing.place import Alone
 from trainer.program.setup import compiled, inputs_by_path, localized
 from trainer.runtime import pgle, processes, step_events
 from trainer.runtime.garbage_collection import GcSchedule
@@ -49,6 +48,7 @@ from trainer.runtime.wall_clock import (
 )
 from trainer.state import TrainState
 from trainer.symbolic.errors import NonFiniteLossError, UserError
+from trainer.warm_start.warm_start import WarmStartLoader
 
 
 def run(

@@ -202,7 +202,7 @@ class Program:
         return jitted.lower(self.abstract_state, batch, *others).compile()
 
     def packed_step(self, count: int) -> Any:
-        """Compiles a step that trains several runs: see `program.packing.Pack`.
+        """Compiles a step that trains several runs: see `program.packing`.
 
         (stacked states, batches, random keys, values) -> (stacked states, metrics). The last three
         arguments and the metrics are tuples, with an item for each run. Donates the states.

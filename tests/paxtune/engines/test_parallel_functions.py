@@ -39,7 +39,7 @@ from paxtune.study.trial import Trial
 from tests.paxtune.functions import OBJECTIVE, PARALLEL, SPACE, process_of, search
 from tests.paxtune.tunables import Rates
 from tests.processes import ROOT, environment
-from trainer.program.lanes import Lanes
+from trainer.program.packing.lanes import Lanes
 from trainer.runtime import directory as directories
 from trainer.symbolic.errors import UserError
 

@@ -17,9 +17,9 @@ from paxtune.objectives.rewards import MetricReward
 from paxtune.running import runners
 from paxtune.study.study import Study
 from tests.trainer.tiny import experiment
-from trainer.checkpoints.warm_start import WarmStartLoader
 from trainer.layers import Attention, FeedForward, Residual, Stack
 from trainer.symbolic.errors import UserError
+from trainer.warm_start.warm_start import WarmStartLoader
 from trainer.warm_start_rules import Inheritance
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.trainer.loop.measuring import final_state, measured, without_speed
 from tests.trainer.loop.test_train_loop_non_finite import NanAt
-from tests.trainer.program.test_lanes import run_lanes
+from tests.trainer.program.packing.test_lanes import run_lanes
 from tests.trainer.tiny import LENGTH, CountingInput, experiment
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch
@@ -25,10 +25,10 @@ from trainer.loop.executions import executions
 from trainer.loop.report import Interrupted
 from trainer.loop.train_loop import run
 from trainer.metrics import Metrics
-from trainer.program.lanes import Lane, Lanes
+from trainer.program.packing.lanes import Lane, Lanes
+from trainer.program.packing.stepper import Stepper
 from trainer.program.program import Program
 from trainer.program.setup import compile_ahead, compiled, localized
-from trainer.program.stepper import Stepper
 from trainer.runtime import pgle
 from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic.errors import NonFiniteLossError

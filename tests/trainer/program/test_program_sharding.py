@@ -66,7 +66,7 @@ import numpy as np
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.experiment import Checkpoints
 from trainer.checkpoints.retention import RetentionPolicy
-from trainer.checkpoints.warm_start import WarmStartLoader, warm_start_sources
+from trainer.warm_start.warm_start import WarmStartLoader, warm_start_sources
 state = states['data']
 wanted = jax.device_get(state)
 same = np.testing.assert_array_equal

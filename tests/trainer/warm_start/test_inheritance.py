@@ -11,9 +11,7 @@ from etils import epath
 
 from tests.jobs import on_devices
 from tests.trainer import tiny
-from tests.trainer.test_warm_start_rules import written
-from trainer.checkpoints.inheritance import Recipe, head_orders, matching_blocks, recipes
-from trainer.checkpoints.warm_start import WarmStartLoader, warm_start_sources
+from tests.trainer.warm_start.test_warm_start_rules import written
 from trainer.experiment import Experiment
 from trainer.layers import (
     Attention,
@@ -31,6 +29,8 @@ from trainer.layers.base import PARAMS
 from trainer.program.setup import compiled, localized
 from trainer.state import TrainState
 from trainer.symbolic.errors import UserError
+from trainer.warm_start.inheritance import Recipe, head_orders, matching_blocks, recipes
+from trainer.warm_start.warm_start import WarmStartLoader, warm_start_sources
 from trainer.warm_start_rules import FILE, Inheritance
 
 IDS = np.arange(16).reshape(2, 8) % tiny.VOCAB
@@ -183,7 +183,7 @@ _SHARDED = """
 from pathlib import Path
 import jax
 import numpy as np
-from tests.trainer.checkpoints.test_inheritance import attention, inherited, plain, stacked
+from tests.trainer.warm_start.test_inheritance import attention, inherited, plain, stacked
 from trainer.mesh import Mesh
 
 parent, child = stacked(plain(7), attention(2)), stacked(plain(8), attention(4))
@@ -211,7 +211,7 @@ def test_provenance_names_the_inherited_block(tmp_path: Path) -> None:
 
 
 def test_models_with_nothing_in_common_are_refused() -> None:
-    from trainer.checkpoints.warm_start_plan import inherited as plan
+    from trainer.warm_start.warm_start_plan import inherited as plan
 
     with pytest.raises(UserError, match='no array in common'):
         plan({'params.a.kernel': (2, 2)}, {'params.b.kernel': (2, 2)}, {})
@@ -257,7 +257,7 @@ def test_image_kernels_of_another_size_have_the_same_center() -> None:
 
 
 def test_running_statistics_belong_to_the_block_of_the_parameters() -> None:
-    from trainer.checkpoints.warm_start_plan import inherited as plan
+    from trainer.warm_start.warm_start_plan import inherited as plan
 
     def shapes(*kernels: tuple[int, int]) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}

@@ -11,10 +11,10 @@ from typing import Any
 import jax
 
 from trainer.metrics import Metrics
-from trainer.program.packing import Mode, Pack, PackedRun
-from trainer.program.place import Alone
+from trainer.program.packing.packing import Mode, Pack, PackedRun
+from trainer.program.packing.place import Alone
+from trainer.program.packing.stepper import Stepper
 from trainer.program.program import Program, Values
-from trainer.program.stepper import Stepper
 from trainer.runtime.wall_clock import START_UP, STEPS, WallClock
 from trainer.state import TrainState
 

@@ -12,8 +12,8 @@ from absl import logging
 
 from trainer.metrics import Metrics
 from trainer.program.costs import device_memory_limit
+from trainer.program.packing.stepper import Stepper
 from trainer.program.program import Program, memory_bytes, stacked
-from trainer.program.stepper import Stepper
 from trainer.runtime import pgle
 from trainer.state import TrainState
 

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from trainer.checkpoints.inheritance import Recipe, matching_layers, recipes
 from trainer.layers.base import NON_TRAINABLE, PARAMS
 from trainer.layers.stack import scanned_layers
 from trainer.learner.paths import unmatched
 from trainer.symbolic.errors import UserError
+from trainer.warm_start.inheritance import Recipe, matching_layers, recipes
 from trainer.warm_start_rules import WarmStart
 
 Shapes = Mapping[str, tuple[int, ...]]

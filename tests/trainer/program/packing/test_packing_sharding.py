@@ -16,7 +16,7 @@ from tests.trainer.tiny import experiment, model
 from trainer.layers import Attention, Embedding, GatedFeedForward
 from trainer.layers import Stack, TransformerBlock, TransformerLm
 from trainer.mesh import Mesh
-from trainer.program.packing import Pack, PackedRun
+from trainer.program.packing.packing import Pack, PackedRun
 from trainer.program.setup import compiled, localized
 
 block = TransformerBlock(Attention(4), GatedFeedForward(32))

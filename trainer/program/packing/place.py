@@ -11,8 +11,8 @@ from trainer.runtime.wall_clock import WallClock
 if TYPE_CHECKING:
     import jax
 
+    from trainer.program.packing.stepper import Stepper
     from trainer.program.program import Program, Values
-    from trainer.program.stepper import Stepper
     from trainer.state import TrainState
 
 
@@ -23,7 +23,7 @@ class Alone:
         self, program: 'Program', state: 'TrainState', random_key: 'jax.Array', values: 'Values'
     ) -> 'Stepper':
         """Begins the steps of a run."""
-        from trainer.program.stepper import Stepper
+        from trainer.program.packing.stepper import Stepper
 
         return Stepper(program, state, random_key, values)
 

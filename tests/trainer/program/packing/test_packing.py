@@ -8,10 +8,10 @@ import pytest
 
 from tests.trainer.tiny import experiment
 from trainer.experiment import Experiment
-from trainer.program import packing
-from trainer.program.packing import Mode, Pack, PackedRun
+from trainer.program.packing import packing
+from trainer.program.packing.packing import Mode, Pack, PackedRun
+from trainer.program.packing.stepper import Stepper
 from trainer.program.setup import compiled, localized
-from trainer.program.stepper import Stepper
 
 
 def begun(rate: float, row: int = 0, **changes: Any) -> tuple[Experiment, PackedRun]:
@@ -121,7 +121,7 @@ def test_packing_is_tried_earlier_on_a_gpu(
     pack = pack_of(begun(0.01)[1], 2, 'measured')
     spent = 20 * pack._program.compile_seconds
     began = pack._choice._began
-    monkeypatch.setattr('trainer.program.packing.time.perf_counter', lambda: began + spent)
+    monkeypatch.setattr('trainer.program.packing.packing.time.perf_counter', lambda: began + spent)
     monkeypatch.setattr('jax.default_backend', lambda: platform)
     assert pack.wants_company == is_tried
 
@@ -141,7 +141,7 @@ def test_measured_steps_decide(monkeypatch: pytest.MonkeyPatch, faster: str) -> 
 
         monkeypatch.setattr(pack, name, timed)
 
-    monkeypatch.setattr('trainer.program.packing.time.perf_counter', lambda: clock[0])
+    monkeypatch.setattr('trainer.program.packing.packing.time.perf_counter', lambda: clock[0])
     slow('_together', 1.0 if faster == 'together' else 3.0)
     slow('_apart', 2.0)
     step(pack, runs)

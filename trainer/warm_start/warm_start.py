@@ -11,15 +11,15 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.checksums import leaves_by_name, name_of
-from trainer.checkpoints.inheritance import residual_branches
 from trainer.checkpoints.reader import CheckpointReader
-from trainer.checkpoints.warm_start_plan import Layered, Plan, inherited, layered, planned
 from trainer.experiment import Experiment
 from trainer.program.program import Program, Values
 from trainer.runtime import processes
 from trainer.runtime.directory import write_json
 from trainer.state import TrainState
 from trainer.symbolic.errors import UserError, prefixed, shortened
+from trainer.warm_start.inheritance import residual_branches
+from trainer.warm_start.warm_start_plan import Layered, Plan, inherited, layered, planned
 from trainer.warm_start_rules import FILE, Inheritance, WarmStart
 
 _FIELD = 'train.init_from_checkpoint'

@@ -17,8 +17,6 @@ from tests.trainer.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.checkpoints.retention import RetentionPolicy
-from trainer.checkpoints.warm_start import WarmStartLoader, warm_start_sources
-from trainer.checkpoints.warm_start_plan import layered, planned
 from trainer.experiment import Checkpoints, Experiment, TrainLoop
 from trainer.layers import BatchNorm, Chain, Conv2D, GlobalPool, Linear
 from trainer.layers.stack import per_layer
@@ -28,6 +26,8 @@ from trainer.runtime.metric_writer import read_metrics
 from trainer.state import TrainState
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import override
+from trainer.warm_start.warm_start import WarmStartLoader, warm_start_sources
+from trainer.warm_start.warm_start_plan import layered, planned
 from trainer.warm_start_rules import FILE, LoadRule, WarmStart
 
 STEP = 7

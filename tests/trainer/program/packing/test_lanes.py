@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.program.test_packing import batch, begun, losses_alone
-from trainer.program import packing
-from trainer.program.lanes import Lane, Lanes
+from tests.trainer.program.packing.test_packing import batch, begun, losses_alone
+from trainer.program.packing import packing
+from trainer.program.packing.lanes import Lane, Lanes
 from trainer.runtime.throughput import Throughput
 from trainer.runtime.wall_clock import EVALUATION, STEPS, measuring, phase
 
