@@ -27,7 +27,7 @@ if _found and _found.origin and _Path(_found.origin).parents[1] != _Path(__file_
     print(*_lines, sep='\n', file=_sys.stderr)
     raise SystemExit(2)
 
-__version__ = '0.2.0'
+__version__ = '0.3.0'
 
 with epy.lazy_api_imports(globals()):
     from paxtune import plots as plots
