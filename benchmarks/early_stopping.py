@@ -77,9 +77,9 @@ from paxtune.schedulers import (
     Scheduler,
 )
 from paxtune.schedulers.rungs import default_min_resource
-from paxtune.simulation.files import read
-from paxtune.simulation.simulator import simulate
-from paxtune.simulation.table import CurveTable
+from paxtune.simulate.files import read
+from paxtune.simulate.simulator import simulate
+from paxtune.simulate.table import CurveTable
 
 ROOT = Path(__file__).parents[1]
 TRIALS, SEEDS = 64, 100

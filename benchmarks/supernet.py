@@ -38,8 +38,8 @@ from paxtune.experiment import Tunable
 from paxtune.search_space.decisions import Decisions
 from paxtune.study.replicate_seeds import reseeded
 from paxtune.study.trial_experiments import parts_of
-from paxtune.weight_sharing.ranking import PathEvaluator
-from paxtune.weight_sharing.supernet import Supernet, supernet
+from paxtune.supernet.ranking import PathEvaluator
+from paxtune.supernet.supernet import Supernet, supernet
 from search_spaces import nas
 from search_spaces.lm import BITS_PER_BYTE
 from trainer.loop.train_loop import run

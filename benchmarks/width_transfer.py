@@ -23,8 +23,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from paxtune.scaling.laws import vertex
-from paxtune.scaling.widths import resized, with_width_scaling
+from paxtune.scale.laws import vertex
+from paxtune.scale.widths import resized, with_width_scaling
 from trainer.experiment import Experiment
 from trainer.inputs.text.stdlib import StdlibInput
 from trainer.layers import Attention, Embedding, FeedForward, Stack, TransformerBlock, TransformerLm

@@ -8,7 +8,6 @@
 """
 
 import argparse
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -44,7 +43,7 @@ def main(argv: Sequence[str] | None) -> int:
         raise UserError(f'paxtune has no command {args.command!r}. {hint}')
     # As `python -m` does: usage and messages name the command.
     sys.argv[:] = [f'paxtune {args.command}', *args.rest]
-    code: int = importlib.import_module(f'paxtune.{args.command}').main(args.rest)
+    code: int = command.module_of(f'paxtune.{args.command}').main(args.rest)
     return code
 
 

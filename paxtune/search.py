@@ -16,12 +16,12 @@ Exit codes: 0 done (or out of --max_hours), 1 no trial was completed, 2 bad inpu
 process was lost. 75: the trial or the service was lost. 130 or 143: interrupted.
 """
 
-import collections
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paxtune import command_line
 from paxtune.engines import flags as engine_flags
 from trainer import command
 from trainer.symbolic.errors import UserError
@@ -30,28 +30,11 @@ if TYPE_CHECKING:
     import argparse
 
     from paxtune.experiment import Tunable
-    from paxtune.running.runner import RunnerWorkload
-    from paxtune.study.study import Study
-    from paxtune.study.trial import Trial
-    from trainer.experiment import Experiment
 
 
-_FIELDS: 'dict[str, tuple[str, type, str]]' = {
-    'seed': ('seed', int, 'random seed of the algorithm'),
-    'replicates': ('replicates', int, 'trials of each decision, each with its own training seeds'),
-    'num_trials': (
-        'budget.trials',
-        int,
-        "the study's total; 16 for an experiment without a search",
-    ),
-    'max_hours': ('budget.hours', float, 'hours for all trials together'),
-    'max_device_hours': ('budget.device_hours', float, 'the same, times the devices'),
-    'target_reward': ('budget.target_reward', float, 'stop when a trial is as good as this'),
-    'max_attempts': ('faults.max_attempts', int, 'attempts at a trial that crashes or hangs'),
-    'trial_timeout': ('faults.trial_timeout', float, 'seconds that a step may take'),
-    'max_consecutive_failures': ('faults.max_consecutive_failures', int, 'failed trials in a row'),
-}
-"""The flags that set fields of `Search`: path, type and help."""
+def parser() -> 'argparse.ArgumentParser':
+    """Makes the parser of the command's flags."""
+    return command_line.search_parser(__doc__)
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -66,17 +49,17 @@ def main(argv: Sequence[str] | None) -> int:
     if args.coordinator is not None or not is_apart:
         processes.start(args)
     with processes.together():
-        tunable = tunable_for(args)
+        tunable = command_line.tunable_for(args)
         name = _study_name(args)
         engine = engine_flags.from_flags(args, name)
 
     from paxtune.running.search_checks import MissingDataError
 
     try:
-        return run(
+        return command_line.run(
             tunable,
             ['paxtune.search', *command.given(argv)],
-            lambda study: summary(study, args.exp),
+            lambda study: command_line.summary(study, args.exp),
             engine=engine,
             **_study_options(args, name),
         )
@@ -95,7 +78,7 @@ def _dry_run(args: 'argparse.Namespace') -> int:
     from trainer.runtime import processes
 
     processes.require_flags(args)
-    tunable, name = tunable_for(args), _study_name(args)
+    tunable, name = command_line.tunable_for(args), _study_name(args)
     options = _study_options(args, name)
     engine, where = engine_flags.from_flags(args, name), options['job_log_dir']
     try:
@@ -127,212 +110,6 @@ def _study_options(args: 'argparse.Namespace', name: str) -> dict[str, Any]:
     }
 
 
-def run(
-    what: 'Tunable | RunnerWorkload',
-    argv: Sequence[str],
-    summarize: 'Callable[[Study], str]',
-    job_log_dir: str,
-    **options: Any,
-) -> int:
-    """Tunes as a command: prints a summary, or the command that resumes the study.
-
-    Args:
-        what: the workload.
-        argv: the module and the flags of the command.
-        summarize: renders a study that is done.
-        job_log_dir: the directory of the study.
-        **options: of `paxtune.tune`.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        UserError: bad input.
-    """
-    from paxtune.api import tune
-    from paxtune.running import device_allocation
-    from paxtune.running.progress import Progress
-    from paxtune.running.supervisor import DETACHED
-    from paxtune.running.tuner import INTERRUPTED, Paused, StudyStoppedError
-    from paxtune.storage.database import DatabaseUnavailableError
-    from paxtune.storage.study_file import unreadable
-    from paxtune.storage.vizier_store import BROKEN
-    from paxtune.study.transitions import DetachedError
-    from trainer.runtime import processes
-    from trainer.runtime.interrupt import Interrupt
-
-    engine = options.get('engine')
-    if engine is not None and engine.has_workers and processes.count() == 1:
-        device_allocation.leave_accelerators_to_workers()
-    again = shlex.join(['python', '-m', *argv])
-    saved = f'The study is saved in {job_log_dir}. To resume:\n  {again}'
-    with Interrupt() as interrupt:
-        options |= {'job_log_dir': job_log_dir, 'callbacks': [Progress(interrupt=interrupt)]}
-        try:
-            study = tune(what, should_interrupt=interrupt.requested, argv=argv, **options)
-        except Paused as reason:
-            command.say_once(f'Paused: {reason}. {saved}')
-            return interrupt.exit_code if str(reason) == INTERRUPTED else 0
-        except (StudyStoppedError, DatabaseUnavailableError, DetachedError) as error:
-            command.say_once(f'Stopped: {error}. {saved}')
-            return DETACHED if isinstance(error, DetachedError) else 1
-        except BROKEN as error:
-            raise unreadable(job_log_dir, Path(job_log_dir), error) from error
-    with study:
-        command.say_once(summarize(study))
-        return 0 if study.candidates else 1
-
-
-def parser() -> 'argparse.ArgumentParser':
-    """Makes the parser of the command's flags."""
-    flags = command.parser(__doc__)
-    command.add_experiment_flags(flags)
-    flags.add_argument(
-        '--job_log_dir',
-        help='where everything is written; runs/<study> by default; with a service also gs://…',
-    )
-    flags.add_argument(
-        '--algorithm',
-        help="default, gp_bandit, tpe, random_search, …, or 'GPBandit(num_initial=8)'",
-    )
-    flags.add_argument(
-        '--scheduler',
-        help="how far trials are trained: default, none, asha, 'Asha(min_resource=10)'",
-    )
-    for name, (_, kind, text) in _FIELDS.items():
-        flags.add_argument(f'--{name}', type=kind, help=text)
-    flags.add_argument(
-        '--initial_trials',
-        metavar='FILE',
-        help='decisions of the first trials: JSON, [{path: value}]',
-    )
-    flags.add_argument(
-        '--initial_defaults',
-        action='store_true',
-        help="let the first trial be the experiment's own defaults",
-    )
-    flags.add_argument(
-        '--prior_defaults',
-        action='store_true',
-        help="believe that good decisions lie around the experiment's own defaults",
-    )
-    command.add_list_flag(flags, '--prior_studies', 'DIR', 'studies that the algorithm learns from')
-    flags.add_argument(
-        '--fork_study', metavar='DIR', help='a study whose trials this one begins with'
-    )
-    command.add_tune_flag(flags)
-    flags.add_argument('--metric', help='the reward, such as eval/loss, with --goal')
-    flags.add_argument('--goal', choices=['minimize', 'maximize'], help='direction of --metric')
-    flags.add_argument(
-        '--dry_run', action='store_true', help='print what the search would do, and write nothing'
-    )
-    command.add_process_flags(flags)
-    engine_flags.add_flags(flags)
-    return flags
-
-
-def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
-    """The experiment that the flags ask for; raises UserError for bad input."""
-    from trainer.experiment import Experiment
-    from trainer.symbolic import overrides, registry
-
-    experiment = registry.find(args.exp, Experiment)
-    if args.smoke:
-        experiment = overrides.smoke(experiment)
-    base = overrides.override(_with_objective(experiment, args), args.set)
-    tunable = overrides.tune(base, args.tune)
-    given = {path: getattr(args, name) for name, (path, *_) in _FIELDS.items()}
-    changes = [f'search.{path}={value}' for path, value in given.items() if value is not None]
-    tunable = overrides.override(tunable, changes)
-    if args.algorithm is not None:
-        tunable = _with_algorithm(tunable, args.algorithm)
-    if args.scheduler is not None:
-        tunable = _with_scheduler(tunable, args.scheduler)
-    return _with_initial_trials(tunable, base, args)
-
-
-def _with_objective(experiment: 'Experiment', args: 'argparse.Namespace') -> 'Tunable':
-    from paxtune.config.budget import Budget
-    from paxtune.config.search import Search
-    from paxtune.experiment import Tunable, as_tunable
-    from paxtune.objectives.rewards import MetricReward
-
-    if (args.metric is None) != (args.goal is None):
-        raise UserError('--metric and --goal: give both, as --metric=eval/loss --goal=minimize')
-    if args.metric is None and not isinstance(experiment, Tunable):
-        raise UserError(
-            f'--exp={args.exp} has no search of its own: name what makes a trial better, such as '
-            '--metric=eval/loss --goal=minimize'
-        )
-    tunable = as_tunable(experiment, Search(None, Budget(16)))
-    if args.metric is not None:
-        tunable.rebind({'search.objective': MetricReward(args.goal, args.metric)})
-    return tunable
-
-
-def _with_initial_trials(
-    tunable: 'Tunable', base: 'Tunable', args: 'argparse.Namespace'
-) -> 'Tunable':
-    from paxtune.search_space.space import Space
-    from paxtune.study import initial_trials
-
-    given = initial_trials.read(args.initial_trials) if args.initial_trials else []
-    names = ('initial_defaults', 'prior_defaults')
-    wants_defaults = [name for name in names if getattr(args, name)]
-    if wants_defaults:
-        defaults = initial_trials.defaults(Space(tunable), base, f'--{wants_defaults[0]}')
-        if args.initial_defaults:
-            given = [defaults, *given]
-        if args.prior_defaults:
-            tunable.rebind({'search.prior': {**defaults, **tunable.search.prior}})
-    if given:
-        tunable.rebind({'search.initial_trials': [*tunable.search.initial_trials, *given]})
-    return tunable
-
-
-def import_factory(algorithm: object) -> None:
-    """Imports the factory of an algorithm that a flag names; a study imports nothing it names."""
-    from paxtune import algorithms
-    from paxtune.algorithms.external import import_path
-
-    if isinstance(algorithm, algorithms.DnaGenerator | algorithms.VizierDesigner):
-        import_path.import_named(algorithm.factory)
-
-
-def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
-    from paxtune.algorithms import Algorithm
-
-    tunable = _with_part(tunable, Algorithm, text)
-    if '(' in text:
-        import_factory(tunable.search.algorithm)
-    return tunable
-
-
-def _with_scheduler(tunable: 'Tunable', text: str) -> 'Tunable':
-    from paxtune.config.named_components import SCHEDULER_WORDS
-    from paxtune.schedulers import Scheduler
-    from paxtune.schedulers.rungs import first_rung
-    from trainer.symbolic import overrides
-
-    if text in SCHEDULER_WORDS:
-        return overrides.override(tunable, [f'search.scheduler={SCHEDULER_WORDS[text] or "null"}'])
-    return _with_part(tunable, Scheduler, text, first_rung(tunable))
-
-
-def _with_part(
-    tunable: 'Tunable', kind: type, text: str, known: 'Mapping[str, float] | None' = None
-) -> 'Tunable':
-    """The experiment with the named part; a part of that class stays as it is."""
-    from paxtune.config.named_components import classes_of, spelled
-    from trainer.symbolic import overrides
-
-    part, classes = kind.__name__.lower(), classes_of(kind)
-    if text in classes and type(tunable.search.sym_getattr(part)) is classes[text]:
-        return tunable
-    made = spelled(f'--{part}={text}', text, classes, known)
-    return overrides.override(tunable, [f'search.{part}={made}'])
-
-
 def _with_a_way_out(error: UserError, tunable: 'Tunable', args: 'argparse.Namespace') -> UserError:
     if args.smoke or not tunable.smoke:
         return error
@@ -344,56 +121,6 @@ def _with_a_way_out(error: UserError, tunable: 'Tunable', args: 'argparse.Namesp
     return UserError(
         f'{error}\nTo see whether the experiment runs at all, without that data:\n  {tiny}'
     )
-
-
-def summary(study: 'Study', exp: str) -> str:
-    """Renders the result of a finished study, whose experiment --exp names."""
-    from paxtune.reports.range_edges import edges_text
-    from paxtune.reports.study_tables import rungs_text
-
-    lines = [headline(study)]
-    rewards = study.search.rewards
-    if not study.candidates:
-        failed = any(trial.is_failed for trial in study.trials)
-        hint = ': see error.txt in their directories' if failed else ''
-        return '\n'.join([*lines, f'No trial was completed{hint}.'])
-    if len(rewards) != 1:
-        if rewards:
-            front = ', '.join(str(trial.id) for trial in study.pareto_front)
-            lines.append(f'No trial is better in all objectives than these: {front}')
-        where = study.store.flags or [str(study.directory)]
-        show = shlex.join(['python', '-m', 'paxtune.studies', 'trials', *where])
-        return '\n'.join([*lines, 'To compare them:', f'  {show}'])
-    standing = study.leaderboard[0]
-    best = standing.trial
-    lines.append(f'Best trial: {best.id}, {rewards[0].label}={best.reward!r}')
-    if len(standing.trials) > 1:
-        trials = ', '.join(str(trial.id) for trial in standing.trials)
-        mean, error = standing.rewards[0], standing.standard_errors[0]
-        lines.append(f'Mean of its replicates (trials {trials}): {mean:.6g} ± {error:.2g}')
-    lines += [f'  {path} = {value}' for path, value in best.decisions.items()]
-    lines += [*edges_text(study), *rungs_text(study)]
-    return '\n'.join([*lines, 'To train it:', f'  {train_command(study, best, exp)}'])
-
-
-def headline(study: 'Study') -> str:
-    """The first line about a study that is done."""
-    counts = collections.Counter(trial.status for trial in study.trials)
-    counted = ', '.join(f'{count} {state}' for state, count in sorted(counts.items()))
-    return f'The study is done: {study.done_reason} ({counted}): {study.directory}'
-
-
-def train_command(study: 'Study', trial: 'Trial', exp: str | None) -> str:
-    """The command that trains a trial of a study alone, as ordinary training.
-
-    It imports the module of `exp`, whose classes the experiment is built of. None stands for an
-    experiment of paxtune's own classes.
-    """
-    known = [] if exp is None else [f'--exp={exp}']
-    which = 'best' if len(study.rewards) == 1 and study.best is trial else str(trial.id)
-    target = [f'--trial={which}', f'--job_log_dir={study.directory}/best-{trial.id}']
-    source = [f'--study_dir={study.directory}', *study.store.flags]
-    return shlex.join(['python', '-m', 'paxtune.train', *known, *source, *target])
 
 
 if __name__ == '__main__':

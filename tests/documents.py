@@ -1,7 +1,6 @@
 """Reads the code, the commands and the links of documents, and checks them."""
 
 import argparse
-import importlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import pytest
 from absl.flags import argparse_flags
 
 from paxtune.__main__ import COMMANDS
+from trainer.command import module_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -103,7 +103,7 @@ def parsed(command: list[str], monkeypatch: pytest.MonkeyPatch) -> argparse.Name
     with monkeypatch.context() as patch:
         patch.setattr(argparse_flags.ArgumentParser, 'parse_known_args', stop)
         with pytest.raises(Parsed) as caught:
-            importlib.import_module(module).main(flags)
+            module_of(module).main(flags)
     assert not caught.value.rest
     return caught.value.flags
 

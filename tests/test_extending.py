@@ -1,6 +1,5 @@
 """The guides in docs/extending/ run: their modules, their commands and their links."""
 
-import importlib
 import re
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 
 from tests.documents import ROOT, blocks, commands_of, dead_links, links, parsed
 from tests.pages import pages_of
+from trainer import command
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
 
@@ -48,7 +48,7 @@ def test_commands_run(guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     own = [words for words in commands_of(guide.read_text()) if f'--exp={name}.' in ' '.join(words)]
     assert own
     for _, _, module, *flags in own:
-        assert importlib.import_module(module).main(flags) == 0
+        assert command.module_of(module).main(flags) == 0
 
 
 @pytest.mark.parametrize('guide', [*GUIDES, FOLDER / 'README.md'], ids=lambda path: path.stem)

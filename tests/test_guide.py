@@ -17,12 +17,13 @@ import pytest
 
 import paxtune
 from examples.tunable_lm import Tiny
-from paxtune import search, serve, studies
+from paxtune import command_line, search, serve
 from paxtune.algorithms import Algorithm
 from paxtune.config.named_components import classes_of
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers import Scheduler
 from paxtune.service.monitoring import Metrics
+from paxtune.studies import __main__ as studies
 from tests.documents import ROOT, blocks, commands_of, dead_links, links, parsed
 from tests.pages import pages_of
 from tests.paxtune.test_serve import ended, served
@@ -105,7 +106,7 @@ def test_guide_commands_take_their_flags(
     if words[2] == 'paxtune.search':
         monkeypatch.chdir(tmp_path)
         write_seeds(flags)
-        search.tunable_for(flags)
+        command_line.tunable_for(flags)
 
 
 def write_seeds(flags: argparse.Namespace) -> None:

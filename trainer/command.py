@@ -1,6 +1,8 @@
 """Shared parts of the commands: flags, messages, exit codes, the compilation cache."""
 
 import argparse
+import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -8,6 +10,8 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from absl.flags import argparse_flags
@@ -41,9 +45,19 @@ class _Parser(argparse_flags.ArgumentParser):
         raise AssertionError('argparse exits')
 
 
+def module_of(name: str) -> ModuleType:
+    """Imports what `python -m name` runs: a module, or `__main__` of a package."""
+    spec = importlib.util.find_spec(name)
+    is_package = spec is not None and spec.submodule_search_locations is not None
+    return importlib.import_module(f'{name}.__main__' if is_package else name)
+
+
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Makes a parser for the flags of a command and those of absl."""
+    program = Path(sys.argv[0])
     return _Parser(
+        # `python -m` runs the __main__.py of a command that is a package.
+        prog=program.parent.name if program.name == '__main__.py' else program.name,
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

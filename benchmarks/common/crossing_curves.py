@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from paxtune.objectives.measurement import Measurement
-from paxtune.simulation.table import CurveTable, Row
+from paxtune.simulate.table import CurveTable, Row
 
 KINDS = ('turning', 'wandering')
 CORRELATIONS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.95)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.search.problems import Instance, Objective, Parameter, Problem, Values
-from paxtune.simulation.nearest_row import Box, Unused, one_minus_betas
+from paxtune.simulate.nearest_row import Box, Unused, one_minus_betas
 
 NAMES = (
     'imdb_patch128_LSTM128_avg_bs64',

@@ -1,10 +1,10 @@
 """The protocol between a shell and the command that it completes."""
 
-import importlib
 import os
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainer import command
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _complete(commands: Collection[str], parser: 'argparse.ArgumentParser') -> N
     if len(words) > first and words[first] in commands:
         # The command is then the program, and its flags come after it.
         os.environ[_VARIABLE] = str(first + 1)
-        module = importlib.import_module(f'paxtune.{words[first]}')
+        module = command.module_of(f'paxtune.{words[first]}')
         parser = module.parser()
     else:
         add_words(parser, [*commands, COMPLETION], SHELLS)

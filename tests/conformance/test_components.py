@@ -47,7 +47,7 @@ from paxtune.schedulers import (
     ThresholdStopping,
 )
 from paxtune.search_space.constraints import Requires
-from paxtune.simulation.replay_workload import RecordedTrials
+from paxtune.simulate.replay_workload import RecordedTrials
 from search_spaces import lm, nas, vision
 from tests.conformance.layer_examples import EXAMPLES, encoder_decoder
 from tests.paxtune import tunables

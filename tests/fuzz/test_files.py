@@ -24,7 +24,7 @@ from paxtune.study.record import Prior, StudyRecord
 from paxtune.study.study import Study
 from tests.fuzz import trees, watch
 from tests.fuzz.test_flags import FEW_OR_MANY
-from tests.paxtune.studies import ask, finish, run_all_kinds
+from tests.paxtune.made_studies import ask, finish, run_all_kinds
 from tests.paxtune.toys import LOSS, search, toy
 from tests.paxtune.tunables import Kinds
 from trainer.symbolic.component import Component

@@ -9,8 +9,9 @@ import pyglove as pg
 import pytest
 from hypothesis import strategies as st
 
+import paxtune.command_line
 import paxtune.search
-import paxtune.studies
+import paxtune.studies.__main__
 import paxtune.study.initial_trials
 from paxtune.algorithms.encoding.sampling import draw as draw_decisions
 from paxtune.experiment import Tunable
@@ -98,7 +99,7 @@ def test_algorithm(share: int) -> None:
     tunable = Kinds()
 
     def check(text: str) -> None:
-        watch.refused_or_taken(lambda: paxtune.search._with_algorithm(tunable, text))
+        watch.refused_or_taken(lambda: paxtune.command_line.with_algorithm(tunable, text))
 
     names = [
         'RandomSearch',
@@ -117,7 +118,7 @@ def test_scheduler(share: int) -> None:
     tunable = Kinds()
 
     def check(text: str) -> None:
-        watch.refused_or_taken(lambda: paxtune.search._with_scheduler(tunable, text))
+        watch.refused_or_taken(lambda: paxtune.command_line.with_scheduler(tunable, text))
 
     names = ['Asha', 'ThresholdStopping', 'median_stopping', 'asha', 'none', 'Rungs', 'eval']
     calls = st.builds('{}({})'.format, st.sampled_from(names), texts.values())
@@ -239,7 +240,7 @@ def test_flags(share: int) -> None:
         def read() -> Any:
             given = ['--exp=tests.paxtune.tunables.Kinds'] if name is None else [f'--exp={name}']
             try:
-                return paxtune.search.tunable_for(flags.parse_args([*given, *some]))
+                return paxtune.command_line.tunable_for(flags.parse_args([*given, *some]))
             except (argparse.ArgumentError, SystemExit) as error:
                 assert getattr(error, 'code', 2) == 2
                 return None

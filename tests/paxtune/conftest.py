@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from paxtune import pyglove_backend, studies
+from paxtune import pyglove_backend
 from paxtune.storage.open_study import open_study
-from tests.paxtune.studies import ask, mixed, run
+from paxtune.studies import __main__ as studies
+from tests.paxtune.made_studies import ask, mixed, run
 from tests.paxtune.toys import OBJECTIVES, search, toy
 from tests.postgres import PostgresMissingError, PostgresServer
 

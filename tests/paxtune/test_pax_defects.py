@@ -35,7 +35,7 @@ from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_experiments import parts_of
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.studies import ask, states
+from tests.paxtune.made_studies import ask, states
 from tests.paxtune.tunables import rates
 from tests.trainer.tiny import CountingInput, experiment
 from trainer.inputs.base import Batch

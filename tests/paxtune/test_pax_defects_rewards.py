@@ -17,7 +17,7 @@ from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward, Reward
 from paxtune.storage.open_study import open_study
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.studies import ask, states
+from tests.paxtune.made_studies import ask, states
 from tests.paxtune.tunables import rates
 
 # --- Spaces, names and metrics ---

@@ -16,7 +16,7 @@ import pyglove as pg
 import pytest
 from etils import epath
 
-from paxtune import search
+from paxtune import command_line, search
 from paxtune.running.tuner import Tuner
 from paxtune.schedulers import (
     Hyperband,
@@ -224,7 +224,7 @@ def test_a_search_may_begin_with_what_is_known(tmp_path: Path) -> None:
 def test_a_search_may_believe_in_the_defaults() -> None:
     flags = [f'--exp={MODULE}.Rates', '--tune', 'train.random_seed=intv(0, 100)']
     args = search.parser().parse_args([*flags, '--prior_defaults', '--algorithm=gp_bandit'])
-    tunable = search.tunable_for(args)
+    tunable = command_line.tunable_for(args)
     assert tunable.search.prior['train.random_seed'] == 0
     assert not tunable.search.initial_trials
 
@@ -312,15 +312,15 @@ def test_bad_input_is_refused(tmp_path: Path, flags: list[str], message: str) ->
 )
 def test_schedulers_have_names(flag: str, scheduler: Scheduler | None) -> None:
     args = search.parser().parse_args([f'--exp={MODULE}.Rates', '--scheduler', flag])
-    assert pg.eq(search.tunable_for(args).search.scheduler, scheduler)
+    assert pg.eq(command_line.tunable_for(args).search.scheduler, scheduler)
 
 
 def test_an_experiment_keeps_its_own_scheduler_of_the_class_that_is_named() -> None:
     own = ThresholdStopping(milestones=[[10, 0.5]])
     tunable = tunables.Rates()
     tunable.rebind({'search.scheduler': own})
-    assert pg.eq(search._with_scheduler(tunable, 'threshold_stopping').search.scheduler, own)
-    assert search._with_scheduler(tunable, 'none').search.scheduler is None
+    assert pg.eq(command_line.with_scheduler(tunable, 'threshold_stopping').search.scheduler, own)
+    assert command_line.with_scheduler(tunable, 'none').search.scheduler is None
 
 
 @pytest.mark.parametrize('path', ['objective.metric', 'limits[0].metric'])

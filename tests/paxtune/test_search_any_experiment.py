@@ -6,7 +6,7 @@ import pyglove as pg
 import pytest
 
 import paxtune
-from paxtune import search
+from paxtune import command_line, search
 from paxtune.experiment import Tunable, as_tunable
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study
@@ -68,7 +68,7 @@ def test_every_registered_experiment_can_be_searched(name: str) -> None:
     rate = next(path for path in pg.query(found, r'.*learning_rate$'))
     flags = [f'--exp={name}', '--set', f'{rate}=0.1', '--tune', f'{rate}=floatv(1e-4, 1e-2)']
     judged = ['--metric=train/loss', '--goal=minimize']
-    tunable = search.tunable_for(search.parser().parse_args([*flags, *judged]))
+    tunable = command_line.tunable_for(search.parser().parse_args([*flags, *judged]))
     assert rate in Space(tunable).paths
     assert tunable.search.objective == paxtune.MetricReward('minimize', 'train/loss')
     is_tunable = isinstance(found, Tunable)

@@ -62,7 +62,11 @@ def at_once(cwd: Path, code: str) -> list[str]:
     """Runs code in two processes, which begin together; returns what each prints."""
     processes = [
         subprocess.Popen(
-            [sys.executable, '-c', f'from paxtune import studies; input(); {code}'],
+            [
+                sys.executable,
+                '-c',
+                f'import paxtune.studies.__main__ as studies; input(); {code}',
+            ],
             cwd=cwd,
             env=environment(),
             stdin=subprocess.PIPE,

@@ -12,7 +12,7 @@ from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.study import Study
 from tests.front_door.files import content
 from tests.paxtune import tunables
-from tests.paxtune.studies import ask
+from tests.paxtune.made_studies import ask
 from trainer.symbolic.errors import UserError
 
 EXP = '--exp=tests.paxtune.tunables.Rates'

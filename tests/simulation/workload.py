@@ -8,7 +8,7 @@ from paxtune.running.runner import Runner, RunnerWorkload
 from paxtune.running.runners import TrialSpec
 from paxtune.schedulers.base import Unit
 from paxtune.search_space.space import Space
-from paxtune.simulation.checkpoints import newest, save
+from paxtune.simulate.checkpoints import newest, save
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
@@ -41,7 +41,7 @@ class Simulated(RunnerWorkload):
 
 
 class FormulaRunner(Runner):
-    """Trains as `paxtune.simulation.replay_workload.TableRunner` does."""
+    """Trains as `paxtune.simulate.replay_workload.TableRunner` does."""
 
     def run(
         self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]

@@ -11,7 +11,7 @@ from paxtune.storage.open_study import load_study
 from paxtune.study.transitions import WorkerLoss
 from tests.jobs import all_passed, job
 from tests.paxtune.engines.conftest import search, told
-from tests.paxtune.studies import lose, never_trained
+from tests.paxtune.made_studies import lose, never_trained
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from paxtune.config.budget import Budget
 from paxtune.plots.svg import MOST_POINTS, without_webgl
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
-from tests.paxtune.studies import ask, finish
+from tests.paxtune.made_studies import ask, finish
 from tests.paxtune.toys import search, toy
 
 BUNDLE = {'bar', 'contour', 'heatmap', 'scatter'}

@@ -25,7 +25,7 @@ from paxtune.storage.open_study import open_study
 from paxtune.study import stop_requests
 from paxtune.study.transitions import WorkerLoss
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.studies import ask, finish, lose, rewrite, run
+from tests.paxtune.made_studies import ask, finish, lose, rewrite, run
 from tests.paxtune.toys import LOSS, search, toy
 from tests.processes import ROOT, environment
 from tests.terminal import final_lines

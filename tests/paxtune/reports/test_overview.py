@@ -12,7 +12,7 @@ from paxtune.reports.overview import Overview
 from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
-from tests.paxtune.studies import ask, finish, run
+from tests.paxtune.made_studies import ask, finish, run
 from tests.paxtune.toys import OBJECTIVES, search, toy
 
 

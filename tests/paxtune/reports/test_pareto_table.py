@@ -13,15 +13,15 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune import studies
 from paxtune.analysis.trade_off import Axis, Front, Point, front_of
 from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.plots.pareto import title
 from paxtune.reports.pareto_plot import to_html, to_png
 from paxtune.storage.open_study import open_study
+from paxtune.studies import __main__ as studies
 from paxtune.study.study import Study
-from tests.paxtune.studies import ask, read_csv
+from tests.paxtune.made_studies import ask, read_csv
 from tests.paxtune.toys import LOSS, search, toy
 from trainer.symbolic.errors import UserError
 

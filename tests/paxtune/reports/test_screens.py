@@ -15,7 +15,7 @@ import pytest
 from paxtune.config.budget import Budget
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
-from tests.paxtune.studies import ask
+from tests.paxtune.made_studies import ask
 from tests.paxtune.toys import Block, Dense, search, toy
 
 SCREENS = Path(__file__).parent / 'screens'

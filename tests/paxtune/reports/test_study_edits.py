@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from paxtune import studies
 from paxtune.config.budget import Budget
 from paxtune.running.callbacks import Callback
 from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import Paused, Tuner
 from paxtune.storage.open_study import load_study, open_study
+from paxtune.studies import __main__ as studies
 from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.studies import ask, finish, run
+from tests.paxtune.made_studies import ask, finish, run
 from tests.paxtune.toys import Toy, search, toy
 from tests.processes import ROOT, command, environment, passed
 from trainer.runtime.directory import locked

@@ -16,7 +16,7 @@ from paxtune.search_space.constraints import Requires
 from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.study import Study
-from tests.paxtune.studies import ask, finish, mixed, rename_module
+from tests.paxtune.made_studies import ask, finish, mixed, rename_module
 from tests.paxtune.toys import OBJECTIVES, search, toy
 
 

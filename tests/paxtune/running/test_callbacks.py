@@ -12,7 +12,7 @@ from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from tests.paxtune.functions import SPACE, run, search, two
-from tests.paxtune.studies import states
+from tests.paxtune.made_studies import states
 
 
 class Heard(Callback):

@@ -20,7 +20,7 @@ from paxtune.study.record import Lineage
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from tests.paxtune.functions import SPACE, search
-from tests.paxtune.studies import ask
+from tests.paxtune.made_studies import ask
 from tests.terminal import final_lines
 from trainer.runtime.interrupt import Interrupt
 

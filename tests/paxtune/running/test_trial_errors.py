@@ -9,7 +9,7 @@ from paxtune import Faults, search, tune
 from paxtune.running.tuner import StudyStoppedError
 from paxtune.storage.open_study import load_study
 from tests.paxtune.functions import SPACE
-from tests.paxtune.studies import states
+from tests.paxtune.made_studies import states
 from tests.paxtune.tunables import Failing
 
 FUNCTION: dict[str, Any] = {'space': SPACE, 'objective': 'minimize', 'num_trials': 6}

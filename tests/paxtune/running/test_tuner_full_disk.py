@@ -11,7 +11,7 @@ from paxtune import search, tune
 from paxtune.running.tuner import StudyStoppedError, take_up
 from paxtune.storage.open_study import load_study
 from tests.disks import SmallDisk, small_disk
-from tests.paxtune.studies import states
+from tests.paxtune.made_studies import states
 
 FIELDS: dict[str, Any] = {
     'space': {'x': pg.floatv(0.0, 1.0)},

@@ -9,12 +9,12 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune import studies
 from paxtune.api import tune
 from paxtune.reports.profiles import profile_of
 from paxtune.running.runners import ExperimentRunner
 from paxtune.running.tuner import Paused, Tuner
 from paxtune.storage.open_study import load_study, open_study
+from paxtune.studies import __main__ as studies
 from paxtune.study.study import Study
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial_paths import trial_directory

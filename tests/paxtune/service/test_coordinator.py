@@ -24,8 +24,8 @@ from paxtune.study.record import Failures, Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.transitions import MAX_LOSSES, LeaseLostError, WorkerLoss
 from tests.paxtune.asking import Digest
+from tests.paxtune.made_studies import ask, decisions, finish, lose, run
 from tests.paxtune.service.clocked import Service, heartbeat
-from tests.paxtune.studies import ask, decisions, finish, lose, run
 from tests.paxtune.toys import toy
 from trainer.symbolic.errors import UserError
 

@@ -23,8 +23,8 @@ from paxtune.study import trial_import
 from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError, LeaseLostError
+from tests.paxtune.made_studies import ask, finish, run
 from tests.paxtune.service.clocked import Service, heartbeat
-from tests.paxtune.studies import ask, finish, run
 from tests.paxtune.toys import toy
 
 METRICS = {'loss': 1.0, 'accuracy': 0.5}

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from paxtune import studies
 from paxtune.config.budget import Budget
 from paxtune.service import tokens
 from paxtune.service.coordinator import StudyCoordinator
@@ -20,10 +19,11 @@ from paxtune.service.server import Server
 from paxtune.storage.database import Database
 from paxtune.storage.open_study import open_study
 from paxtune.storage.vizier_store import VizierStore
+from paxtune.studies import __main__ as studies
 from paxtune.study import stop_requests
 from paxtune.study.study import Study
+from tests.paxtune.made_studies import ask, finish, rename_module, run
 from tests.paxtune.service.conftest import TOKEN, client_of
-from tests.paxtune.studies import ask, finish, rename_module, run
 from tests.paxtune.toys import search, toy
 from trainer.symbolic.errors import UserError
 

@@ -15,7 +15,6 @@ from vizier._src.service import vizier_service_pb2_grpc
 from vizier._src.service.study_pb2 import Trial as Proto
 
 import paxtune
-from paxtune import studies
 from paxtune.engines.vizier_storage import VizierStorage
 from paxtune.service.address import Service
 from paxtune.service.connection import TransientError
@@ -26,6 +25,7 @@ from paxtune.service.vizier_server_store import VizierServerStore
 from paxtune.storage import codec
 from paxtune.storage.codec import DamagedRecordError, TrialProto
 from paxtune.storage.database import Database
+from paxtune.studies import __main__ as studies
 from paxtune.study.record import TrialRecord
 from paxtune.study.transitions import LeaseLostError
 from paxtune.vizier_service.service import VizierService

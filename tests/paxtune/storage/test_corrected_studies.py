@@ -11,7 +11,7 @@ from paxtune.objectives.rewards import MetricReward
 from paxtune.running.tuner import BadRewardError, Paused, StudyStoppedError
 from paxtune.storage.open_study import load_study
 from tests.paxtune.functions import SPACE
-from tests.paxtune.studies import states
+from tests.paxtune.made_studies import states
 from tests.paxtune.tunables import rates
 from trainer.symbolic.errors import UserError
 

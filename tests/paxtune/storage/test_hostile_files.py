@@ -24,7 +24,7 @@ from paxtune.storage.open_study import load_study, open_study
 from paxtune.storage.study_file import DATABASE
 from paxtune.study.trial_paths import trial_directory
 from tests.paxtune import functions
-from tests.paxtune.studies import ask, rewrite
+from tests.paxtune.made_studies import ask, rewrite
 from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic.errors import UserError
 

@@ -20,7 +20,7 @@ from paxtune.study.checkpoint_retention import REMOVED, remove_unneeded
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import trial_directory
 from tests.paxtune import functions, tunables
-from tests.paxtune.studies import ask, rewrite, rewrite_study
+from tests.paxtune.made_studies import ask, rewrite, rewrite_study
 from tests.paxtune.toys import toy
 from trainer.symbolic.errors import UserError
 

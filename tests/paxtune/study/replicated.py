@@ -14,7 +14,7 @@ from paxtune.study.record import TrialRecord
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.transitions import claim
-from tests.paxtune.studies import ask
+from tests.paxtune.made_studies import ask
 from tests.paxtune.toys import LOSS
 
 

@@ -22,8 +22,8 @@ from paxtune.study import export, trial_import
 from paxtune.study.study import Study
 from paxtune.study.transitions import IllegalTransition
 from tests.paxtune.functions import OBJECTIVE, SPACE, search
+from tests.paxtune.made_studies import ask, finish
 from tests.paxtune.service.clocked import Service
-from tests.paxtune.studies import ask, finish
 from trainer.symbolic.errors import UserError
 
 VALUES: dict[str, Any] = {

@@ -35,7 +35,7 @@ from paxtune.study.study import Study
 from paxtune.study.transitions import WorkerLoss
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory, trial_directory
-from tests.paxtune.studies import ask, lose
+from tests.paxtune.made_studies import ask, lose
 from tests.paxtune.tunables import Rates
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.runtime.directory import JobPath

@@ -6,7 +6,7 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune import search, tune
+from paxtune import command_line, search, tune
 from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward, Objectives
@@ -82,7 +82,7 @@ def test_an_own_scheduler_comes_first(own: Any) -> None:
 @pytest.mark.parametrize(('word', 'scheduler'), [('none', None), ('default', 'default')])
 def test_flags_and_functions_name_the_default_and_none(word: str, scheduler: str | None) -> None:
     args = search.parser().parse_args([f'--exp={MODULE}.Many', f'--scheduler={word}'])
-    assert search.tunable_for(args).search.scheduler == scheduler
+    assert command_line.tunable_for(args).search.scheduler == scheduler
     space = {'x': pg.floatv(0.0, 1.0)}
     study = tune(abs, space=space, num_trials=1, objective='minimize', scheduler=word)
     assert study.search.scheduler == scheduler

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from paxtune.storage.open_study import open_study
-from tests.paxtune.studies import study_of_all_kinds
+from tests.paxtune.made_studies import study_of_all_kinds
 from tests.paxtune.toys import toy
 
 

@@ -11,7 +11,7 @@ from paxtune.config.search import Search
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
 from paxtune.study import initial_trials
-from tests.paxtune.studies import (
+from tests.paxtune.made_studies import (
     decisions,
     run,
 )

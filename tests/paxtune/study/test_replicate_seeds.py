@@ -14,7 +14,7 @@ from paxtune.running.runners import experiments
 from paxtune.search_space.differences import differences
 from paxtune.study.replicate_seeds import reseeded
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.studies import ask
+from tests.paxtune.made_studies import ask
 from tests.paxtune.study.replicated import finish, opened, ran
 from tests.paxtune.tunables import Rates
 from trainer.inputs import MixtureInput, StdlibInput

@@ -10,9 +10,10 @@ import pyglove as pg
 import pytest
 
 from paxtune.api import tune
+from paxtune.command_line import summary, tunable_for
 from paxtune.config.budget import Budget
 from paxtune.running.progress import Progress
-from paxtune.search import parser, summary, tunable_for
+from paxtune.search import parser
 from paxtune.study.running_trial import RunningTrial
 from tests.paxtune.study.replicated import confirmable, opened, ran
 

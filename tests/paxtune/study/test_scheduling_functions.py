@@ -8,9 +8,10 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune import MetricReward, studies, tune
+from paxtune import MetricReward, tune
 from paxtune.algorithms import QuasiRandom
 from paxtune.schedulers import PopulationBasedTraining, PromotingAsha
+from paxtune.studies import __main__ as studies
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 

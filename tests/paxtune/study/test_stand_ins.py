@@ -31,11 +31,11 @@ from paxtune.reports.study_tables import (
 from paxtune.schedulers import MedianStopping
 from paxtune.search_space.constraints import Constraint
 from paxtune.search_space.space import Space
-from paxtune.simulation.export import curves
+from paxtune.simulate.export import curves
 from paxtune.storage.open_study import load_study, open_plan
 from paxtune.study import export, stand_ins, transfer
 from paxtune.study.plan import SearchPlan
-from tests.paxtune.studies import rename_module
+from tests.paxtune.made_studies import rename_module
 from tests.paxtune.tunables import Rates
 from trainer.layers import FeedForward, Layer, Residual
 from trainer.symbolic.errors import UserError

@@ -13,7 +13,7 @@ from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from tests.paxtune.functions import SPACE, run, search, two
-from tests.paxtune.studies import states
+from tests.paxtune.made_studies import states
 
 
 class Asking(Callback):

@@ -11,7 +11,7 @@ import pytest
 from paxtune.algorithms import Algorithm, RandomSearch, Suggestion
 from paxtune.storage.open_study import open_study
 from paxtune.study.suggester import SuggestionError
-from tests.paxtune.studies import ask, best, decisions, finish, run
+from tests.paxtune.made_studies import ask, best, decisions, finish, run
 from tests.paxtune.toys import search, toy
 
 
@@ -75,7 +75,7 @@ import os, signal, sys
 from paxtune.algorithms import RandomSearch
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
-from tests.paxtune.studies import ask, finish
+from tests.paxtune.made_studies import ask, finish
 from tests.paxtune.toys import toy
 
 def die(*_, **__):

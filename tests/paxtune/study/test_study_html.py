@@ -8,7 +8,7 @@ from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
-from tests.paxtune.studies import ask, run_all_kinds
+from tests.paxtune.made_studies import ask, run_all_kinds
 from tests.paxtune.toys import LOSS, search, toy
 from tests.trainer.tiny import experiment
 from trainer.symbolic.html import html_table

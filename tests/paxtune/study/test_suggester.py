@@ -15,7 +15,7 @@ from paxtune.study.record import Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from tests.paxtune.asking import REWARD, Digest, finish, opened, space
-from tests.paxtune.studies import ask
+from tests.paxtune.made_studies import ask
 from tests.processes import command, passed
 
 

@@ -12,7 +12,7 @@ from paxtune.config.budget import Budget
 from paxtune.objectives.limits import Limit
 from paxtune.storage.open_study import open_study
 from paxtune.study import transfer, trial_import
-from tests.paxtune.studies import ask, best, decisions, finish, run
+from tests.paxtune.made_studies import ask, best, decisions, finish, run
 from tests.paxtune.toys import Block, Dense, NotDense, Toy, search, toy
 from trainer.symbolic.errors import UserError
 

@@ -31,7 +31,7 @@ from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.suggester import Suggester
 from tests.paxtune import tunables
-from tests.paxtune.studies import beyond, never_trained
+from tests.paxtune.made_studies import beyond, never_trained
 from tests.trainer.tiny import VOCAB, experiment
 from trainer.program import costs
 from trainer.program.costs import memory_cost

@@ -12,11 +12,11 @@ from paxtune.objectives.rewards import MetricReward
 from paxtune.storage.open_study import open_study
 from paxtune.study import export, trial_import
 from paxtune.study.study import Study
-from tests.paxtune.service.clocked import Service
-from tests.paxtune.studies import (
+from tests.paxtune.made_studies import (
     ask,
     study_of_all_kinds,
 )
+from tests.paxtune.service.clocked import Service
 from tests.paxtune.toys import search, toy
 from trainer.symbolic.errors import UserError
 

@@ -8,7 +8,7 @@ import pyglove as pg
 import pytest
 
 import paxtune
-from paxtune import Budget, search
+from paxtune import Budget, command_line, search
 from paxtune.algorithms import DnaGenerator, SuggestionContext
 from paxtune.algorithms.external import import_path
 from paxtune.config.search import Search
@@ -79,7 +79,7 @@ def test_a_module_named_in_a_flag_is_imported(tmp_path, monkeypatch):
     args = search.parser().parse_args(
         ['--exp=examples.tunable_lm.Tiny', '--algorithm=DnaGenerator("named_here.lowest")']
     )
-    tunable = search.tunable_for(args)
+    tunable = command_line.tunable_for(args)
     made = import_path.resolve(tunable.search.algorithm.generator, pg.DNAGenerator, 'generator')()
     assert type(made).__name__ == 'Lowest'
     assert 'named_here' in modules_of(tunable)

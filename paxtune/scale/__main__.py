@@ -1,0 +1,226 @@
+"""Transfers settings from small models to large ones, and fits scaling laws.
+
+    python -m paxtune.scale coordinates --exp=lm.C4Small --smoke --widths=96,192,384
+    python -m paxtune.scale proxy --width=32 --exp=lm.StdlibTunable --num_trials=16
+    python -m paxtune.scale fit runs/a runs/b … --metric=eval/loss
+
+`coordinates` trains for a few steps at each width, with and without the maximal update
+parametrization (muP), and fits how activations grow. `proxy` searches an experiment at a smaller
+width, and prints the command that trains it at its own width with the best decisions. All flags
+except --width are those of paxtune.search. `fit` fits the loss to parameters and tokens, and the
+best learning rate and batch size to compute.
+Exit codes: 0 done, 2 bad input; of proxy those of paxtune.search.
+"""
+
+import argparse
+import dataclasses
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paxtune import command_line
+from paxtune.reports.tables import FORMATS, Document, Table, write
+from trainer import command
+from trainer.command import positive_int
+from trainer.symbolic.errors import UserError
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from paxtune.experiment import Tunable
+    from paxtune.scale.laws import LossLaw, PowerLaw
+    from paxtune.study.study import Study
+
+
+def main(argv: Sequence[str] | None) -> int:
+    """Runs the command; raises UserError for bad input."""
+    args = parser().parse_args(argv)
+    if args.command == 'proxy':
+        return _proxy(args, command.given(argv))
+    _require_page(args.out)
+    document, figure = _coordinates(args) if args.command == 'coordinates' else _fit(args)
+    if args.out is not None:
+        _write_page(args.out, figure)
+    write(document, args.format)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Makes the parser of the command's flags."""
+    flags = command.parser(__doc__)
+    commands = flags.add_subparsers(required=True, metavar='COMMAND', dest='command')
+    check = commands.add_parser('coordinates', help='checks how activations grow with the width')
+    command.add_experiment_flags(check)
+    check.add_argument('--widths', required=True, type=_widths, help='such as 96,192,384')
+    check.add_argument('--num_steps', type=positive_int, default=4, help='training steps of each')
+    proxy = commands.add_parser(
+        'proxy',
+        help='searches at a smaller width',
+        parents=[command_line.search_parser(__doc__)],
+        conflict_handler='resolve',  # Both have --help.
+    )
+    proxy.add_argument('--width', type=positive_int, required=True, help='of the proxy')
+    fit = commands.add_parser('fit', help='fits scaling laws to runs')
+    fit.add_argument('runs', nargs='*', metavar='RUN', help='directories of runs, or of trials')
+    fit.add_argument(
+        '--csv', metavar='FILE', help='a table with the columns params, tokens and loss instead'
+    )
+    fit.add_argument(
+        '--exp', metavar='NAME', help='an experiment whose module has classes of the runs'
+    )
+    fit.add_argument('--metric', default='eval/loss', help='the loss of runs; eval/loss by default')
+    for each in (check, fit):
+        each.add_argument('--out', metavar='FILE.html', help='also draw a figure')
+        each.add_argument('--format', choices=FORMATS, default='table')
+    return flags
+
+
+def _widths(text: str) -> list[int]:
+    widths = sorted({positive_int(each) for each in text.split(',')})
+    if len(widths) < 2:
+        raise argparse.ArgumentTypeError(f'expected at least two widths, not {text}')
+    return widths
+
+
+def _coordinates(args: argparse.Namespace) -> 'tuple[Document, go.Figure | None]':
+    from paxtune.scale.coordinates import coordinates, slopes
+    from paxtune.scale.figures import coordinate_figure
+    from trainer.symbolic.concrete import concrete
+
+    found = coordinates(concrete(command.experiment_of(args)), args.widths, args.num_steps)
+    rows = [dataclasses.asdict(each) for each in slopes(found)]
+    data = {'changes': [dataclasses.asdict(each) for each in found], 'slopes': rows}
+    for row in rows:
+        row['scaling'] = 'with' if row['is_scaled'] else 'without'
+    columns = ['scaling', 'activation', 'step', 'slope']
+    table = Table(rows, columns, 'Exponent of the width in the change of activations')
+    figure = coordinate_figure(found) if args.out else None
+    remark = 'An exponent near 0 is right. One above 0 makes the best learning rate fall.'
+    return Document(data, rows, columns, [table], remark), figure
+
+
+def _fit(args: argparse.Namespace) -> 'tuple[Document, go.Figure | None]':
+    from paxtune.scale.figures import law_figure
+    from paxtune.scale.laws import fit_best, fit_loss
+    from paxtune.scale.runs import read_csv, read_run
+    from trainer.experiment import Experiment
+    from trainer.symbolic import registry
+
+    if bool(args.runs) == bool(args.csv):
+        raise UserError('fit: name directories of runs, or a table with --csv=FILE')
+    if args.exp is not None:
+        registry.find(args.exp, Experiment)
+    points = read_csv(args.csv) if args.csv else [read_run(each, args.metric) for each in args.runs]
+    law = fit_loss(points)
+    best = {name: fit_best(points, name) for name in ('learning_rate', 'batch_size')}
+    laws = {name: each for name, each in best.items() if each is not None}
+    figure = law_figure(points, law) if args.out else None
+    return _laws_document(law, laws), figure
+
+
+def _laws_document(law: 'LossLaw', laws: 'dict[str, PowerLaw]') -> Document:
+    columns = ['constant', 'value', 'from', 'to']
+    rows: list[dict[str, Any]] = [
+        dict(zip(columns, (name, value, *law.intervals[name]), strict=True))
+        for name, value in law.values.items()
+    ]
+    for name, each in laws.items():
+        cells = (f'{name} exponent', each.exponent, *each.exponent_interval)
+        rows.append(dict(zip(columns, cells, strict=True)))
+        rows.append({'constant': f'{name} coefficient', 'value': each.coefficient})
+    data = {
+        'loss': dataclasses.asdict(law),
+        **{name: dataclasses.asdict(each) for name, each in laws.items()},
+    }
+    note = f'Root mean square of relative errors: {law.error:.2%}. Intervals have 90 %.'
+    title = 'loss = E + A / params^alpha + B / tokens^beta; best = coefficient * FLOPs^exponent'
+    return Document(data, rows, columns, [Table(rows, columns, title, note)])
+
+
+def _require_page(out: str | None) -> None:
+    if out is not None and not out.endswith('.html'):
+        raise UserError(f'--out={out}: a figure is FILE.html')
+
+
+def _write_page(out: str, figure: 'go.Figure | None') -> None:
+    from paxtune.plots.script import script
+
+    assert figure is not None
+    drawn = figure.to_html(include_plotlyjs=False, full_html=False)
+    text = f'<!doctype html><meta charset="utf-8"><script>{script().text}</script>{drawn}'
+    try:
+        Path(out).write_text(text, encoding='utf-8')
+    except OSError as error:
+        raise UserError(f'--out={out}: {error}') from error
+
+
+def _proxy(args: argparse.Namespace, argv: Sequence[str]) -> int:
+    from paxtune.engines import flags as engine_flags
+    from paxtune.scale.widths import resized
+    from trainer.runtime import processes
+
+    processes.require_flags(args)
+    if args.dry_run:
+        raise UserError('--dry_run: it is of paxtune.search; set the widths there with --set')
+    tunable = command_line.tunable_for(args)
+    own = _transferable_width(tunable, args.width)
+    name = f'{args.exp}-width-{args.width}'
+    return command_line.run(
+        resized(tunable, args.width),
+        ['paxtune.scale', *argv],
+        lambda study: _summary(study, args.exp, own),
+        args.job_log_dir or f'runs/{name}',
+        engine=engine_flags.from_flags(args, name),
+        prior_studies=args.prior_studies,
+        fork_study=args.fork_study,
+        exp=args.exp,
+    )
+
+
+def _transferable_width(tunable: 'Tunable', width: int) -> int:
+    """The width of an experiment to which the results of a proxy transfer; UserError for others."""
+    from paxtune.scale.widths import width_of, with_width_scaling
+    from paxtune.search_space.space import Space
+    from paxtune.study.trial_experiments import fitting_decisions, parts_of
+
+    if (own := width_of(tunable)) <= width:
+        raise UserError(f'--width={width}: a proxy is narrower than the experiment, {own}')
+    if tunable.sub_experiments:
+        raise UserError('sub_experiments: a proxy is one model; remove them')
+    if tunable.search.warm_start is not None:
+        raise UserError(
+            'search.warm_start: the model of the full width begins with new weights, so the proxy '
+            'must, too; set it to None'
+        )
+    space = Space(tunable)
+    with_width_scaling(parts_of(space, fitting_decisions(space))[''], width)  # The optimizer.
+    return own
+
+
+def _summary(study: 'Study', exp: str, width: int) -> str:
+    """The summary of a search, with the command that trains at another width."""
+    from paxtune.running.runners import experiments
+
+    text = command_line.summary(study, exp)
+    if study.best is None:
+        return text
+    proxy = next(iter(experiments(study, study.best).values()))
+    known = ['python', '-m', 'paxtune.train', f'--exp={exp}', f'--study_dir={study.directory}']
+    target = ['--trial=best', f'--job_log_dir={study.directory}/width-{width}']
+    words = [*known, *target, '--set', *_transfer(proxy, width)]
+    return f'{text}\nTo train the best at width {width}:\n  {shlex.join(words)}'
+
+
+def _transfer(proxy: 'Tunable', width: int) -> list[str]:
+    """The values of --set that make the proxy of a trial a model of another width."""
+    from paxtune.scale.widths import width_of, widths_at
+
+    base = json.dumps(widths_at(proxy, width_of(proxy)))
+    target = [f'{path}={value}' for path, value in widths_at(proxy, width).items()]
+    return [*target, f'task.learner.width_scaling=WidthScaling(base={base})']
+
+
+if __name__ == '__main__':
+    command.run_command(main)

@@ -1,0 +1,75 @@
+"""Looks at studies, and changes them.
+
+    python -m paxtune.studies list [ROOT]
+    python -m paxtune.studies show|trials|best|pareto|diff|lineage|export|curves DIR …
+    python -m paxtune.studies add|confirm|import|retry|delete|recover DIR …
+    python -m paxtune.studies ask|tell DIR …
+    python -m paxtune.studies stop DIR [TRIAL …]
+    python -m paxtune.studies report DIR --out=report.html
+    python -m paxtune.studies page DIR
+
+DIR is the --job_log_dir of a search. While a search works there, it can be looked at, and `stop`
+works. For a study that a service keeps, --vizier_endpoint=HOST:PORT --study=NAME takes the place of
+DIR. What changes a study, or builds a model, needs classes of your own: --exp names the experiment
+as the search does, so that its module is imported. `… studies show --help` describes one command.
+Each command takes --json.
+Exit codes: 0 done, 2 bad input.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from paxtune.service import study_location
+from paxtune.studies import changing, files, looking, page, report
+from trainer import command
+
+
+def main(argv: Sequence[str] | None) -> int:
+    """Runs the command; raises UserError for bad input."""
+    is_in_service = any(
+        each.partition('=')[0] in (study_location.FLAG, study_location.STORAGE_FLAG)
+        for each in command.given(argv)
+    )
+    flags = parser(is_in_service)
+    args, rest = flags.parse_known_args(argv)
+    # Python 3.11 ends a list of trials, which may be empty, where the first flag comes.
+    if rest and hasattr(args, 'trials') and all(text.isdecimal() for text in rest):
+        args.trials += map(int, rest)
+    elif rest:
+        flags.error(f'unrecognized arguments: {" ".join(rest)}')
+
+    from paxtune.service.schema import RequestRejectedError
+    from paxtune.storage.database import DatabaseUnavailableError
+    from paxtune.storage.study_file import unreadable
+    from paxtune.storage.vizier_store import BROKEN
+    from paxtune.study.transitions import DetachedError
+
+    args.where = study_location.from_flags(args)
+    try:
+        args.run(args)
+    except (DatabaseUnavailableError, DetachedError, RequestRejectedError) as error:
+        raise unreadable(args.where, None, error) from error
+    except BROKEN as error:
+        directory = Path(args.dir) if hasattr(args, 'dir') else None
+        raise unreadable(args.where, directory, error) from error
+    return 0
+
+
+def parser(is_in_service: bool = False) -> argparse.ArgumentParser:
+    """Makes the parser of the command's flags; without DIR where a service keeps the study."""
+    flags = command.parser(__doc__)
+    commands = flags.add_subparsers(required=True, metavar='COMMAND')
+    for each in (
+        *looking.COMMANDS,
+        *files.COMMANDS,
+        *changing.COMMANDS,
+        *report.COMMANDS,
+        *page.COMMANDS,
+    ):
+        each.add_to(commands, is_in_service)
+    return flags
+
+
+if __name__ == '__main__':
+    command.run_command(main)

@@ -1,0 +1,156 @@
+import json
+from pathlib import Path
+
+from paxtune.reports.tables import Document, write
+from paxtune.service import study_location
+from paxtune.studies.base import Args, Command, flag, held, register
+from trainer import command
+from trainer.command import positive_int
+from trainer.symbolic.errors import UserError
+
+COMMANDS: list[Command] = []
+
+
+@register(
+    COMMANDS,
+    'add',
+    'adds a trial, which will run before new suggestions',
+    flag('decisions', nargs='+', metavar='PATH=VALUE', help='others are drawn at random'),
+    flag('--warm_start', type=int, metavar='TRIAL', help='begin with the weights of this trial'),
+)
+def _add(args: Args) -> None:
+    from paxtune.reports.study_edits import added
+
+    decisions = command.decisions_given(args.decisions, 'add')
+    with held(args) as study:
+        write(added(study.add(decisions, warm_start=args.warm_start)), args.format)
+
+
+@register(
+    COMMANDS,
+    'confirm',
+    'adds replicates of the best trials, with other training seeds',
+    flag('--top', type=positive_int, metavar='N', default=5, help='of how many; 5'),
+    flag(
+        '--replicates',
+        type=positive_int,
+        metavar='N',
+        default=3,
+        help='trials of each, all in all; 3',
+    ),
+)
+def _confirm(args: Args) -> None:
+    from paxtune.reports.study_edits import confirmed
+
+    with held(args) as study:
+        write(confirmed(study.confirm(args.top, args.replicates)), args.format)
+
+
+@register(
+    COMMANDS,
+    'ask',
+    'hands out trials that are computed elsewhere, as lines of JSON',
+    flag('--count', type=positive_int, metavar='N', default=1, help='how many; 1'),
+)
+def _ask(args: Args) -> None:
+    from paxtune.reports.ask_tell import ask
+
+    with held(args, is_shared=True) as study:
+        asked = ask(study, args.count)
+        if args.format == 'json':
+            write(Document([*asked]), args.format)
+            return
+        # A caller may begin with the first while the next one is suggested.
+        for trial in asked:
+            print(json.dumps(trial), flush=True)
+
+
+@register(
+    COMMANDS,
+    'tell',
+    'ends a trial that `ask` has handed out',
+    flag('trial', type=int, metavar='TRIAL'),
+    flag('metrics', nargs='*', metavar='METRIC=VALUE', help='a number alone is that of the reward'),
+    flag('--infeasible', metavar='REASON', help='in place of metrics'),
+)
+def _tell(args: Args) -> None:
+    from paxtune.reports.ask_tell import tell
+
+    with held(args, is_shared=True) as study:
+        print(json.dumps(tell(study, args.trial, args.metrics, args.infeasible)))
+
+
+@register(
+    COMMANDS,
+    'stop',
+    'asks the search to stop trials, or to pause',
+    flag('trials', type=int, nargs='*', metavar='TRIAL'),
+)
+def _stop(args: Args) -> None:
+    from paxtune.reports.study_edits import stop
+
+    write(stop(args.where, args.trials), args.format)
+
+
+@register(
+    COMMANDS,
+    'retry',
+    'adds a trial that repeats another one',
+    flag('trial', type=int, metavar='TRIAL'),
+)
+def _retry(args: Args) -> None:
+    from paxtune.reports.study_edits import added
+
+    with held(args) as study:
+        write(added(study.retry(args.trial)), args.format)
+
+
+@register(
+    COMMANDS,
+    'delete',
+    'deletes trials and their directories, or a whole study',
+    flag('trials', type=int, nargs='*', metavar='TRIAL'),
+    flag('--yes', action='store_true', help='delete; else only say what would be'),
+)
+def _delete(args: Args) -> None:
+    from paxtune.reports.study_edits import (
+        delete_from_service,
+        delete_study,
+        delete_trials,
+        study_deleted,
+    )
+    from paxtune.storage.deletion import delete
+
+    if study_location.is_apart(args) and not args.trials:
+        write(delete_from_service(args.where, args.yes), args.format)
+        return
+    _require_local(args, 'delete', 'the directories of trials are where their workers are')
+    if args.trials:
+        with held(args) as study:
+            write(delete_trials(study, args.trials, args.yes), args.format)
+        return
+    # A kill may have left a part of it under another name.
+    if args.yes and not Path(args.dir).exists() and delete(Path(args.dir)):
+        write(study_deleted(args.dir), args.format)
+        return
+    with args.where.locked() as directory:
+        write(delete_study(directory, args.yes), args.format)
+
+
+@register(COMMANDS, 'recover', 'rebuilds a broken study.db from the records of the trials')
+def _recover(args: Args) -> None:
+    from paxtune.storage.recovery import recover
+    from trainer.runtime.directory import locked
+
+    _require_local(args, 'recover', 'a service keeps its studies in its own database')
+    if not Path(args.dir).is_dir():
+        raise UserError(f'{args.dir}: there is no such directory')
+    with locked(args.dir) as directory:
+        found = recover(directory)
+    data = {'trials': found.trials, 'problems': found.problems}
+    write(Document(data, remark=found.message), args.format)
+
+
+def _require_local(args: Args, name: str, why: str) -> None:
+    if study_location.is_apart(args):
+        raise UserError(f'{name} {args.where}: {why}')

@@ -1,0 +1,63 @@
+import json
+
+from paxtune.reports.tables import Document, say, write
+from paxtune.studies.base import Args, Command, flag, held, opened, register, writing
+from trainer.symbolic.errors import UserError
+
+COMMANDS: list[Command] = []
+
+
+@register(
+    COMMANDS,
+    'export',
+    'writes a whole study as JSON',
+    flag('--out', metavar='FILE', help='standard output by default'),
+)
+def _export(args: Args) -> None:
+    from paxtune.study import export
+
+    with opened(args) as study:
+        text = json.dumps(export.export(study), indent=2, allow_nan=False)
+    _put(args, text + '\n')
+
+
+@register(
+    COMMANDS,
+    'curves',
+    'writes the learning curves, for python -m paxtune.simulate',
+    flag('--out', metavar='FILE', help='.json; standard output by default'),
+)
+def _curves(args: Args) -> None:
+    from paxtune.simulate.export import curves
+
+    if args.out is not None and not args.out.endswith('.json'):
+        raise UserError(f'--out={args.out}: curves are written as JSON: name it FILE.json')
+    with opened(args) as study:
+        text = curves(study)
+    _put(args, text)
+
+
+def _put(args: Args, text: str) -> None:
+    """Writes the file of --out, or JSON text to standard output."""
+    from trainer.runtime.directory import write_text
+
+    if args.out is None:
+        say(text)
+        return
+    with writing(args.out):
+        write_text(args.out, text)
+    if args.format == 'json':
+        write(Document({'file': args.out}), args.format)
+
+
+@register(
+    COMMANDS,
+    'import',
+    'adds the ended trials that `export` wrote, where they fit',
+    flag('file', metavar='FILE'),
+)
+def _import(args: Args) -> None:
+    from paxtune.reports.study_edits import import_file
+
+    with held(args) as study:
+        write(import_file(study, args.file), args.format)

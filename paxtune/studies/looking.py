@@ -1,0 +1,185 @@
+import argparse
+import contextlib
+import dataclasses
+from pathlib import Path
+
+from paxtune.reports.tables import write
+from paxtune.service import study_location
+from paxtune.studies.base import Args, Command, flag, opened, register, writing
+from trainer.command import positive_int
+from trainer.symbolic.errors import UserError
+
+COMMANDS: list[Command] = []
+
+# As `paxtune.study.record.Status`, which takes half a second to import.
+STATES = ('completed', 'stopped', 'infeasible', 'active', 'paused', 'requested')
+
+_INTERVAL = 2.0
+_AXIS = 'a reward, or a metric, of which less is better; +METRIC where more is'
+
+
+@register(
+    COMMANDS, 'list', 'shows the studies in a directory and below', is_view=True, is_on_all=True
+)
+def _list(args: Args) -> None:
+    from paxtune.reports.overview import listing, table_of
+
+    if isinstance(args.where, study_location.ServiceLocation):
+        write(table_of(args.where.others(), 'The service has no studies.'), args.format)
+    else:
+        write(listing(Path(args.dir)), args.format)
+
+
+def _number_or_best(text: str) -> int | str:
+    if text != 'best' and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f'expected the number of a trial, or best, not {text}')
+    return text if text == 'best' else int(text)
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0.1 <= number <= 86400.0:
+        raise argparse.ArgumentTypeError(f'expected seconds, 0.1 to 86400, not {text}')
+    return number
+
+
+@register(
+    COMMANDS,
+    'show',
+    'shows what a study searches, how far it is, and its best',
+    flag(
+        '--trial',
+        type=_number_or_best,
+        metavar='TRIAL',
+        help='a number, or best: what happened to this trial, and what its model is, by layers',
+    ),
+    flag('--watch', action='store_true', help='continue until the study is done'),
+    flag('--interval', type=_seconds, metavar='SECONDS', help='how often; every 2 s by default'),
+    is_view=True,
+)
+def _show(args: Args) -> None:
+    from paxtune.reports.study_tables import best_number, history_of, summary
+
+    if args.watch:
+        _watch(args)
+        return
+    if args.interval is not None:
+        raise UserError('--interval says how often --watch looks: give both')
+    with opened(args) as study:
+        number = best_number(study) if args.trial == 'best' else args.trial
+        write(summary(study) if number is None else history_of(study, number), args.format)
+
+
+def _watch(args: Args) -> None:
+    from paxtune.reports.live_view import watch
+    from trainer.runtime.interrupt import ended_by_signal
+
+    if args.trial is not None or args.format != 'table':
+        raise UserError(
+            '--watch shows the whole study, to people: leave --trial, --format and --json out'
+        )
+    with ended_by_signal() as ended, contextlib.closing(args.where.store()) as store:
+        watch(store, str(args.where), args.interval or _INTERVAL, ended, None, args.where.directory)
+
+
+@register(
+    COMMANDS,
+    'trials',
+    'shows the trials of a study',
+    flag('--state', choices=STATES, help='only these'),
+    flag(
+        '--sort',
+        metavar='COLUMN',
+        help='sort by a decision, a metric, the reward (best first) or another column; '
+        '--sort=-COLUMN the other way round',
+    ),
+    flag('--limit', type=positive_int, metavar='N', help='only the first of them'),
+    flag(
+        '--columns',
+        metavar='A,B',
+        help='only these columns; decisions, metrics, attributes: a column for each',
+    ),
+    is_view=True,
+)
+def _trials(args: Args) -> None:
+    from paxtune.reports.study_tables import trials_of
+
+    with opened(args) as study:
+        write(trials_of(study, args.state, args.sort, args.limit, args.columns), args.format)
+
+
+@register(
+    COMMANDS,
+    'best',
+    'shows the best trials, or the Pareto front',
+    flag('--top', type=positive_int, metavar='N', help='how many; 1 by default'),
+    is_view=True,
+)
+def _best(args: Args) -> None:
+    from paxtune.command_line import train_command
+    from paxtune.reports.study_tables import best_of, best_trials
+
+    with opened(args) as study:
+        best = best_trials(study, args.top)
+        # A study of a function has nothing to train, and one elsewhere cannot be named by a path.
+        can_train = best and hasattr(study.value, 'parts') and study.directory is not None
+        exp = args.exp or study.record.exp or None
+        again = train_command(study, best[0], exp) if can_train else ''
+        write(best_of(study, best, again), args.format)
+
+
+@register(
+    COMMANDS,
+    'pareto',
+    'shows which trials no other one beats in two numbers, and plots them',
+    flag('--x', metavar='METRIC', help=f'{_AXIS}; the first of two rewards, else num_params'),
+    flag('--y', metavar='METRIC', help='the same; the other reward by default'),
+    flag('--out', metavar='FILE', help='a plot as well, FILE.html or FILE.png'),
+    is_view=True,
+)
+def _pareto(args: Args) -> None:
+    from paxtune.analysis.trade_off import front_of
+    from paxtune.reports import pareto_plot, pareto_table
+    from trainer.runtime.directory import write_bytes
+
+    if args.out is not None:
+        pareto_plot.require(args.out)
+    with opened(args) as study:
+        front = front_of(study, args.x, args.y)
+    page = pareto_table.document(front)
+    if args.out is not None and front.points:
+        with writing(args.out):
+            write_bytes(args.out, pareto_plot.rendered(front, args.out))
+        page = dataclasses.replace(page, remark=f'{page.remark} Plotted in {args.out}.')
+    write(page, args.format)
+
+
+@register(
+    COMMANDS,
+    'diff',
+    'shows what differs between two trials',
+    flag(
+        'trials',
+        type=int,
+        nargs='+',
+        metavar='TRIAL',
+        help='two of them; one alone is compared with the trial that it was derived from',
+    ),
+    is_view=True,
+)
+def _diff(args: Args) -> None:
+    from paxtune.reports.study_tables import difference, parent_of
+
+    if len(args.trials) > 2:
+        raise UserError(f'diff compares two trials: {len(args.trials)} are named')
+    with opened(args) as study:
+        left = args.trials[0] if len(args.trials) == 2 else parent_of(study, args.trials[0])
+        write(difference(study, left, args.trials[-1]), args.format)
+
+
+@register(COMMANDS, 'lineage', 'draws which trial has its weights from which', is_view=True)
+def _lineage(args: Args) -> None:
+    from paxtune.reports.lineage import lineage
+
+    with opened(args) as study:
+        write(lineage(study), args.format)
