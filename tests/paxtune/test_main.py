@@ -33,8 +33,9 @@ def test_help_lists_every_command_of_the_package(capsys: pytest.CaptureFixture[s
     names = [line.split()[0] for line in listed.splitlines()]
     assert names == [*console.COMMANDS, 'completion']
     modules = {path.stem for path in (ROOT / 'paxtune').glob('*.py') if _is_command(path)}
+    packages = {path.parent.name for path in (ROOT / 'paxtune').glob('*/__main__.py')}
     # A search starts its workers itself.
-    assert modules - {'__main__', 'worker'} == {*console.COMMANDS}
+    assert (modules | packages) - {'__main__', 'worker'} == {*console.COMMANDS}
 
 
 def _is_command(path: Path) -> bool:
