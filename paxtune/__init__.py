@@ -62,7 +62,6 @@ with epy.lazy_api_imports(globals()):
     from paxtune.engines.in_process import InProcess as InProcess
     from paxtune.engines.multi_host import MultiHost as MultiHost
     from paxtune.engines.packed import Packed as Packed
-    from paxtune.engines.precompiled import Precompiled as Precompiled
     from paxtune.engines.ray_cluster.engine import Ray as Ray
     from paxtune.engines.remote import Remote as Remote
     from paxtune.engines.slurm_cluster.engine import Slurm as Slurm

@@ -156,9 +156,6 @@ class Algorithm(Component):
     use them.
     """
 
-    is_repeatable: ClassVar[bool] = True
-    """False if a suggestion that is dropped costs or changes later ones."""
-
     def suggest(self, context: SuggestionContext) -> Suggestion:
         """Returns the next trial, with decisions that are eligible in the context.
 

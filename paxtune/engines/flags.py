@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from paxtune.service import study_location
@@ -32,11 +32,6 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
         '--pack',
         metavar='K',
         help='train so many trials at a time as one program; auto where that is faster, or off',
-    )
-    flags.add_argument(
-        '--precompile',
-        action='store_true',
-        help='compile the program of the next trial while a trial runs',
     )
     flags.add_argument(
         '--worker_memory', type=float, metavar='GIB', help='what one of them may use of the memory'
@@ -73,8 +68,6 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
     storage = study_location.storage_from_flags(args, name)
     engine = args.engine
     _require_engine(args)
-    if args.precompile:
-        return _precompiling(args)
     pack = _pack(args)
     if storage is not None:
         return _stored(storage, args)
@@ -116,30 +109,16 @@ def _stored(storage: 'Service', args: argparse.Namespace) -> 'Engine':
     return VizierStorage(storage)
 
 
-def _precompiling(args: argparse.Namespace) -> 'Engine':
-    from paxtune.engines.precompiled import Precompiled
-
-    if args.pack not in (None, 'off'):
-        raise UserError(f'--precompile --pack={args.pack}: give one of both')
-    others = ['workers', 'worker_memory', 'engine', 'vizier_endpoint', 'storage', 'coordinator']
-    _require_one_process(args, '--precompile', others)
-    return Precompiled()
-
-
-def _require_one_process(args: argparse.Namespace, flag: str, others: Sequence[str]) -> None:
-    for name in others:
-        if getattr(args, name) is not None:
-            raise UserError(
-                f'{flag} --{name}: its trials run in the process of the search, whose study is in '
-                'its directory. Give one of both'
-            )
-
-
 def _pack(args: argparse.Namespace) -> "int | Literal['auto'] | None":
     """Returns the number of trials of --pack; None without it."""
     if args.pack in (None, 'off'):
         return None
-    _require_one_process(args, f'--pack={args.pack}', ['storage', 'coordinator'])
+    for name in ('storage', 'coordinator'):
+        if getattr(args, name) is not None:
+            raise UserError(
+                f'--pack={args.pack} --{name}: its trials run in the process of the search, whose '
+                'study is in its directory. Give one of both'
+            )
     if args.pack == 'auto':
         return 'auto'
     if not args.pack.isdecimal() or int(args.pack) < 2:

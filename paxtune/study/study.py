@@ -99,10 +99,6 @@ class Study(StudyView):
         """Returns what comes after the trials that wait or run; changes nothing."""
         return self._queue.next_action(self.trials)
 
-    def expected_decisions(self) -> Decisions | None:
-        """Returns the decisions of the next new trial if no result came before it; else None."""
-        return self._queue.expected()
-
     def suggest(self) -> RunningTrial | None:
         """Returns the next trial to run.
 

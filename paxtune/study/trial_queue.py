@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from paxtune.algorithms import Exhausted
 from paxtune.config.search import Search
 from paxtune.schedulers import Fork, Promote
-from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.parameters import to_parameters
 from paxtune.search_space.space import Space
 from paxtune.study import schedule, stopping_criteria, transitions
@@ -19,7 +18,7 @@ from paxtune.study.schedule import Action, Claim, Decision, Done, Suggest, View
 from paxtune.study.scheduling import TrialScheduling
 from paxtune.study.store import AddSuggested, StudyStore
 from paxtune.study.study_view import Trials
-from paxtune.study.suggester import Suggester, SuggestionError
+from paxtune.study.suggester import Suggester
 from paxtune.study.transitions import IllegalTransition, TurnLostError
 from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
@@ -59,21 +58,6 @@ class TrialQueue:
         """Returns the next trial to run; None where there is none now: see `Study.suggest`."""
         with self._lock:
             return self._take()
-
-    def expected(self) -> Decisions | None:
-        """Returns the decisions of the next new trial if no result came before it.
-
-        None where another trial comes first, or there is nothing to suggest. Changes nothing.
-        """
-        with self._lock:
-            trials = self._read_trials()
-            is_new = isinstance(self.next_action(trials), Suggest)
-            if not is_new or not self._suggester.algorithm.is_repeatable:
-                return None
-            try:
-                return self._suggester.next(trials[-1].id + 1 if trials else 1)[0].decisions
-            except (Exhausted, SuggestionError, UserError):
-                return None  # The worker that asks for the trial gets the error.
 
     def done_reason(self, trials: Trials) -> str | None:
         """Says why the study needs no more trials than these; None while it does."""

@@ -40,7 +40,7 @@ from tests.paxtune.tunables import rates
 from tests.trainer.tiny import CountingInput, experiment
 from trainer.inputs.base import Batch
 from trainer.loop.train_loop import run
-from trainer.program.setup import compile_ahead, compiled
+from trainer.program.setup import compiled
 from trainer.symbolic.derived import derived
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text
@@ -220,13 +220,6 @@ def test_programs_that_are_not_used_any_more_are_released(
     made = [program(width) for width in (4, 8, 12, 16)]
     gc.collect()
     assert [each() is not None for each in made] == [False, False, True, True]
-    compile_ahead(structure(20))
-    compile_ahead(structure(24))
-    gc.collect()
-    assert [each() is not None for each in made] == [False, False, True, True]
-    program(24)
-    gc.collect()
-    assert not any(each() is not None for each in made)
 
 
 # --- Early stopping ---

@@ -6,7 +6,6 @@ are arguments. Experiments that differ only in numbers share one program, and it
 
 import collections
 import functools
-import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -36,7 +35,7 @@ from trainer.program.step_functions import (
 )
 from trainer.runtime import pgle
 from trainer.runtime.garbage_collection import free_compilations
-from trainer.runtime.wall_clock import COMPILATION, during, phase
+from trainer.runtime.wall_clock import COMPILATION, during
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, key, numbers
 from trainer.task import Task
@@ -46,7 +45,6 @@ Fill = Callable[[str, Any, Any, Any], Any]
 
 _MOST_PROGRAMS, _KEPT_PROGRAMS = 16, 8  # One too many drops all but the last ones.
 _programs: 'collections.OrderedDict[object, Program]' = collections.OrderedDict()
-_making = threading.Lock()  # Another thread may compile the program of the next run.
 
 
 class Scores(NamedTuple):
@@ -61,24 +59,17 @@ class Scores(NamedTuple):
     log_probs_B: jax.Array
 
 
-def program_for(
-    task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec, may_free: bool = True
-) -> 'Program':
-    """The program of a task, shared by all tasks of the same structure in this process.
-
-    Args:
-        may_free: whether programs that were not used lately may be freed, with what JAX caches.
-    """
+def program_for(task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec) -> 'Program':
+    """The program of a task, shared by all tasks of the same structure in this process."""
     identity = (key(task), mesh, spec_key(element_spec))
-    with _making:
-        if identity not in _programs:
-            _programs[identity] = Program(task.clone(deep=True), mesh, element_spec)
-        _programs.move_to_end(identity)
-        if may_free and len(_programs) > _MOST_PROGRAMS:
-            for _ in range(len(_programs) - _KEPT_PROGRAMS):
-                _programs.popitem(last=False)
-            free_compilations()
-        return _programs[identity]
+    if identity not in _programs:
+        _programs[identity] = Program(task.clone(deep=True), mesh, element_spec)
+    _programs.move_to_end(identity)
+    if len(_programs) > _MOST_PROGRAMS:
+        for _ in range(len(_programs) - _KEPT_PROGRAMS):
+            _programs.popitem(last=False)
+        free_compilations()
+    return _programs[identity]
 
 
 def spec_key(element_spec: ElementSpec) -> Hashable:
@@ -120,9 +111,6 @@ class Program:
             self._init_from, static_argnums=0, donate_argnums=1, out_shardings=self._shardings
         )
         self._train_step_jit = self._jitted_training(self._train_step)
-        self._compiling = threading.Lock()
-        self._compiled_init: Any = None
-        self._compiled_train_step: Any = None
         self._steps: dict[Hashable, Callable[..., Any]] = {}
         self.compile_seconds = 0.0
 
@@ -137,16 +125,13 @@ class Program:
 
     def init(self, random_key: jax.Array, values: Values) -> TrainState:
         """Initializes a train state, sharded over the mesh."""
-        return self.compiled_init()(random_key, values)
+        return self._compiled_init(random_key, values)
 
-    def compiled_init(self) -> Any:
-        """Compiles the initialization, at the first call."""
-        if self._compiled_init is None:
-            with self._compiling, phase(COMPILATION):
-                if self._compiled_init is None:
-                    given = self._replicate((abstract_random_key(), abstract_values(self._task)))
-                    self._compiled_init = self._init_jit.lower(*given).compile()
-        return self._compiled_init
+    @functools.cached_property
+    @during(COMPILATION)
+    def _compiled_init(self) -> Any:
+        given = self._replicate((abstract_random_key(), abstract_values(self._task)))
+        return self._init_jit.lower(*given).compile()
 
     def init_from(
         self, fill: Fill, donated: Any, others: Any, random_key: jax.Array, values: Values
@@ -163,16 +148,15 @@ class Program:
     @property
     def train_step(self) -> Callable[..., tuple[TrainState, Metrics]]:
         """(state, batch, random key, values) -> (state, metrics). Donates the state."""
-        return self._train_step_jit if pgle.is_enabled() else self._own_train_step()
+        return self._train_step_jit if pgle.is_enabled() else self._compiled_train_step
 
-    def _own_train_step(self) -> Any:
-        if self._compiled_train_step is None:
-            with self._compiling, phase(COMPILATION):
-                if self._compiled_train_step is None:
-                    began = time.perf_counter()
-                    self._compiled_train_step = self._compiled(self._train_step_jit)
-                    self.compile_seconds = time.perf_counter() - began
-        return self._compiled_train_step
+    @functools.cached_property
+    @during(COMPILATION)
+    def _compiled_train_step(self) -> Any:
+        began = time.perf_counter()
+        compiled = self._compiled(self._train_step_jit)
+        self.compile_seconds = time.perf_counter() - began
+        return compiled
 
     def train_steps(self, count: int) -> Callable[..., tuple[TrainState, Metrics]]:
         """(state, batches, random key, values) -> (state, metrics), for several steps at once.
@@ -187,15 +171,14 @@ class Program:
 
         identity = 'train_steps', count
         if identity not in self._steps:
-            with self._compiling, phase(COMPILATION):
-                if identity not in self._steps:
-                    self._steps[identity] = self._compiled(self._jitted_training(steps), count)
+            self._steps[identity] = self._compiled(self._jitted_training(steps), count)
         return self._steps[identity]
 
     def _jitted_training(self, function: Callable[..., Any]) -> Any:
         places = self._shardings, self._replicated
         return jax.jit(function, donate_argnums=0, out_shardings=places)
 
+    @during(COMPILATION)
     def _compiled(self, jitted: Any, count: int = 1) -> Any:
         batch = self._placement.abstract(self._element_spec, count)
         others = self._replicate((abstract_random_key(), abstract_values(self._task)))
@@ -260,20 +243,19 @@ class Program:
         random_key = abstract_random_key()
         return self._step_for(self._decode_step, element_spec, random_key, number)
 
+    @during(COMPILATION)
     def _step_for(
         self, traced: Callable[..., Any], element_spec: ElementSpec, *more: Any, count: int = 1
     ) -> Callable[..., Any]:
         identity = traced.__name__, spec_key(element_spec), count
-        with self._compiling, phase(COMPILATION):
-            if identity not in self._steps:
-                function = traced if count == 1 else _over_batches(traced)
-                jitted = jax.jit(function, out_shardings=self._replicated)
-                replicated = self._replicate((abstract_values(self._task), *more))
-                batch = self._placement.abstract(element_spec, count)
-                shapes = self.abstract_state.variables, batch, *replicated
-                is_jitted = pgle.is_enabled()
-                self._steps[identity] = jitted if is_jitted else jitted.lower(*shapes).compile()
-            return self._steps[identity]
+        if identity not in self._steps:
+            function = traced if count == 1 else _over_batches(traced)
+            jitted = jax.jit(function, out_shardings=self._replicated)
+            replicated = self._replicate((abstract_values(self._task), *more))
+            batch = self._placement.abstract(element_spec, count)
+            shapes = self.abstract_state.variables, batch, *replicated
+            self._steps[identity] = jitted if pgle.is_enabled() else jitted.lower(*shapes).compile()
+        return self._steps[identity]
 
     def num_params(self) -> int:
         """Number of parameters, frozen ones included."""
@@ -285,7 +267,7 @@ class Program:
 
     @functools.cached_property
     def _memory_bytes(self) -> int:
-        return memory_bytes(self._own_train_step())
+        return memory_bytes(self._compiled_train_step)
 
     def replicated(self, value: Any) -> Any:
         """Copies a value, or a tree of values, to all devices."""

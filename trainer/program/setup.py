@@ -66,29 +66,8 @@ def check_suits(experiment: Experiment, path: str, data: Input) -> None:
         experiment.task.check_decode_input(data)
 
 
-def compile_ahead(experiment: Experiment) -> None:
-    """Compiles the steps of training and evaluation of an experiment, in any thread.
-
-    Raises:
-        UserError: as `compiled`.
-    """
-    program, _ = compiled(experiment, may_free=False)
-    program.compiled_init()
-    _ = program.train_step
-    if experiment.train.executes_several_steps:
-        program.train_steps(experiment.train.steps_per_execution)
-    for data in experiment.eval_inputs.values():
-        for count in sorted({1, experiment.train.steps_per_execution}):
-            program.eval_step(data.padded_spec(), count)
-            if data.wants_scores:
-                program.score_step(data.padded_spec(), count)
-
-
-def compiled(experiment: Experiment, may_free: bool = True) -> tuple[Program, Values]:
+def compiled(experiment: Experiment) -> tuple[Program, Values]:
     """The program of an experiment on its mesh, and the numbers to run it with.
-
-    Args:
-        may_free: as for `program_for`.
 
     Raises:
         UserError: the mesh does not fit the devices, or the model or a batch the mesh.
@@ -96,7 +75,7 @@ def compiled(experiment: Experiment, may_free: bool = True) -> tuple[Program, Va
     mesh, (num_shards, _) = _sharded_mesh(experiment)
     check_batch_sizes(experiment, mesh.shape['data'] * mesh.shape['fsdp'], num_shards)
     check_lengths(experiment, mesh.shape['sequence'])
-    program = program_for(experiment.task, mesh, experiment.train_input.padded_spec(), may_free)
+    program = program_for(experiment.task, mesh, experiment.train_input.padded_spec())
     return program, program.values(experiment.task)
 
 

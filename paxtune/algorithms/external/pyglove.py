@@ -61,8 +61,6 @@ class DnaGenerator(Algorithm):
         {'rate': 0.00...}
     """
 
-    is_repeatable = False
-
     generator: str
     kwargs: dict[str, Any] = {}
 

@@ -28,7 +28,7 @@ from trainer.metrics import Metrics
 from trainer.program.packing.lanes import Lane, Lanes
 from trainer.program.packing.stepper import Stepper
 from trainer.program.program import Program
-from trainer.program.setup import compile_ahead, compiled, localized
+from trainer.program.setup import compiled, localized
 from trainer.runtime import pgle
 from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic.errors import NonFiniteLossError
@@ -215,14 +215,3 @@ def test_batches_are_evaluated_several_at_a_time(monkeypatch: pytest.MonkeyPatch
     wanted = evaluate(made, program, state, values)
     del wanted['eval_steps_per_second']
     assert found == pytest.approx(wanted, rel=1e-5)
-
-
-def test_a_run_compiles_nothing_that_was_compiled_ahead(
-    tmp_path: Path, compilations: Any, no_programs: None
-) -> None:
-    made = several(9, eval_inputs={'eval': CountingInput(batch_size=8, num_eval_batches=4)})
-    compile_ahead(localized(made))
-    measured(several(1), tmp_path / 'other')  # Compiles what is not part of a program.
-    compilations.clear()
-    measured(made, tmp_path / 'run')
-    assert not compilations
