@@ -27,7 +27,7 @@ Array: TypeAlias = np.ndarray
 MIN_TRIALS = 5
 """Completed trials below which no model is fitted."""
 
-_MAX_TRIALS = 256  # Of each kind, completed and infeasible.
+_MAX_TRIALS = 256
 _MAX_FEATURES = 300  # As the algorithm.
 _WIDTH = 1.959964  # Standard deviations of the half of an interval of 95 %.
 _SEED = 0
@@ -41,13 +41,11 @@ class Predictions:
         mean: the median of each prediction: [points], float64.
         low: the lower end of the interval of 95 %: [points].
         high: the upper end: [points].
-        feasible: the probability that a trial is feasible: [points].
     """
 
     mean: Array
     low: Array
     high: Array
-    feasible: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,14 +94,12 @@ class Surrogate:
         axis: the reward or metric.
         space: the space, whose rows it predicts.
         trials: the completed trials that it was fitted to.
-        infeasible: the infeasible trials that it was fitted to.
         values: the final values of `trials`: [trials], float64.
     """
 
     axis: Axis
     space: FlatSpace
     trials: 'Sequence[Trial]'
-    infeasible: 'Sequence[Trial]'
     values: Array
     _warped: Array
     _encoding: 'EncodingSpec'
@@ -125,7 +121,7 @@ class Surrogate:
 
         _, points, _ = encoder(self._encoding)(rows)
         found = model.predict(self._posterior, points)
-        return self._in_units(found.mean, found.deviation, np.exp(found.feasible))
+        return self._in_units(found.mean, found.deviation)
 
     def cross_validate(self) -> CrossValidation:
         """Predicts each trial without it; length scales and noise stay those of all trials."""
@@ -133,7 +129,7 @@ class Surrogate:
         precision = np.sum(inverse**2, axis=0)
         weights = self._posterior.weights[: len(self.trials)]
         errors, deviation = weights / precision, precision**-0.5
-        predicted = self._in_units(self._warped - errors, deviation, np.full(len(errors), np.nan))
+        predicted = self._in_units(self._warped - errors, deviation)
         return CrossValidation(
             self.axis,
             self.trials,
@@ -143,18 +139,18 @@ class Surrogate:
             float(np.mean(np.abs(errors) <= _WIDTH * deviation)),
         )
 
-    def _in_units(self, mean: Array, deviation: Array, feasible: Array) -> Predictions:
+    def _in_units(self, mean: Array, deviation: Array) -> Predictions:
         sign = self.axis.sign
         units = _Units(sign * self.values, self._warped)
         worse, middle, better = (sign * units(mean + k * deviation) for k in (-_WIDTH, 0, _WIDTH))
-        return Predictions(middle, np.minimum(worse, better), np.maximum(worse, better), feasible)
+        return Predictions(middle, np.minimum(worse, better), np.maximum(worse, better))
 
 
 def fitted(study: 'StudyView', reward: str | None = None) -> Surrogate | None:
     """Fits the model to a study.
 
-    Of more than 256 completed trials, 256 drawn at random count, and so of infeasible ones. The
-    same trials make the same model.
+    Of more than 256 completed trials, 256 drawn at random count. The same trials make the same
+    model.
 
     Args:
         study: the study.
@@ -176,26 +172,8 @@ def fitted(study: 'StudyView', reward: str | None = None) -> Surrogate | None:
         True
     """
     axis, space = axis_of(study, reward), FlatSpace(study.space.spec)
-    completed, infeasible = sampled_trials(study, axis)
-    return fit(axis, space, completed, infeasible)
-
-
-def sampled_trials(study: 'StudyView', axis: Axis) -> 'tuple[list[Trial], list[Trial]]':
-    """Draws the completed and the infeasible trials for a model, in their order."""
-    rng = np.random.default_rng(_SEED)
-    completed = [each for each in study.trials if each.status is Status.COMPLETED]
-    completed = _drawn([e for e in completed if np.isfinite(value_of_trial(axis, e))], rng)
-    return completed, _drawn([e for e in study.trials if e.status is Status.INFEASIBLE], rng)
-
-
-def fit(
-    axis: Axis,
-    space: FlatSpace,
-    completed: 'Sequence[Trial]',
-    infeasible: 'Sequence[Trial]',
-) -> Surrogate | None:
-    """Fits the model to trials; see `fitted`."""
-    values = np.array([value_of_trial(axis, each) for each in completed], float)
+    trials = _drawn([each for each in study.trials if _is_final(axis, each)])
+    values = np.array([value_of_trial(axis, each) for each in trials], float)
     if len(values) < MIN_TRIALS or np.ptp(values) == 0.0 or not 0 < len(space) <= _MAX_FEATURES:
         return None
     # Imported here: `scipy.stats` takes a second.
@@ -204,24 +182,26 @@ def fit(
     from paxtune.algorithms.gp.warping import warp
 
     encoding = encoding_spec(space)
-    _, points, _ = encoder(encoding)(_rows(space, [*completed, *infeasible]))
-    is_observed = np.arange(len(points)) < len(completed)
+    _, points, _ = encoder(encoding)(_rows(space, trials))
+    is_observed = np.ones(len(points), bool)
     warped = warp(axis.sign * values)
-    padded = np.append(warped, np.zeros(len(infeasible)))
-    data = model.TrainingData(points, padded, is_observed, is_observed, ~is_observed)
+    data = model.TrainingData(points, warped, is_observed, is_observed, ~is_observed)
     with one_blas_thread():
         theta = model.fit(data, encoding.columns, np.random.default_rng(_SEED))
     posterior = model.posterior(theta, data, encoding.columns)
-    return Surrogate(axis, space, completed, infeasible, values, warped, encoding, posterior)
+    return Surrogate(axis, space, trials, values, warped, encoding, posterior)
+
+
+def _is_final(axis: Axis, trial: 'Trial') -> bool:
+    return trial.status is Status.COMPLETED and bool(np.isfinite(value_of_trial(axis, trial)))
 
 
 def _rows(space: FlatSpace, trials: 'Sequence[Trial]') -> Array:
-    if not trials:
-        return np.zeros((0, len(space)))
     return np.nan_to_num(np.stack([space.encode(each.by_id) for each in trials]), nan=0.5)
 
 
-def _drawn(trials: 'list[Trial]', rng: np.random.Generator) -> 'list[Trial]':
+def _drawn(trials: 'list[Trial]') -> 'list[Trial]':
     if len(trials) <= _MAX_TRIALS:
         return trials
+    rng = np.random.default_rng(_SEED)
     return [trials[index] for index in np.sort(rng.choice(len(trials), _MAX_TRIALS, replace=False))]

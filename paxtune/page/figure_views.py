@@ -35,10 +35,6 @@ def _best_so_far(live: LiveStudy, chosen: Chosen) -> 'go.Figure':
     return plots.best_so_far(live.study, chosen['reward'])
 
 
-def _distribution(live: LiveStudy, chosen: Chosen) -> 'go.Figure':
-    return plots.edf(live.study, chosen['reward'])
-
-
 def _importances(live: LiveStudy, chosen: Chosen) -> 'go.Figure':
     return importance_figure(live.study, _ranking(live, chosen['reward']))
 
@@ -65,12 +61,6 @@ def _contour(live: LiveStudy, chosen: Chosen) -> 'go.Figure':
     return plots.contour(live.study, first, second, chosen['reward'])
 
 
-def _ranks(live: LiveStudy, chosen: Chosen) -> 'go.Figure':
-    reward = chosen['reward']
-    most_important = [each.path for each in _ranking(live, reward).decisions[:_MOST_RANKED]]
-    return plots.ranks(live.study, reward, most_important or None)
-
-
 def _hypervolume(live: LiveStudy, chosen: Chosen) -> 'go.Figure':
     return plots.hypervolume(live.study)
 
@@ -93,8 +83,6 @@ def _lineage(live: LiveStudy, chosen: Chosen) -> 'go.Figure':
     return plots.lineage(live.study, chosen['reward'])
 
 
-_MOST_RANKED = 4  # Decisions, each of which has panels with all others.
-
 HISTORY = Panel('history', _history)
 
 VIEWS = {
@@ -106,7 +94,6 @@ VIEWS = {
             Panel('curves', _curves),
             Panel('rank-correlations', _rank_correlations, opens_trials=False),
             Panel('best-so-far', _best_so_far, opens_trials=False),
-            Panel('distribution', _distribution, opens_trials=False),
         ),
     ),
     '/decisions': View(
@@ -117,7 +104,6 @@ VIEWS = {
             Panel('parallel-coordinates', _parallel_coordinates, opens_trials=False),
             Panel('slices', _slices),
             Panel('contour', _contour, ('reward', 'first', 'second')),
-            Panel('ranks', _ranks),
         ),
     ),
     '/model': model_view.VIEW,

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 FIGURES: dict[str, Callable[..., 'go.Figure']] = {
     'cross_validation': plots.cross_validation,
     'effects': plots.effects,
-    'feasibility': plots.feasibility,
-    'improvement': plots.improvement,
-    'predictions': plots.predictions,
     'sensitivity': plots.sensitivity,
     'surface': plots.surface,
 }

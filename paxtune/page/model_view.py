@@ -50,12 +50,6 @@ VIEW = View(
             about='Final values over predictions by a model that has not seen the trial.',
         ),
         Panel(
-            'predictions',
-            _of_reward('predictions'),
-            heading='Trials, observed and predicted',
-            about='The model separates noise from effects: a lucky trial is predicted worse.',
-        ),
-        Panel(
             'effects',
             _effects,
             ('reward', 'decision'),
@@ -77,19 +71,6 @@ VIEW = View(
             opens_trials=False,
             heading='Sensitivity',
             about='Sobol indices: shares of the variance that decisions explain.',
-        ),
-        Panel(
-            'feasibility',
-            _of_reward('feasibility'),
-            heading='Feasibility',
-            about='The probability that trials like these are feasible.',
-        ),
-        Panel(
-            'improvement',
-            _of_reward('improvement'),
-            opens_trials=False,
-            heading='Room for improvement',
-            about='Once the room is below the error, more trials can hardly show a gain.',
         ),
     ),
 )

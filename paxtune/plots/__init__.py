@@ -17,8 +17,6 @@ from paxtune.plots.decisions import contour as contour
 from paxtune.plots.decisions import importances as importances
 from paxtune.plots.decisions import parallel_coordinates as parallel_coordinates
 from paxtune.plots.decisions import slices as slices
-from paxtune.plots.distribution import best_so_far as best_so_far
-from paxtune.plots.distribution import edf as edf
 from paxtune.plots.hypervolumes import hypervolume as hypervolume
 from paxtune.plots.learning_curves import curves as curves
 from paxtune.plots.learning_curves import rank_correlations as rank_correlations
@@ -26,13 +24,10 @@ from paxtune.plots.model_effects import effects as effects
 from paxtune.plots.model_effects import sensitivity as sensitivity
 from paxtune.plots.model_effects import surface as surface
 from paxtune.plots.model_fit import cross_validation as cross_validation
-from paxtune.plots.model_fit import feasibility as feasibility
-from paxtune.plots.model_fit import improvement as improvement
-from paxtune.plots.model_fit import predictions as predictions
 from paxtune.plots.pareto import pareto_front as pareto_front
-from paxtune.plots.rank_matrix import ranks as ranks
 from paxtune.plots.relations import lineage as lineage
 from paxtune.plots.relations import timeline as timeline
+from paxtune.plots.trial_history import best_so_far as best_so_far
 from paxtune.plots.trial_history import history as history
 
 __all__ = [
@@ -40,19 +35,14 @@ __all__ = [
     'contour',
     'cross_validation',
     'curves',
-    'edf',
     'effects',
-    'feasibility',
     'history',
     'hypervolume',
     'importances',
-    'improvement',
     'lineage',
     'parallel_coordinates',
     'pareto_front',
-    'predictions',
     'rank_correlations',
-    'ranks',
     'sensitivity',
     'slices',
     'surface',

@@ -1,11 +1,10 @@
-"""Figures of trials by the Gaussian process of a study: how well it predicts, and what."""
+"""Cross-validation of the Gaussian process of a study."""
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paxtune.analysis import surrogate
-from paxtune.analysis.improvement import improvements
 from paxtune.analysis.surrogate import Predictions, Surrogate
 from paxtune.plots import layout
 from paxtune.study.record import Status
@@ -64,125 +63,6 @@ def cross_validation(study: 'StudyView', reward: str | None = None) -> 'go.Figur
     drawn.update_xaxes(title=f'{name}, observed', type=scale)
     drawn.update_yaxes(title=f'{name}, predicted', type=_scale_of(scale, found.predicted.mean))
     drawn.update_layout(showlegend=False)
-    return drawn
-
-
-def predictions(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
-    """Draws each completed trial as observed, and as a model of all trials sees it.
-
-    The model separates noise from effects: it predicts a lucky trial worse than it was observed.
-
-    Args:
-        study: the study.
-        reward: a reward by its label, or a metric; the first reward by default.
-
-    Raises:
-        UserError: there is no such reward or metric.
-    """
-    model = model_of(study, reward)
-    if model is None:
-        return without_model(study, reward)
-    found = model.predict(model.rows(model.trials))
-    ids = [trial.id for trial in model.trials]
-    drawn = layout.figure('Trials, observed and predicted')
-    shared: dict[str, Any] = {'x': ids, 'mode': 'markers', 'customdata': ids}
-    drawn.add_trace(
-        layout.scatter(
-            len(ids),
-            **shared,
-            y=found.mean,
-            error_y=_interval(found),
-            marker={'color': layout.COLORS[Status.COMPLETED]},
-            name='predicted, 95 %',
-            hovertemplate='trial %{x}: predicted %{y:.6g}<extra></extra>',
-        )
-    )
-    drawn.add_trace(
-        layout.scatter(
-            len(ids),
-            **shared,
-            y=model.values,
-            marker={'color': layout.BEST, 'symbol': 'x-thin-open', 'size': 8},
-            name='observed',
-            hovertemplate='trial %{x}: observed %{y:.6g}<extra></extra>',
-        )
-    )
-    drawn.update_xaxes(title='trial')
-    scale = _scale_of(layout.scale(model.values), found.mean)
-    drawn.update_yaxes(title=layout.axis_title(model.axis), type=scale)
-    return drawn
-
-
-def feasibility(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
-    """Draws the probability that each trial is feasible, over its predicted value.
-
-    The model is that of all trials. Infeasible trials have a predicted value, too.
-
-    Args:
-        study: the study.
-        reward: a reward by its label, or a metric; the first reward by default.
-
-    Raises:
-        UserError: there is no such reward or metric.
-    """
-    model = model_of(study, reward)
-    if model is None:
-        return without_model(study, reward)
-    if not model.infeasible:
-        return layout.empty('No trial is infeasible.')
-    drawn = layout.figure('Feasibility')
-    for status, trials in (
-        (Status.COMPLETED, model.trials),
-        (Status.INFEASIBLE, model.infeasible),
-    ):
-        found = model.predict(model.rows(trials))
-        drawn.add_trace(
-            layout.scatter(
-                len(trials),
-                x=found.mean,
-                y=found.feasible,
-                mode='markers',
-                marker={'color': layout.COLORS[status]},
-                name=str(status),
-                customdata=[trial.id for trial in trials],
-                hovertemplate='trial %{customdata}: %{y:.1%}, predicted %{x:.6g}<extra></extra>',
-            )
-        )
-    drawn.update_xaxes(title=f'{layout.axis_title(model.axis)}, predicted')
-    drawn.update_yaxes(title='probability of feasibility', tickformat='.0%', range=[-0.02, 1.02])
-    return drawn
-
-
-def improvement(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
-    """Draws the room for improvement that a model sees after more and more trials, and its error.
-
-    Once the room is below the error, more trials can hardly show a gain. Each
-    point is a fit of its own: the figure takes some seconds.
-
-    Args:
-        study: the study.
-        reward: a reward by its label, or a metric; the first reward by default.
-
-    Raises:
-        UserError: there is no such reward or metric.
-    """
-    if reward is None and not study.rewards:
-        return without_model(study, reward)
-    axis, found = improvements(study, reward)
-    if not found:
-        return without_model(study, reward)
-    drawn = layout.figure('Room for improvement')
-    ids = [each.trial.id for each in found]
-    for name, values, color in (
-        ('room, 95 %', [each.room for each in found], layout.COLORS[Status.COMPLETED]),
-        ('error of predictions', [each.error for each in found], layout.BEST),
-    ):
-        line = {'color': color}
-        drawn.add_trace(
-            layout.scatter(0, x=ids, y=values, mode='lines+markers', line=line, name=name)
-        )
-    drawn.update_xaxes(title='trial')
-    drawn.update_yaxes(title=layout.text(axis.name), type='log')
     return drawn
 
 

@@ -1,10 +1,12 @@
-"""The optimization history."""
+"""The optimization history of a study, and the best so far of several."""
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paxtune.plots import data, layout
+from paxtune.plots.data import Values
 from paxtune.study.record import Status
 
 if TYPE_CHECKING:
@@ -78,3 +80,56 @@ def _points(
         hovertext=[texts[index] for index in there],
         hovertemplate='%{hovertext}<br>%{y}<extra></extra>',
     )
+
+
+def best_so_far(
+    studies: 'StudyView | Mapping[str, StudyView]', reward: str | None = None
+) -> 'go.Figure':
+    """Draws the best value of completed trials up to each trial, a line for each study.
+
+    Args:
+        studies: a study, or several by their names.
+        reward: a reward by its label, or a metric; the first reward by default.
+
+    Raises:
+        UserError: there is no such reward or metric.
+    """
+    found = list(_completed(studies, reward))
+    if not found:
+        return layout.empty(layout.NOT_COMPLETED)
+    drawn = layout.figure('Best so far')
+    for name, values in found:
+        drawn.add_trace(
+            layout.scatter(
+                len(values.values),
+                x=np.arange(1, len(values.values) + 1),
+                y=values.best_so_far(),
+                mode='lines',
+                line={'shape': 'hv'},
+                name=name,
+                customdata=[trial.id for trial in values.trials],
+                hovertemplate='%{y:.6g} after %{x} trials (trial %{customdata})<extra></extra>',
+            )
+        )
+    drawn.update_xaxes(title='completed trials')
+    drawn.update_yaxes(
+        title=layout.axis_title(found[0][1].axis),
+        type=layout.scale(np.concatenate([values.best_so_far() for _, values in found])),
+    )
+    return drawn
+
+
+def _completed(
+    studies: 'StudyView | Mapping[str, StudyView]', reward: str | None
+) -> Iterator[tuple[str, Values]]:
+    """Yields the final values of the completed trials of each study that has any, by its name."""
+    named = studies if isinstance(studies, Mapping) else {'trials': studies}
+    for name, study in named.items():
+        found = data.final_values(study, reward)
+        if found is None:
+            continue
+        counts = np.array([each.status is Status.COMPLETED for each in found.trials], bool)
+        there = np.flatnonzero(np.isfinite(found.values) & counts)
+        if len(there):
+            trials = [found.trials[int(index)] for index in there]
+            yield layout.text(name), Values(found.axis, trials, found.values[there])

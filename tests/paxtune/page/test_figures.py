@@ -31,7 +31,7 @@ PANELS = {
         *(each for view in figure_views.VIEWS.values() for each in view.panels),
     )
 }
-FITTED = {'figure-importances', 'figure-contour', 'figure-ranks'} | {
+FITTED = {'figure-importances', 'figure-contour'} | {
     panel.id for panel in PANELS.values() if panel.heading
 }
 """Figures of a forest or a model, which a process of its own fits."""
