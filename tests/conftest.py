@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 from etils import epath
 
-from tests.gcs import Emulator, EmulatorMissingError
+from tests.servers.gcs import Emulator, EmulatorMissingError
 from trainer.runtime.directory import job_path
 
 # The same examples every time, and no deadline: how long an example takes depends on the machine.
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Shares compiled programs between tests, also with processes and later runs.
 
     Compiling is most of what tests do. They do it without most of XLA's optimizations; commands
-    that are run as processes compile as users' do (`tests.processes`).
+    that are run as processes compile as users' do (`tests.servers.processes`).
     """
     # A shell ignores it for what runs in the background; what tests interrupt would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)

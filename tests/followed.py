@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.documents import Block, blocks
-from tests.processes import environment
+from tests.servers.processes import environment
 
 SECONDS = 500
 """A page takes less than a minute on an idle machine."""

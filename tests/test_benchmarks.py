@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.processes import ROOT, environment
+from tests.servers.processes import ROOT, environment
 
 # Of the others, what is to hold is how long something takes.
 CHECKED = ['chaos', 'reference_loss']

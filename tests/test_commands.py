@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import ROOT, command
+from tests.servers.processes import ROOT, command
 
-_RATES = '--exp=tests.paxtune.tunables.Rates'
+_RATES = '--exp=tests.factories.tunables.Rates'
 
 
 _BAD_INPUT: list[tuple[str, list[str], str]] = [

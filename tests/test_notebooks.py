@@ -9,7 +9,7 @@ import pytest
 from nbclient import NotebookClient
 
 from paxtune import load_study
-from tests.processes import ROOT
+from tests.servers.processes import ROOT
 
 FILES = sorted((ROOT / 'examples' / 'notebooks').glob('*.ipynb'))
 MOST_SECONDS = 300  # On a machine that does other things, too.

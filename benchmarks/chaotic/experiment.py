@@ -11,7 +11,7 @@ from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward
-from tests.trainer.tiny import CountingInput, experiment
+from tests.factories.tiny import CountingInput, experiment
 from trainer.inputs.base import Batch
 
 NUM_FATES = 20

@@ -27,8 +27,8 @@ from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import join_study, load_study
 from paxtune.study.study import Study
-from tests.disks import SmallDisk, small_disk
-from tests.postgres import PostgresServer
+from tests.servers.disks import SmallDisk, small_disk
+from tests.servers.postgres import PostgresServer
 
 EXPERIMENT = 'benchmarks.chaotic.experiment.Chaotic'
 

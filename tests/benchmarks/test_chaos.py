@@ -18,7 +18,7 @@ from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from paxtune.worker import LogCallback
-from tests.paxtune.functions import OBJECTIVE, search
+from tests.factories.function_studies import OBJECTIVE, search
 
 SPACE = pg.Dict(train_input=pg.Dict(fate=pg.oneof(list(range(NUM_FATES)))))
 

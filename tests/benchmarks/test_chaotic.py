@@ -18,7 +18,7 @@ from benchmarks.chaotic import faults, files
 from benchmarks.chaotic.proxy import Proxy, Trouble
 from paxtune.storage.open_study import load_study
 from paxtune.study.trial_paths import attempt_directory
-from tests.paxtune.made_studies import study_of_all_kinds
+from tests.factories.studies import study_of_all_kinds
 from trainer.runtime.directory import lock
 from trainer.runtime.metrics_file import METRICS
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import ROOT
+from tests.servers.processes import ROOT
 
 FILES = sorted((ROOT / 'benchmarks').rglob('*.py'))
 SCRIPTS = [path for path in FILES if path.parent.name == 'benchmarks']

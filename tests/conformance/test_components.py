@@ -50,7 +50,7 @@ from paxtune.search_space.constraints import Requires
 from paxtune.simulate.replay_workload import RecordedTrials
 from search_spaces import lm, nas, vision
 from tests.conformance.layer_examples import EXAMPLES, encoder_decoder
-from tests.paxtune import tunables
+from tests.factories import tunables
 from tests.search_spaces.golden import all_components
 from trainer.decoding import BeamSearch, Greedy, Sample
 from trainer.experiment import BestCheckpoint, Decoding, Experiment

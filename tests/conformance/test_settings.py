@@ -31,10 +31,10 @@ from paxtune.storage.open_study import open_study
 from paxtune.study.checkpoint_retention import remove_unneeded
 from paxtune.study.record import Lineage
 from paxtune.study.suggester import Suggester
+from tests.factories.learner_steps import GRADIENTS, stepped
+from tests.factories.runs import without_speed
+from tests.factories.tiny import CountingInput, experiment
 from tests.paxtune.study.test_checkpoint_retention import add
-from tests.trainer.learner.stepping import GRADIENTS, stepped
-from tests.trainer.loop.measuring import without_speed
-from tests.trainer.tiny import CountingInput, experiment
 from trainer.decoding import Greedy
 from trainer.experiment import Checkpoints, Decoding, Evaluation, TrainLoop
 from trainer.learner import (

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.processes import environment
+from tests.servers.processes import environment
 
 COLUMNS, LINES = 80, 24
 _PART = re.compile(r'\x1b\[([0-9;?]*)([A-Za-z])|.', re.DOTALL)

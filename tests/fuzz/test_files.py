@@ -22,11 +22,11 @@ from paxtune.study import export, initial_trials, trial_import
 from paxtune.study.plan import SearchPlan
 from paxtune.study.record import Prior, StudyRecord
 from paxtune.study.study import Study
+from tests.factories.studies import ask, finish, run_all_kinds
+from tests.factories.toys import LOSS, search, toy
+from tests.factories.tunables import Kinds
 from tests.fuzz import trees, watch
 from tests.fuzz.test_flags import FEW_OR_MANY
-from tests.paxtune.made_studies import ask, finish, run_all_kinds
-from tests.paxtune.toys import LOSS, search, toy
-from tests.paxtune.tunables import Kinds
 from trainer.symbolic.component import Component
 from trainer.symbolic.derived import derived
 from trainer.symbolic.serialization import from_json_text, to_json_text

@@ -17,9 +17,9 @@ from paxtune.algorithms.encoding.sampling import draw as draw_decisions
 from paxtune.experiment import Tunable
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
+from tests.factories.toys import Toy, toy
+from tests.factories.tunables import Kinds
 from tests.fuzz import texts, watch
-from tests.paxtune.toys import Toy, toy
-from tests.paxtune.tunables import Kinds
 from trainer.command import decisions_given
 from trainer.symbolic import fields, literals, overrides, registry
 from trainer.symbolic.derived import derived, resolve
@@ -225,7 +225,8 @@ def test_flags(share: int) -> None:
     registry.available(
         Tunable
     )  # The message for a wrong name lists all names, which imports their modules.
-    fixed = st.sampled_from(['--smoke', '--initial_defaults', '--exp=tests.paxtune.tunables.Kinds'])
+    kinds = '--exp=tests.factories.tunables.Kinds'
+    fixed = st.sampled_from(['--smoke', '--initial_defaults', kinds])
     numbers = st.builds(
         '--{}={}'.format,
         st.sampled_from(['num_trials', 'seed', 'max_hours', 'max_device_hours', 'target_reward']),
@@ -238,7 +239,7 @@ def test_flags(share: int) -> None:
 
     def check(some: list[str], name: str | None) -> None:
         def read() -> Any:
-            given = ['--exp=tests.paxtune.tunables.Kinds'] if name is None else [f'--exp={name}']
+            given = ['--exp=tests.factories.tunables.Kinds'] if name is None else [f'--exp={name}']
             try:
                 return paxtune.command_line.tunable_for(flags.parse_args([*given, *some]))
             except (argparse.ArgumentError, SystemExit) as error:

@@ -10,9 +10,9 @@ import pytest
 from paxtune import pyglove_backend
 from paxtune.storage.open_study import open_study
 from paxtune.studies import __main__ as studies
-from tests.paxtune.made_studies import ask, mixed, run
-from tests.paxtune.toys import OBJECTIVES, search, toy
-from tests.postgres import PostgresMissingError, PostgresServer
+from tests.factories.studies import ask, mixed, run
+from tests.factories.toys import OBJECTIVES, search, toy
+from tests.servers.postgres import PostgresMissingError, PostgresServer
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from paxtune import tune
 from paxtune.experiment import Tunable
 from paxtune.running.search_checks import prepared_data
 from paxtune.search_space.space import Space
-from tests.paxtune.tunables import Rates
-from tests.trainer.tiny import CountingInput
+from tests.factories.tiny import CountingInput
+from tests.factories.tunables import Rates
 from trainer.inputs import MixtureInput
 from trainer.symbolic.errors import UserError
 

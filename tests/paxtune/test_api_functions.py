@@ -13,8 +13,8 @@ from paxtune.config.budget import Budget
 from paxtune.schedulers import MedianStopping
 from paxtune.storage.open_study import load_study
 from paxtune.study.trial import Trial
-from tests.paxtune.functions import SPACE, run, two
-from tests.paxtune.toys import LOSS
+from tests.factories.function_studies import SPACE, run, two
+from tests.factories.toys import LOSS
 from trainer.symbolic.errors import UserError
 
 

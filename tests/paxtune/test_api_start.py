@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from paxtune.api import tune
-from tests.paxtune.functions import PARALLEL
-from tests.processes import ROOT, environment
+from tests.factories.function_studies import PARALLEL
+from tests.servers.processes import ROOT, environment
 
 FUNCTION = """
 import sys

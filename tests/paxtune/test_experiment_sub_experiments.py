@@ -19,8 +19,8 @@ from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.storage.open_study import open_study
 from paxtune.study import trial_import
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.made_studies import ask
-from tests.trainer.tiny import experiment
+from tests.factories.studies import ask
+from tests.factories.tiny import experiment
 from trainer.symbolic.errors import UserError
 
 

@@ -9,8 +9,8 @@ import pytest
 import paxtune
 from paxtune import __main__ as console
 from paxtune.completion import protocol
-from tests.paxtune.completion.shells import environment
-from tests.processes import ROOT, command
+from tests.servers.processes import ROOT, command
+from tests.servers.shells import environment
 from trainer.symbolic.errors import UserError
 
 

@@ -35,9 +35,9 @@ from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_experiments import parts_of
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.made_studies import ask, states
-from tests.paxtune.tunables import rates
-from tests.trainer.tiny import CountingInput, experiment
+from tests.factories.studies import ask, states
+from tests.factories.tiny import CountingInput, experiment
+from tests.factories.tunables import rates
 from trainer.inputs.base import Batch
 from trainer.loop.train_loop import run
 from trainer.program.setup import compiled

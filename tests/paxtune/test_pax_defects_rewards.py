@@ -17,8 +17,8 @@ from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward, Reward
 from paxtune.storage.open_study import open_study
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.made_studies import ask, states
-from tests.paxtune.tunables import rates
+from tests.factories.studies import ask, states
+from tests.factories.tunables import rates
 
 # --- Spaces, names and metrics ---
 

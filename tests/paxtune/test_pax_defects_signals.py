@@ -11,8 +11,8 @@ from paxtune.algorithms import RandomSearch, RegularizedEvolution
 from paxtune.api import tune
 from paxtune.experiment import Tunable
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.tunables import rates
-from tests.trainer.tiny import CountingInput
+from tests.factories.tiny import CountingInput
+from tests.factories.tunables import rates
 from trainer.inputs.base import Batch
 from trainer.layers import FeedForward
 from trainer.runtime.signals import SkipTrial, StopTrial

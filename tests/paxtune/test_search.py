@@ -28,8 +28,8 @@ from paxtune.schedulers import (
 from paxtune.storage.open_study import load_study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune import tunables
-from tests.paxtune.searching import MODULE, run
+from tests.factories import tunables
+from tests.factories.searches import MODULE, run
 from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic.errors import UserError
 

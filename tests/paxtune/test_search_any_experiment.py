@@ -10,7 +10,7 @@ from paxtune import command_line, search
 from paxtune.experiment import Tunable, as_tunable
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
 from trainer.symbolic.errors import UserError

@@ -14,12 +14,13 @@ from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.storage.study_uuid import UUID_FILE
-from tests.paxtune import functions, tunables
-from tests.paxtune.functions import OBJECTIVE
+from tests.factories import function_studies as functions
+from tests.factories import tunables
+from tests.factories.function_studies import OBJECTIVE
 from tests.paxtune.test_serve import refused, served
-from tests.processes import command, environment, passed
+from tests.servers.processes import command, environment, passed
 
-SEARCH = ('paxtune.search', '--exp=tests.paxtune.tunables.Rates', '--num_trials=1')
+SEARCH = ('paxtune.search', '--exp=tests.factories.tunables.Rates', '--num_trials=1')
 
 
 @pytest.mark.slow

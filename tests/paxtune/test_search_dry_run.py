@@ -10,13 +10,13 @@ from paxtune.running.search_checks import prepared_data
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.study import Study
+from tests.factories import tunables
+from tests.factories.studies import ask
 from tests.front_door.files import content
-from tests.paxtune import tunables
-from tests.paxtune.made_studies import ask
 from trainer.symbolic.errors import UserError
 
-EXP = '--exp=tests.paxtune.tunables.Rates'
-SIZED = '--exp=tests.paxtune.sized'
+EXP = '--exp=tests.factories.tunables.Rates'
+SIZED = '--exp=tests.factories.sized_experiments'
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def names(home: Path) -> list[str]:
 def test_a_new_study_is_described_and_nothing_is_written(home: Path, shown) -> None:
     text, plan = shown(EXP, '--num_trials=3', '--max_hours=2', '--workers=2', '--scheduler=median')
     assert text.startswith('A dry run: nothing is written, and nothing starts.')
-    assert plan['experiment'] == 'tests.paxtune.tunables.Rates'
+    assert plan['experiment'] == 'tests.factories.tunables.Rates'
     assert plan['study'] == 'new'
     assert plan['directory'] == f'runs/{EXP.removeprefix("--exp=")} (would be made)'
     assert plan['contents'].startswith(

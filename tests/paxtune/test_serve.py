@@ -17,7 +17,7 @@ from paxtune import serve
 from paxtune.service import schema, tokens
 from paxtune.service.client import Client
 from tests.paxtune.service.conftest import TOKEN, spec, trial
-from tests.processes import ROOT
+from tests.servers.processes import ROOT
 from trainer.symbolic.errors import UserError
 
 

@@ -5,11 +5,11 @@ import re
 import pytest
 
 from paxtune import space as command
-from tests.paxtune.sized import DIMS, HIDDEN, SIZE
-from tests.paxtune.tunables import WithoutData
+from tests.factories.sized_experiments import DIMS, HIDDEN, SIZE
+from tests.factories.tunables import WithoutData
 from trainer.symbolic.errors import UserError
 
-MODULE = 'tests.paxtune.sized'
+MODULE = 'tests.factories.sized_experiments'
 
 
 def shown(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
@@ -67,7 +67,9 @@ def test_a_sweep_is_shown_with_its_rows(capsys):
 
 
 def test_experiments_without_data_and_search_can_be_shown(capsys):
-    out = shown(capsys, '--exp=tests.paxtune.tunables.WithoutData', '--num_costed=2', '--samples=0')
+    out = shown(
+        capsys, '--exp=tests.factories.tunables.WithoutData', '--num_costed=2', '--samples=0'
+    )
     assert WithoutData().train_input.__class__.__name__ == 'NoData'
     assert 'Costs of 2 samples' in out
     assert 'Samples' not in out

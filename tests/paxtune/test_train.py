@@ -10,9 +10,9 @@ from etils import epath
 
 from paxtune import train
 from paxtune.storage.open_study import load_study
-from tests.paxtune.searching import MODULE, run
-from tests.processes import command, passed
-from tests.trainer.tiny import CountingInput
+from tests.factories.searches import MODULE, run
+from tests.factories.tiny import CountingInput
+from tests.servers.processes import command, passed
 from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic.errors import UserError
 

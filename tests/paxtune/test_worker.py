@@ -12,7 +12,7 @@ from paxtune.service.client import Client
 from paxtune.service.remote_store import RemoteStore
 from paxtune.study.record import Failures, Status, TrialRecord
 from paxtune.study.transitions import WorkerLoss, claim, lose
-from tests.processes import command, passed
+from tests.servers.processes import command, passed
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
@@ -57,5 +57,5 @@ def test_a_worker_that_is_cut_off_before_its_first_trial_ends_as_detached(tmp_pa
 def test_a_command_collects_garbage_once_it_trains(
     tmp_path: Path, module: str, flags: list[str], changes: list[str]
 ) -> None:
-    exp = ['--exp=tests.paxtune.collecting.Rates', f'--job_log_dir={tmp_path}']
+    exp = ['--exp=tests.factories.garbage_experiment.Rates', f'--job_log_dir={tmp_path}']
     passed(command(module, *exp, *flags, '--set', 'train.num_train_steps=2', *changes))

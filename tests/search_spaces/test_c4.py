@@ -7,8 +7,8 @@ import pytest
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study
 from search_spaces import lm
-from tests.c4_data import make_json_shards, make_tfds_directory
-from tests.processes import command, passed
+from tests.factories.c4_data import make_json_shards, make_tfds_directory
+from tests.servers.processes import command, passed
 
 pytestmark = pytest.mark.slow
 

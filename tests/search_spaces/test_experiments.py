@@ -13,7 +13,7 @@ from paxtune.search_space.decisions import decide
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study
 from search_spaces import lm
-from tests.processes import command, passed
+from tests.servers.processes import command, passed
 from trainer import main
 from trainer.experiment import Experiment
 from trainer.inputs.text.stdlib import StdlibInput

@@ -7,7 +7,7 @@ import pyglove as pg
 import pytest
 from absl import logging
 
-from tests.trainer.tiny import CountingInput, experiment
+from tests.factories.tiny import CountingInput, experiment
 from trainer.experiment import (
     BestCheckpoint,
     Checkpoints,

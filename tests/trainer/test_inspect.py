@@ -4,7 +4,7 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from tests.trainer.tiny import VOCAB, CountingInput, experiment
+from tests.factories.tiny import VOCAB, CountingInput, experiment
 from trainer import inspect
 from trainer.decoding import BeamSearch
 from trainer.inspect import layout, validate

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.c4_data import make_json_shards
-from tests.trainer.tiny import CountingInput, experiment
+from tests.factories.c4_data import make_json_shards
+from tests.factories.tiny import CountingInput, experiment
 from trainer import inspect_input
 from trainer.experiment import Experiment
 from trainer.inputs import DigitsInput, JsonShardsInput, StdlibInput

@@ -6,7 +6,7 @@ import pytest
 from paxtune.algorithms import HillClimbing, Observation, RandomSearch
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, run
-from tests.paxtune.climbing import best_of, bowl, bowl_spec
+from tests.factories.bowl import best_of, bowl, bowl_spec
 from trainer.symbolic.errors import UserError
 
 

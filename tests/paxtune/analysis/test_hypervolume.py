@@ -8,8 +8,8 @@ from paxtune.analysis.hypervolume import hypervolume, hypervolume_history
 from paxtune.config.budget import Budget
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask
-from tests.paxtune.toys import OBJECTIVES, search, toy
+from tests.factories.studies import ask
+from tests.factories.toys import OBJECTIVES, search, toy
 from trainer.symbolic.errors import UserError
 
 

@@ -16,7 +16,7 @@ from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask
+from tests.factories.studies import ask
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 

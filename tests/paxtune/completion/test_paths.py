@@ -3,7 +3,7 @@
 import pytest
 
 from paxtune.completion.paths import completed, settable
-from tests.paxtune.toys import toy
+from tests.factories.toys import toy
 from trainer.symbolic import overrides
 
 

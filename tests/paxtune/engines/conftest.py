@@ -7,14 +7,15 @@ import pytest
 
 from paxtune.storage.open_study import load_study
 from paxtune.study.study_view import StudyView
-from tests.jobs import Ended, all_passed, job
-from tests.paxtune import joined
+from tests.factories import multi_process_searches as joined
+from tests.servers.jobs import Ended, all_passed, job
 
 assert joined.__name__  # Importing it makes its classes known to `load_study`.
 
 
 def search(directory: Path, *flags: str, **how: Any) -> list[Ended]:
-    flags = ('--exp=tests.paxtune.joined.Search', f'--job_log_dir={directory}', *flags)
+    exp = '--exp=tests.factories.multi_process_searches.Search'
+    flags = (exp, f'--job_log_dir={directory}', *flags)
     return job('paxtune.search', *flags, **how)
 
 

@@ -13,10 +13,10 @@ from paxtune import search
 from paxtune.engines.packed import Packed
 from paxtune.running.json_logs import LOGS
 from paxtune.study.trial import Trial
-from tests.paxtune import killed
-from tests.paxtune.searching import run
-from tests.paxtune.tunables import Rates
-from tests.processes import command, passed
+from tests.factories import killed_searches as killed
+from tests.factories.searches import run
+from tests.factories.tunables import Rates
+from tests.servers.processes import command, passed
 from trainer.symbolic.errors import UserError
 
 _RATES = '--tune=task.learner.learning_rate=oneof([0.001,0.01,1e38,0.03])'
@@ -76,7 +76,7 @@ def test_stopped_and_promoted_trials_have_the_rewards_of_the_same_trials_alone(
 @pytest.mark.slow
 @pytest.mark.parametrize('where', ['step:9', 'saved:2', 'suggested:5', 'moved:14'])
 def test_a_killed_packed_search_goes_on_packed_and_alone(tmp_path: Path, where: str) -> None:
-    flags = ['--exp=tests.paxtune.tunables.Rates', '--num_trials=6', '--seed=2']
+    flags = ['--exp=tests.factories.tunables.Rates', '--num_trials=6', '--seed=2']
     run(tmp_path / 'alone', 'Rates', *flags[1:])
     for name, again in (('packed', ['--pack=3']), ('unpacked', [])):
         there = [f'--job_log_dir={tmp_path / name}']
@@ -88,7 +88,7 @@ def test_a_killed_packed_search_goes_on_packed_and_alone(tmp_path: Path, where: 
 
 @pytest.mark.slow
 def test_ctrl_c_saves_all_packed_trials(tmp_path: Path) -> None:
-    flags = ['--exp=tests.paxtune.tunables.Rates', '--num_trials=6', f'--job_log_dir={tmp_path}']
+    flags = ['--exp=tests.factories.tunables.Rates', '--num_trials=6', f'--job_log_dir={tmp_path}']
     done = command('paxtune.search', *flags, '--pack=3', kill='int:8')
     assert done.returncode == 130, done.stderr
     assert 'To resume' in done.stdout
@@ -157,7 +157,7 @@ def test_packed_trials_of_a_scheduler_that_measures_choose_by_themselves(tmp_pat
     ],
 )
 def test_flags_that_do_not_fit(tmp_path: Path, flags: list[str], message: str) -> None:
-    exp = ['--exp=tests.paxtune.tunables.Rates', f'--job_log_dir={tmp_path}']
+    exp = ['--exp=tests.factories.tunables.Rates', f'--job_log_dir={tmp_path}']
     with pytest.raises(UserError, match=message.replace('(', r'\(')):
         search.main([*exp, *flags])
 

@@ -36,9 +36,9 @@ from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
-from tests.paxtune.functions import OBJECTIVE, PARALLEL, SPACE, process_of, search
-from tests.paxtune.tunables import Rates
-from tests.processes import ROOT, environment
+from tests.factories.function_studies import OBJECTIVE, PARALLEL, SPACE, process_of, search
+from tests.factories.tunables import Rates
+from tests.servers.processes import ROOT, environment
 from trainer.program.packing.lanes import Lanes
 from trainer.runtime import directory as directories
 from trainer.symbolic.errors import UserError
@@ -156,7 +156,7 @@ def test_a_request_to_stop_is_the_reason_of_all_threads() -> None:
 
 
 def test_workers_run_what_they_can_import() -> None:
-    assert import_name(process_of) == 'tests.paxtune.functions:process_of'
+    assert import_name(process_of) == 'tests.factories.function_studies:process_of'
     assert import_name(lambda x: x) is None
     with pytest.raises(UserError, match='at least 1'):
         tune(process_of, workers=0, **PARALLEL)
@@ -245,7 +245,7 @@ def test_functions_share_a_directory_and_experiments_do_not(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_process_that_joins_takes_the_trial_of_a_killed_one(tmp_path: Path) -> None:
     blocked = subprocess.Popen(
-        [sys.executable, '-m', 'tests.paxtune.blocking', str(tmp_path)],
+        [sys.executable, '-m', 'tests.factories.blocking_search', str(tmp_path)],
         cwd=ROOT,
         env=environment(),
         stdout=subprocess.PIPE,

@@ -7,15 +7,15 @@ import pytest
 from paxtune import Ray, tune
 from paxtune.engines.ray_cluster.worker_group import WorkerGroup
 from paxtune.search import main
-from tests import ray_cluster
-from tests.paxtune.engines.ray_study import ended, finished, nothing_remains, rewards, until
-from tests.paxtune.functions import PARALLEL, slow
-from tests.processes import command, passed
-from tests.ray_cluster import RayCluster
+from tests.factories.function_studies import PARALLEL, slow
+from tests.factories.ray_searches import ended, finished, nothing_remains, rewards, until
+from tests.servers import ray_cluster
+from tests.servers.processes import command, passed
+from tests.servers.ray_cluster import RayCluster
 from trainer.symbolic.errors import UserError
 
 SEARCH = ['-m', 'paxtune.search', '--engine=ray', '--ray_address=auto']
-RATES = '--exp=tests.paxtune.tunables.Rates'
+RATES = '--exp=tests.factories.tunables.Rates'
 
 KILL = """
 import sys
@@ -39,7 +39,7 @@ def cluster() -> Iterator[RayCluster]:
 @pytest.mark.timeout(1800)
 def test_a_search_survives_two_lost_nodes_and_its_driver(cluster, tmp_path):
     study = [str(tmp_path / 'ray'), '64', '6']
-    driver = cluster.python('-m', 'tests.paxtune.engines.ray_study', *study)
+    driver = cluster.python('-m', 'tests.factories.ray_searches', *study)
     until(lambda: len(ended(tmp_path / 'ray')) >= 8)
     cluster.kill_node()
     cluster.add_node()
@@ -50,7 +50,7 @@ def test_a_search_survives_two_lost_nodes_and_its_driver(cluster, tmp_path):
     until(lambda: len(ended(tmp_path / 'ray')) >= without + 8)
     cluster.kill_node()
     cluster.add_node()
-    output = finished(cluster.python('-m', 'tests.paxtune.engines.ray_study', *study))
+    output = finished(cluster.python('-m', 'tests.factories.ray_searches', *study))
     assert 'done: it has all of its 64 trials' in output
     with tune(slow, job_log_dir=tmp_path / 'calm', **PARALLEL | {'num_trials': 64}) as calm:
         assert rewards(ended(tmp_path / 'ray')) == rewards(list(calm.trials))
@@ -79,7 +79,7 @@ def test_a_trial_that_a_node_lost_continues_from_its_checkpoint(cluster, tmp_pat
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_workers_begin_again_after_their_coordinator_was_killed(cluster, tmp_path):
-    driver = cluster.python('-m', 'tests.paxtune.engines.ray_study', str(tmp_path), '12', '2')
+    driver = cluster.python('-m', 'tests.factories.ray_searches', str(tmp_path), '12', '2')
     until(lambda: len(ended(tmp_path)) >= 3)
     finished(cluster.python('-c', KILL, str(tmp_path)))
     assert 'done: it has all of its 12 trials' in finished(driver)

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from paxtune import Ray, tune
-from tests import ray_cluster
-from tests.paxtune.engines.ray_study import (
+from tests.factories.function_studies import PARALLEL, slow
+from tests.factories.ray_searches import (
     STUDY,
     ended,
     finished,
@@ -23,13 +23,13 @@ from tests.paxtune.engines.ray_study import (
     rewards,
     until,
 )
-from tests.paxtune.functions import PARALLEL, slow
-from tests.processes import command, passed
-from tests.ray_cluster import RayCluster
+from tests.servers import ray_cluster
+from tests.servers.processes import command, passed
+from tests.servers.ray_cluster import RayCluster
 from trainer.symbolic.errors import UserError
 
 EXPERIMENT = """
-from tests.paxtune.tunables import Rates
+from tests.factories.tunables import Rates
 from trainer.learner import Learner
 
 print('the code is in', __file__, flush=True)
@@ -49,7 +49,7 @@ FUNCTION = """
 import time
 
 from paxtune import Ray, tune
-from tests.paxtune.functions import PARALLEL
+from tests.factories.function_studies import PARALLEL
 
 VERSION = 1
 

@@ -17,13 +17,13 @@ import pytest
 from paxtune.engines.slurm_cluster import options
 from paxtune.storage.open_study import load_study
 from paxtune.study.record import Event, Status, TrialRecord
-from tests.paxtune.engines import slow_trials
+from tests.factories import slow_trials
 from tests.paxtune.engines.conftest import told
-from tests.processes import ROOT, command, environment, passed
-from tests.slurm import cluster
+from tests.servers.processes import ROOT, command, environment, passed
+from tests.servers.slurm import cluster
 from trainer.symbolic.errors import UserError
 
-_SLOW = '--exp=tests.paxtune.engines.slow_trials.Slow'
+_SLOW = '--exp=tests.factories.slow_trials.Slow'
 
 assert slow_trials.__name__  # Importing it makes its classes known to `load_study`.
 
@@ -165,7 +165,13 @@ def continuations(trial: TrialRecord) -> list[tuple[Event, Event]]:
 def test_one_worker_has_a_process_on_each_node_and_leaves_on_a_signal(
     tmp_path: Path, slurm: dict[str, str], undisturbed: list[Any]
 ) -> None:
-    flags = ('--exp=tests.paxtune.joined.Search', '--num_trials=2', '--slurm', 'time=10', 'nodes=2')
+    flags = (
+        '--exp=tests.factories.multi_process_searches.Search',
+        '--num_trials=2',
+        '--slurm',
+        'time=10',
+        'nodes=2',
+    )
     env = {'XLA_FLAGS': '--xla_force_host_platform_device_count=2'}
     driver = Driver(tmp_path, slurm | env, *flags)
     with driver.running() as process:

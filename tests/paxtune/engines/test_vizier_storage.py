@@ -12,20 +12,20 @@ import pytest
 
 from paxtune.service.address import Service
 from paxtune.service.study_location import VizierLocation
-from tests.paxtune.engines.vizier_tuned import tuned
-from tests.paxtune.killed import told, trials_of
+from tests.factories.killed_searches import told, trials_of
+from tests.factories.vizier_searches import tuned
 from tests.paxtune.test_serve import served
-from tests.processes import ROOT, command, environment, passed
+from tests.servers.processes import ROOT, command, environment, passed
 
 pytestmark = pytest.mark.slow
 
-_SEARCH = ['paxtune.search', '--exp=tests.paxtune.tunables.Kinds', '--num_trials=3']
+_SEARCH = ['paxtune.search', '--exp=tests.factories.tunables.Kinds', '--num_trials=3']
 
 
 @contextlib.contextmanager
 def vizier_server(directory, port=0):
     """Vizier's own server, and its address."""
-    arguments = ['-m', 'tests.paxtune.engines.vizier_server', f'{directory}/vizier.db', str(port)]
+    arguments = ['-m', 'tests.servers.vizier', f'{directory}/vizier.db', str(port)]
     process = subprocess.Popen(
         [sys.executable, *arguments],
         cwd=ROOT,
@@ -66,7 +66,7 @@ def test_a_killed_search_ends_as_a_local_one(server, tmp_path):
     states = [state for _, state, *_ in undisturbed]
     assert len(states) == 8 and {*states} == {'COMPLETED', 'INFEASIBLE'}
     with server(tmp_path) as where:
-        search = ['tests.paxtune.engines.vizier_tuned', str(tmp_path / 'job'), where]
+        search = ['tests.factories.vizier_searches', str(tmp_path / 'job'), where]
         for kill in ('copied:1', 'suggestion:2', 'copied:12', 'copied:16'):
             done = command(*search, kill=kill)
             assert done.returncode == -signal.SIGKILL, done.stderr

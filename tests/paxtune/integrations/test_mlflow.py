@@ -19,8 +19,8 @@ import paxtune
 from paxtune.integrations.mlflow import _PATIENCE, MlflowCallback
 from paxtune.running.tuner import Paused
 from paxtune.study.study import Study
-from tests.jobs import free_port
-from tests.paxtune.functions import PARALLEL, process_of
+from tests.factories.function_studies import PARALLEL, process_of
+from tests.servers.jobs import free_port
 from trainer.symbolic.errors import UserError
 
 pytestmark = pytest.mark.slow

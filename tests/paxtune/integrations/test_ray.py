@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from paxtune.integrations.ray import trainable
-from tests.paxtune.tunables import Rates
-from tests.processes import ROOT, environment
-from tests.ray_cluster import ENVIRONMENT
+from tests.factories.tunables import Rates
+from tests.servers.processes import ROOT, environment
+from tests.servers.ray_cluster import ENVIRONMENT
 from trainer.symbolic.errors import UserError
 
 PRELUDE = """
@@ -21,7 +21,7 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 
 from paxtune.integrations.ray import trainable
-from tests.paxtune.tunables import Rates
+from tests.factories.tunables import Rates
 
 RATE = 'task.learner.learning_rate'
 EVERY = {'train.checkpoints.every': 2, 'train.evaluation.every': 2}

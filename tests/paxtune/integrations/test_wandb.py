@@ -16,7 +16,7 @@ import paxtune
 from paxtune.integrations.wandb import WandbCallback
 from paxtune.running.tuner import Paused
 from paxtune.study.study import Study
-from tests.paxtune.functions import PARALLEL, process_of
+from tests.factories.function_studies import PARALLEL, process_of
 from trainer.symbolic.errors import UserError
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.processes import environment
+from tests.servers.processes import environment
 
 Manifest = dict[str, Any]
 

@@ -22,7 +22,7 @@ from tests.paxtune.service.conftest import until
 
 pytestmark = pytest.mark.slow
 
-EXP = 'tests.paxtune.faulty.Slow'
+EXP = 'tests.factories.faulty_experiments.Slow'
 
 SLOW = Deployment(
     exp=EXP,

@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from paxtune.page.live import LiveStudy
-from tests import chromium
-from tests.paxtune.page.pages import make_study, opened
+from tests.factories.hostile_pages import make_study, opened
+from tests.servers import chromium
 
 
 @pytest.fixture(scope='session')

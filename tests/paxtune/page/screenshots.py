@@ -19,10 +19,10 @@ from playwright.sync_api import Browser, Page
 
 from paxtune.storage.open_study import load_study, open_study
 from search_spaces.lm import StdlibTunable
-from tests import chromium
-from tests.paxtune.page.searches import LEARNED, WORKERS, searching
-from tests.paxtune.page.served import draw_all, served, served_when_there, views, visit
-from tests.processes import ROOT
+from tests.factories.page_searches import LEARNED, WORKERS, searching
+from tests.servers import chromium
+from tests.servers.processes import ROOT
+from tests.servers.study_page import draw_all, served, served_when_there, views, visit
 
 DIRECTORY = ROOT / 'docs' / 'images'
 

@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from paxtune.storage.open_study import load_study
-from tests import chromium
-from tests.paxtune.page.searches import WORKERS, searching
-from tests.paxtune.page.served import served_when_there, visit
+from tests.factories.page_searches import WORKERS, searching
+from tests.servers import chromium
+from tests.servers.study_page import served_when_there, visit
 
 pytestmark = pytest.mark.slow
 

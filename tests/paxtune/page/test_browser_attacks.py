@@ -16,9 +16,9 @@ from paxtune.page.access import COOKIE
 from paxtune.storage.open_study import load_study
 from paxtune.study import notes
 from paxtune.study.trial_paths import trial_directory
-from tests import chromium
-from tests.paxtune.page.pages import SCRIPT, make_study
-from tests.paxtune.page.served import draw_all, served, views, visit
+from tests.factories.hostile_pages import SCRIPT, make_study
+from tests.servers import chromium
+from tests.servers.study_page import draw_all, served, views, visit
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ from playwright.sync_api import Browser, expect
 from paxtune.reports.ask_tell import ask
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.trial_paths import trial_directory
-from tests import chromium
-from tests.paxtune.page.pages import SEARCH, SPACE, make_study
-from tests.paxtune.page.served import served, visit
+from tests.factories.hostile_pages import SEARCH, SPACE, make_study
+from tests.servers import chromium
+from tests.servers.study_page import served, visit
 
 pytestmark = pytest.mark.slow
 

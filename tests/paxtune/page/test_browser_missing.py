@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import chromium
+from tests.servers import chromium
 
 
 def test_missing_browser_is_an_error_that_names_the_package(

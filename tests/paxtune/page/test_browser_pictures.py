@@ -8,10 +8,10 @@ from PIL import Image
 from playwright.sync_api import Browser
 
 from paxtune.page.live import LiveStudy
-from tests import chromium
 from tests.documents import ROOT
+from tests.factories.hostile_pages import HOST, client
 from tests.paxtune.page import screenshots
-from tests.paxtune.page.pages import HOST, client
+from tests.servers import chromium
 
 MAX_BYTES = 200_000
 

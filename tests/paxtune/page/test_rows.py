@@ -4,7 +4,7 @@ import pytest
 
 from paxtune.page import rows
 from paxtune.page.live import LiveStudy
-from tests.paxtune.page.pages import SCRIPT
+from tests.factories.hostile_pages import SCRIPT
 from trainer.symbolic.errors import UserError
 
 COLUMNS = {'trial': 'trial', 'state': 'state', 'decisions.a.rate': 'rate', 'metrics.loss': 'loss'}

@@ -13,8 +13,8 @@ from paxtune import plots
 from paxtune.config.budget import Budget
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask, finish, run_all_kinds
-from tests.paxtune.toys import OBJECTIVES, search, toy
+from tests.factories.studies import ask, finish, run_all_kinds
+from tests.factories.toys import OBJECTIVES, search, toy
 from trainer.symbolic.errors import UserError
 
 FIGURES = [getattr(plots, name) for name in plots.__all__]

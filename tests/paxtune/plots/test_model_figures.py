@@ -13,8 +13,8 @@ from paxtune.config.budget import Budget
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
-from tests.paxtune.made_studies import ask
-from tests.paxtune.toys import OBJECTIVES, search, toy
+from tests.factories.studies import ask
+from tests.factories.toys import OBJECTIVES, search, toy
 from trainer.symbolic.errors import UserError
 
 SPACE = {'x': pg.floatv(-1.0, 1.0), 'y': pg.floatv(1e-3, 1.0, 'log'), 'k': pg.oneof(['a', 'b'])}

@@ -9,8 +9,8 @@ from paxtune.config.budget import Budget
 from paxtune.plots.svg import MOST_POINTS, without_webgl
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask, finish
-from tests.paxtune.toys import search, toy
+from tests.factories.studies import ask, finish
+from tests.factories.toys import search, toy
 
 BUNDLE = {'bar', 'contour', 'heatmap', 'scatter'}
 

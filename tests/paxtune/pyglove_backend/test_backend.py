@@ -12,8 +12,8 @@ from paxtune.pyglove_backend.loop import PyGloveAlgorithm
 from paxtune.reports import study_edits
 from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import load_study
-from tests.paxtune.made_studies import best, rewrite
-from tests.paxtune.pyglove_loops import evolution, examples, forget, run, sample
+from tests.factories.pyglove_loops import evolution, examples, forget, run, sample
+from tests.factories.studies import best, rewrite
 from trainer.symbolic.errors import UserError
 
 pytestmark = pytest.mark.usefixtures('alone')

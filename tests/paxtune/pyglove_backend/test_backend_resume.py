@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paxtune.storage.open_study import load_study
-from tests.paxtune.pyglove_loops import SPACE, evolution, examples, forget, run, sample
+from tests.factories.pyglove_loops import SPACE, evolution, examples, forget, run, sample
 from tests.paxtune.search_space.test_spec_value import Custom
-from tests.processes import ROOT, environment
+from tests.servers.processes import ROOT, environment
 from trainer.runtime import directory
 from trainer.symbolic.errors import UserError
 

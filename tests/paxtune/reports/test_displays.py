@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from paxtune.reports.displays import SharedConsole, TerminalDisplay
-from tests.terminal import final_lines
+from tests.servers.terminal import final_lines
 
 
 class Line:

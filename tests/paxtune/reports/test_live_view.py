@@ -25,10 +25,10 @@ from paxtune.storage.open_study import open_study
 from paxtune.study import stop_requests
 from paxtune.study.transitions import WorkerLoss
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.made_studies import ask, finish, lose, rewrite, run
-from tests.paxtune.toys import LOSS, search, toy
-from tests.processes import ROOT, environment
-from tests.terminal import final_lines
+from tests.factories.studies import ask, finish, lose, rewrite, run
+from tests.factories.toys import LOSS, search, toy
+from tests.servers.processes import ROOT, environment
+from tests.servers.terminal import final_lines
 from trainer.runtime.interrupt import SignalEvent
 from trainer.symbolic.errors import UserError
 

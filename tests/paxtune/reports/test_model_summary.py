@@ -14,9 +14,9 @@ from paxtune.reports.model_summary import Change, Line, changes, grouped, lines,
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.record import Lineage
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask
-from tests.paxtune.tunables import Failures, Rates
-from tests.trainer.tiny import VOCAB, experiment
+from tests.factories.studies import ask
+from tests.factories.tiny import VOCAB, experiment
+from tests.factories.tunables import Failures, Rates
 from trainer.layers import (
     Attention,
     Embedding,

@@ -12,8 +12,8 @@ from paxtune.reports.overview import Overview
 from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask, finish, run
-from tests.paxtune.toys import OBJECTIVES, search, toy
+from tests.factories.studies import ask, finish, run
+from tests.factories.toys import OBJECTIVES, search, toy
 
 
 def _add_hours(study: Study) -> None:

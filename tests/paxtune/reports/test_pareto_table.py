@@ -21,8 +21,8 @@ from paxtune.reports.pareto_plot import to_html, to_png
 from paxtune.storage.open_study import open_study
 from paxtune.studies import __main__ as studies
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask, read_csv
-from tests.paxtune.toys import LOSS, search, toy
+from tests.factories.studies import ask, read_csv
+from tests.factories.toys import LOSS, search, toy
 from trainer.symbolic.errors import UserError
 
 TWO = Objectives([LOSS, MetricReward('maximize', 'accuracy')])

@@ -15,8 +15,8 @@ import pytest
 from paxtune.config.budget import Budget
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask
-from tests.paxtune.toys import Block, Dense, search, toy
+from tests.factories.studies import ask
+from tests.factories.toys import Block, Dense, search, toy
 
 SCREENS = Path(__file__).parent / 'screens'
 LONG = 'runs/2026-11-language-models/lm.StdlibArchitectureSearchWithLongNames'

@@ -8,7 +8,7 @@ from paxtune.algorithms.encoding.sampling import draw
 from paxtune.reports.space_tables import followers, samples
 from paxtune.search_space.decision_rows import DecisionRow, rows
 from paxtune.search_space.space import Space
-from tests.paxtune.toys import toy
+from tests.factories.toys import toy
 from trainer.symbolic.derived import derived
 from trainer.symbolic.ranges import intv
 

@@ -21,13 +21,13 @@ from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.made_studies import ask, finish, run
-from tests.paxtune.toys import Toy, search, toy
-from tests.processes import ROOT, command, environment, passed
+from tests.factories.studies import ask, finish, run
+from tests.factories.toys import Toy, search, toy
+from tests.servers.processes import ROOT, command, environment, passed
 from trainer.runtime.directory import locked
 from trainer.symbolic.errors import UserError
 
-EXP = '--exp=tests.paxtune.toys.toy'
+EXP = '--exp=tests.factories.toys.toy'
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_an_export_is_imported_to_the_last_bit(
     assert shown('export', directory, f'--out={file}') == ''
     exported = json.loads(file.read_text())
     assert {*exported} == {'format', 'experiment', 'search', 'data', 'trials'}
-    assert exported['experiment']['_type'] == 'tests.paxtune.toys.Toy'
+    assert exported['experiment']['_type'] == 'tests.factories.toys.Toy'
     assert exported['search']['budget']['trials'] == 9
     assert json.loads(shown('export', directory)) == exported
     open_study(tmp_path / 'new', toy()).close()

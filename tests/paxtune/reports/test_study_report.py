@@ -16,8 +16,8 @@ from paxtune.search_space.constraints import Requires
 from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask, finish, mixed, rename_module
-from tests.paxtune.toys import OBJECTIVES, search, toy
+from tests.factories.studies import ask, finish, mixed, rename_module
+from tests.factories.toys import OBJECTIVES, search, toy
 
 
 def report(study: Study, train: str = '') -> dict[str, Section]:
@@ -134,7 +134,7 @@ def test_a_done_study_has_no_next_suggestion() -> None:
 def test_missing_classes_leave_the_next_suggestion_out(tmp_path: Path) -> None:
     with open_study(tmp_path / 'study', toy()) as study:
         finish(ask(study))
-        rename_module(study, 'tests.paxtune.toys', 'gone.away')
+        rename_module(study, 'tests.factories.toys', 'gone.away')
     with DirectoryLocation(str(tmp_path / 'study')).open() as study:
         rows, remark = next_trials(study)
         assert report(study)['best'].data[0]['trial'] == 1

@@ -15,7 +15,7 @@ from paxtune.reports.tables import (
     to_text,
     write,
 )
-from tests.paxtune.made_studies import read_csv
+from tests.factories.studies import read_csv
 
 
 def test_a_table_shows_everything_and_moves_no_cursor() -> None:

@@ -11,8 +11,8 @@ from paxtune.running.tuner import Tuner
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
-from tests.paxtune.functions import SPACE, run, search, two
-from tests.paxtune.made_studies import states
+from tests.factories.function_studies import SPACE, run, search, two
+from tests.factories.studies import states
 
 
 class Heard(Callback):

@@ -9,8 +9,8 @@ from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory
-from tests.paxtune.made_studies import ask
-from tests.paxtune.tunables import Rates
+from tests.factories.studies import ask
+from tests.factories.tunables import Rates
 from trainer.runtime.metric_writer import MetricWriter
 
 

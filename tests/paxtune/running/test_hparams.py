@@ -17,9 +17,9 @@ from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
-from tests.paxtune.functions import PARALLEL, SPACE, process_of, search, two
-from tests.paxtune.tunables import Rates
-from tests.tensorboard_backend import Row, hparams_tab, multiplexer_of
+from tests.factories.function_studies import PARALLEL, SPACE, process_of, search, two
+from tests.factories.tunables import Rates
+from tests.servers.tensorboard import Row, hparams_tab, multiplexer_of
 
 KINDS = pg.Dict(
     rate=pg.floatv(0.25, 1.0),

@@ -16,7 +16,7 @@ from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward
 from paxtune.running import runners
 from paxtune.study.study import Study
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
 from trainer.layers import Attention, FeedForward, Residual, Stack
 from trainer.symbolic.errors import UserError
 from trainer.warm_start.warm_start import WarmStartLoader

@@ -17,9 +17,9 @@ from paxtune.storage.study_uuid import UUID_FILE
 from paxtune.study.record import Lineage
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune import tunables
-from tests.paxtune.made_studies import ask, rewrite
-from tests.paxtune.searching import run
+from tests.factories import tunables
+from tests.factories.searches import run
+from tests.factories.studies import ask, rewrite
 from trainer.checkpoints import experiment_record
 from trainer.loop.report import Report
 from trainer.symbolic.errors import UserError

@@ -19,9 +19,9 @@ from paxtune.storage.open_study import open_study
 from paxtune.study.record import Lineage
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
-from tests.paxtune.functions import SPACE, search
-from tests.paxtune.made_studies import ask
-from tests.terminal import final_lines
+from tests.factories.function_studies import SPACE, search
+from tests.factories.studies import ask
+from tests.servers.terminal import final_lines
 from trainer.runtime.interrupt import Interrupt
 
 DECISIONS = {'task.learner.learning_rate': 0.00123456, 'task.model.stack.repeats': 2}

@@ -10,7 +10,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
 
-from tests.processes import ROOT
+from tests.servers.processes import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def search(num_trials, **options):
 """
 EXPERIMENT = """
 import paxtune
-from tests.paxtune.tunables import Rates
+from tests.factories.tunables import Rates
 
 
 def search(num_trials, **options):

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import ROOT, environment
-from tests.terminal import final_lines
+from tests.servers.processes import ROOT, environment
+from tests.servers.terminal import final_lines
 
-COMMAND = [sys.executable, '-m', 'paxtune.search', '--exp=tests.paxtune.tunables.Rates']
+COMMAND = [sys.executable, '-m', 'paxtune.search', '--exp=tests.factories.tunables.Rates']
 SHOW_CURSOR = '\x1b[?25h'
 
 

@@ -24,9 +24,10 @@ from paxtune.storage.open_study import join_study, load_study
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory
-from tests.paxtune import faulty, toys
+from tests.factories import faulty_experiments as faulty
+from tests.factories import toys
 from tests.paxtune.service.conftest import until
-from tests.processes import ROOT, environment
+from tests.servers.processes import ROOT, environment
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
@@ -63,7 +64,11 @@ def start(module: str, *flags: str, cwd: Path = ROOT) -> 'subprocess.Popen[str]'
 def search(
     directory: JobPath, *flags: str, exp: str = 'Slow', cwd: Path = ROOT
 ) -> 'subprocess.Popen[str]':
-    given = [f'--exp=tests.paxtune.faulty.{exp}', f'--job_log_dir={directory}', *flags]
+    given = [
+        f'--exp=tests.factories.faulty_experiments.{exp}',
+        f'--job_log_dir={directory}',
+        *flags,
+    ]
     return start('paxtune.search', *given, cwd=cwd)
 
 
@@ -117,7 +122,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The trials on one core, in one process."""
     directory = tmp_path_factory.mktemp('undisturbed')
     pinned = ['taskset', '-c', str(min(os.sched_getaffinity(0)))]
-    flags = ['--exp=tests.paxtune.faulty.Slow', f'--job_log_dir={directory}']
+    flags = ['--exp=tests.factories.faulty_experiments.Slow', f'--job_log_dir={directory}']
     subprocess.run(
         [*pinned, sys.executable, '-m', 'paxtune.search', *flags, '--set', 'train_input.seconds=0'],
         env=environment(),
@@ -240,8 +245,8 @@ def test_a_search_ends_if_its_workers_are_always_killed_before_they_have_a_trial
 ) -> None:
     (tmp_path / 'deadly.py').write_text(
         'import os, signal, sys\n'
-        'from tests.paxtune.faulty import FaultyInput\n'
-        'from tests.paxtune.tunables import Rates\n'
+        'from tests.factories.faulty_experiments import FaultyInput\n'
+        'from tests.factories.tunables import Rates\n'
         "if 'worker' in sys.argv[0]:\n"
         '    os.kill(os.getpid(), signal.SIGKILL)\n'
         'class OwnInput(FaultyInput):\n'
@@ -370,7 +375,7 @@ def test_workers_refuse_unsupported_options() -> None:
 
 
 def test_workers_import_what_the_experiment_is_built_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    needed = {'paxtune.algorithms.random_search', 'paxtune.experiment', 'tests.paxtune.faulty'}
+    needed = {'paxtune.algorithms.random_search', 'paxtune.experiment', faulty.__name__}
     assert needed < {*modules_of(faulty.Slow())}
     monkeypatch.setattr(toys.Dense, '__module__', '__main__')
     with pytest.raises(UserError, match='put the experiment and its classes into a module'):

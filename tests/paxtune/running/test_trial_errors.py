@@ -8,9 +8,9 @@ import pytest
 from paxtune import Faults, search, tune
 from paxtune.running.tuner import StudyStoppedError
 from paxtune.storage.open_study import load_study
-from tests.paxtune.functions import SPACE
-from tests.paxtune.made_studies import states
-from tests.paxtune.tunables import Failing
+from tests.factories.function_studies import SPACE
+from tests.factories.studies import states
+from tests.factories.tunables import Failing
 
 FUNCTION: dict[str, Any] = {'space': SPACE, 'objective': 'minimize', 'num_trials': 6}
 RAISING = 'task.model.stack.layers[0].feed_forward.how=raise'
@@ -100,7 +100,7 @@ def test_a_bug_in_a_layer_stops_a_search_and_is_named(
     tmp_path: Path, capsys: Any, flag: str
 ) -> None:
     flags = ['--tune', 'task.learner.learning_rate=floatv(1e-3, 1e-1)', '--set', RAISING]
-    exp = ['--exp=tests.paxtune.tunables.Failures', f'--job_log_dir={tmp_path}']
+    exp = ['--exp=tests.factories.tunables.Failures', f'--job_log_dir={tmp_path}']
     assert search.main([*exp, *flags, *filter(None, [flag])]) == 1
     out = capsys.readouterr().out
     place = line_of(Failing.forward, 2).replace('running/test_trial_errors', 'tunables')

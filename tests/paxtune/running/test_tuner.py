@@ -19,7 +19,7 @@ from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune import tunables
+from tests.factories import tunables
 from trainer.loop.report import Interrupted, Report
 
 Running = Generator[Report, None, None]

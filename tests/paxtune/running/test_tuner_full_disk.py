@@ -10,8 +10,8 @@ import pytest
 from paxtune import search, tune
 from paxtune.running.tuner import StudyStoppedError, take_up
 from paxtune.storage.open_study import load_study
-from tests.disks import SmallDisk, small_disk
-from tests.paxtune.made_studies import states
+from tests.factories.studies import states
+from tests.servers.disks import SmallDisk, small_disk
 
 FIELDS: dict[str, Any] = {
     'space': {'x': pg.floatv(0.0, 1.0)},
@@ -74,7 +74,7 @@ def test_a_full_disk_ends_a_search_with_one_message(
     directory = disk.path / 'job'
     # Workers end where less than 1 MiB is free.
     disk.fill(but=700 * 1024 + (2**20 if flags else 0))
-    command = ['--exp=tests.paxtune.tunables.Rates', f'--job_log_dir={directory}', *flags]
+    command = ['--exp=tests.factories.tunables.Rates', f'--job_log_dir={directory}', *flags]
     assert search.main(command) == 1
     out, err = capfd.readouterr()
     assert err == ''

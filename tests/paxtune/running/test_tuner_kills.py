@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.paxtune.killed import search, told, trials_of
-from tests.processes import passed
+from tests.factories.killed_searches import search, told, trials_of
+from tests.servers.processes import passed
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def test_ctrl_c_saves_prints_the_command_and_exits_130(
     done = search('Kinds', tmp_path, kill='int:3')
     assert done.returncode == 130, done.stderr
     assert (
-        'To resume:\n  python -m paxtune.search --exp=tests.paxtune.tunables.Kinds' in done.stdout
+        'To resume:\n  python -m paxtune.search --exp=tests.factories.tunables.Kinds' in done.stdout
     )
     out = passed(search('Kinds', tmp_path))
     assert 'trial 1: resumed from step 3' in out

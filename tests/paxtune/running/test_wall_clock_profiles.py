@@ -18,9 +18,9 @@ from paxtune.studies import __main__ as studies
 from paxtune.study.study import Study
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.searching import MODULE
-from tests.paxtune.tunables import Rates
-from tests.processes import command, passed
+from tests.factories.searches import MODULE
+from tests.factories.tunables import Rates
+from tests.servers.processes import command, passed
 from trainer.loop.report import Interrupted, Report
 from trainer.runtime.wall_clock import (
     CACHE_HITS,

@@ -18,7 +18,7 @@ from paxtune.running.json_logs import JsonLines
 from paxtune.running.worker_resources import _LOG, ResourceLog
 from paxtune.storage.open_study import load_study
 from paxtune.study.worker_logs import LOGS, worker_rows
-from tests.paxtune.functions import PARALLEL, process_of
+from tests.factories.function_studies import PARALLEL, process_of
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from paxtune.scale.coordinates import LOGITS, RESIDUAL, coordinates, slopes
 from paxtune.scale.figures import coordinate_figure
 from paxtune.scale.widths import resized, widths_at, with_width_scaling
 from search_spaces.lm import StdlibTunable
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
 from trainer.symbolic.component import bind
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced

@@ -26,8 +26,8 @@ from paxtune.search_space.decisions import (
 )
 from paxtune.search_space.parameters import reader, to_parameters, to_search_space
 from paxtune.search_space.space import Space
-from tests.paxtune.spaces import SEEDS, values
-from tests.paxtune.toys import toy
+from tests.factories.spaces import SEEDS, values
+from tests.factories.toys import toy
 from tests.properties import examples
 from trainer.symbolic.ranges import intv
 

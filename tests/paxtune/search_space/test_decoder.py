@@ -10,8 +10,8 @@ from paxtune.algorithms.encoding.sampling import draw
 from paxtune.search_space.decisions import to_dna
 from paxtune.search_space.decoder import Decoder
 from search_spaces import nas
-from tests.paxtune.spaces import values
-from tests.paxtune.toys import Block, Dense
+from tests.factories.spaces import values
+from tests.factories.toys import Block, Dense
 from tests.properties import examples
 from trainer.symbolic.component import components
 

@@ -10,7 +10,7 @@ from paxtune.search_space.labels import (
     parameter_path,
 )
 from paxtune.search_space.space import Space
-from tests.paxtune.toys import Block, Dense, toy
+from tests.factories.toys import Block, Dense, toy
 from trainer.symbolic.derived import derived
 from trainer.symbolic.errors import UserError
 

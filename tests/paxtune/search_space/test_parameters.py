@@ -18,8 +18,8 @@ from paxtune.search_space.decisions import (
 )
 from paxtune.search_space.parameters import reader, to_parameters, to_search_space
 from paxtune.search_space.space import Space
-from tests.paxtune.spaces import SEEDS, values
-from tests.paxtune.toys import Block, Dense
+from tests.factories.spaces import SEEDS, values
+from tests.factories.toys import Block, Dense
 from tests.properties import examples
 
 

@@ -8,8 +8,8 @@ from paxtune.algorithms.encoding.sampling import draw
 from paxtune.experiment import Tunable
 from paxtune.search_space.shared_decisions import readable_path, with_shared_scope
 from paxtune.search_space.space import Space
-from tests.paxtune.toys import Block, Dense, Toy, search
-from tests.paxtune.tunables import Rates
+from tests.factories.toys import Block, Dense, Toy, search
+from tests.factories.tunables import Rates
 from trainer.symbolic.component import Component, components
 from trainer.symbolic.derived import derived, derived_values
 from trainer.symbolic.errors import UserError

@@ -10,8 +10,8 @@ from hypothesis import given
 
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.search_space.space import Space
-from tests.paxtune.spaces import SEEDS, values
-from tests.paxtune.toys import Block, Dense, toy
+from tests.factories.spaces import SEEDS, values
+from tests.factories.toys import Block, Dense, toy
 from tests.properties import examples
 from trainer.symbolic.derived import derived
 from trainer.symbolic.errors import UserError

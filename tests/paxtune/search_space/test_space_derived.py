@@ -8,8 +8,8 @@ from hypothesis import given
 
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.search_space.space import Space
-from tests.paxtune.spaces import SEEDS
-from tests.paxtune.toys import Block
+from tests.factories.spaces import SEEDS
+from tests.factories.toys import Block
 from tests.properties import examples
 from trainer.symbolic.derived import Derived, derived, derived_values
 from trainer.symbolic.errors import UserError

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from paxtune.search_space.decisions import from_dna, size
 from paxtune.search_space.space import Space
 from paxtune.search_space.spec_value import value_of
-from tests.paxtune.spaces import values
+from tests.factories.spaces import values
 from tests.properties import examples
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv

@@ -17,7 +17,7 @@ from paxtune.storage.codec import StudySpec, encode_study, encode_trial
 from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study.record import StudyRecord, TrialRecord
-from tests.paxtune.service.clocked import Service
+from tests.factories.clocked_service import Service
 
 TOKEN = 'a-token-of-the-tests'
 

@@ -23,10 +23,10 @@ from paxtune.study import stop_requests, transitions
 from paxtune.study.record import Failures, Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.transitions import MAX_LOSSES, LeaseLostError, WorkerLoss
-from tests.paxtune.asking import Digest
-from tests.paxtune.made_studies import ask, decisions, finish, lose, run
-from tests.paxtune.service.clocked import Service, heartbeat
-from tests.paxtune.toys import toy
+from tests.factories.clocked_service import Service, heartbeat
+from tests.factories.digest_studies import Digest
+from tests.factories.studies import ask, decisions, finish, lose, run
+from tests.factories.toys import toy
 from trainer.symbolic.errors import UserError
 
 

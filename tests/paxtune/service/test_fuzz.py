@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from paxtune.service import schema
+from tests.factories.messages import requests
 from tests.paxtune.service.conftest import content, spec, trial
-from tests.paxtune.service.messages import requests
 from tests.properties import examples
 
 EXPECTED = {

@@ -17,8 +17,8 @@ from paxtune.service.tokens import Token
 from paxtune.storage.codec import StudySpec, TrialProto, encode_study
 from paxtune.study.record import StudyRecord
 from paxtune.study.redefinition import redefined
+from tests.factories.call_flood import codes
 from tests.paxtune.service.conftest import TOKEN, client_of, spec, trial
-from tests.paxtune.service.flood import codes
 from trainer.symbolic.errors import UserError
 
 StatusCode = grpc.StatusCode

@@ -6,8 +6,8 @@ from paxtune.service.leases import lane_name
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.schema import WorkerOptions
 from paxtune.study.transitions import WorkerLoss
-from tests.paxtune.made_studies import ask
-from tests.paxtune.service.clocked import Service, heartbeat
+from tests.factories.clocked_service import Service, heartbeat
+from tests.factories.studies import ask
 
 
 def test_a_lost_worker_loses_the_trials_and_the_suggest_lock_of_its_lanes(service: Service) -> None:

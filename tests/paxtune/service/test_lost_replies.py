@@ -23,9 +23,9 @@ from paxtune.study import trial_import
 from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError, LeaseLostError
-from tests.paxtune.made_studies import ask, finish, run
-from tests.paxtune.service.clocked import Service, heartbeat
-from tests.paxtune.toys import toy
+from tests.factories.clocked_service import Service, heartbeat
+from tests.factories.studies import ask, finish, run
+from tests.factories.toys import toy
 
 METRICS = {'loss': 1.0, 'accuracy': 0.5}
 

@@ -16,8 +16,8 @@ from paxtune.storage.codec import TrialProto
 from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.transitions import LeaseLostError
-from tests.paxtune.made_studies import ask
-from tests.paxtune.service.clocked import Service
+from tests.factories.clocked_service import Service
+from tests.factories.studies import ask
 
 METRICS = {'loss': 1.0, 'accuracy': 0.5}
 

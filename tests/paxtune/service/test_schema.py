@@ -16,7 +16,7 @@ from paxtune.service.schema import (
     RequestRejectedError,
     WorkerOptions,
 )
-from tests.paxtune.service.messages import messages
+from tests.factories.messages import messages
 
 UPDATE = {
     'id': 3,

@@ -22,9 +22,9 @@ from paxtune.storage.vizier_store import VizierStore
 from paxtune.studies import __main__ as studies
 from paxtune.study import stop_requests
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask, finish, rename_module, run
+from tests.factories.studies import ask, finish, rename_module, run
+from tests.factories.toys import search, toy
 from tests.paxtune.service.conftest import TOKEN, client_of
-from tests.paxtune.toys import search, toy
 from trainer.symbolic.errors import UserError
 
 
@@ -139,7 +139,7 @@ def test_a_study_is_shown_without_its_classes_and_not_changed(
     worker: Study, told: Callable[..., str], database: Database, registry: StudyRegistry
 ) -> None:
     trials = told('trials')
-    rename_module(VizierStore(database, 'mine'), 'tests.paxtune.toys', 'gone_toys')
+    rename_module(VizierStore(database, 'mine'), 'tests.factories.toys', 'gone_toys')
     registry._open.clear()  # The service starts again.
     assert told('trials') == trials
     assert 'experiment  gone_toys.Toy' in told('show')

@@ -13,8 +13,8 @@ from paxtune.algorithms import RandomSearch
 from paxtune.simulate.export import curves
 from paxtune.simulate.files import read
 from paxtune.storage.open_study import open_study
-from tests.paxtune import toys
-from tests.paxtune.made_studies import run_all_kinds
+from tests.factories import toys
+from tests.factories.studies import run_all_kinds
 from trainer.symbolic.errors import UserError
 
 NAMES = np.array(['rate', 'beta1'])

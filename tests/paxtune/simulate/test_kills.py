@@ -22,7 +22,7 @@ from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directories
 from tests.paxtune.simulate.tables import write_curves
-from tests.processes import ROOT, environment
+from tests.servers.processes import ROOT, environment
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.symbolic.errors import UserError
 
@@ -44,11 +44,11 @@ KILLS, KILLS_OF_WORKERS = 55, 12  # Of each scheduler: 201 together.
 
 
 class Nursery:
-    """Starts searches without delay: see `tests.paxtune.simulate.nursery`."""
+    """Starts searches without delay: see `tests.factories.forked_simulations`."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, '-m', 'tests.paxtune.simulate.nursery'],
+            [sys.executable, '-m', 'tests.factories.forked_simulations'],
             env=environment(),
             cwd=ROOT,
             stdin=subprocess.PIPE,

@@ -9,8 +9,8 @@ from paxtune.config.budget import Budget
 from paxtune.simulate import __main__ as simulate
 from paxtune.storage.open_study import open_study
 from paxtune.studies import __main__ as studies
-from tests.paxtune import toys
-from tests.paxtune.made_studies import run
+from tests.factories import toys
+from tests.factories.studies import run
 from trainer.symbolic.errors import UserError
 
 

@@ -28,7 +28,7 @@ from paxtune.simulate.table import Answers, CurveTable
 from paxtune.storage.open_study import open_study
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from tests.paxtune.simulate.curve_tables import STEPS, table
+from tests.factories.curve_tables import STEPS, table
 from tests.properties import examples
 from trainer.symbolic.errors import UserError
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from paxtune.objectives.measurement import Measurement
 from paxtune.simulate.table import CurveTable, Row, Value
-from tests.paxtune.simulate import curve_tables
+from tests.factories import curve_tables
 from trainer.symbolic.errors import UserError
 
 

@@ -10,9 +10,9 @@ from paxtune.api import tune
 from paxtune.objectives.rewards import MetricReward
 from paxtune.running.tuner import BadRewardError, Paused, StudyStoppedError
 from paxtune.storage.open_study import load_study
-from tests.paxtune.functions import SPACE
-from tests.paxtune.made_studies import states
-from tests.paxtune.tunables import rates
+from tests.factories.function_studies import SPACE
+from tests.factories.studies import states
+from tests.factories.tunables import rates
 from trainer.symbolic.errors import UserError
 
 LOSS, LOS = (MetricReward('minimize', name) for name in ('loss', 'los'))

@@ -23,8 +23,8 @@ from paxtune.storage.codec import TrialProto
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.storage.study_file import DATABASE
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune import functions
-from tests.paxtune.made_studies import ask, rewrite
+from tests.factories import function_studies as functions
+from tests.factories.studies import ask, rewrite
 from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic.errors import UserError
 
@@ -151,7 +151,7 @@ def test_no_log_of_a_worker_is_written_through_a_link(
     else:
         (tmp_path / 'study' / 'logs').mkdir()
         (tmp_path / 'study' / 'logs' / 'host-1.log').symlink_to(victim / 'mine')
-    flags = ['--exp=tests.paxtune.tunables.Rates', '--workers=1', '--num_trials=1']
+    flags = ['--exp=tests.factories.tunables.Rates', '--workers=1', '--num_trials=1']
     with pytest.raises(OtherTrialError, match='is in, a symbolic link'):
         search([*flags, f'--job_log_dir={tmp_path / "study"}'])
 

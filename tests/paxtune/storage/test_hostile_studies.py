@@ -19,9 +19,10 @@ from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.checkpoint_retention import REMOVED, remove_unneeded
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune import functions, tunables
-from tests.paxtune.made_studies import ask, rewrite, rewrite_study
-from tests.paxtune.toys import toy
+from tests.factories import function_studies as functions
+from tests.factories import tunables
+from tests.factories.studies import ask, rewrite, rewrite_study
+from tests.factories.toys import toy
 from trainer.symbolic.errors import UserError
 
 

@@ -12,8 +12,8 @@ from paxtune.storage.open_study import join_study, load_study, open_study
 from paxtune.storage.study_file import DATABASE
 from paxtune.storage.study_uuid import UUID_FILE
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask, rewrite_study
-from tests.paxtune.toys import toy
+from tests.factories.studies import ask, rewrite_study
+from tests.factories.toys import toy
 from trainer.symbolic.errors import UserError
 
 

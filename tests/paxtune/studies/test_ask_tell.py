@@ -12,7 +12,7 @@ from paxtune.api import tune
 from paxtune.config.budget import Budget
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.studies import __main__ as studies
-from tests.paxtune.functions import OBJECTIVE, PARALLEL, search
+from tests.factories.function_studies import OBJECTIVE, PARALLEL, search
 from trainer.symbolic.errors import UserError
 
 

@@ -11,11 +11,11 @@ import pytest
 from paxtune.storage.open_study import open_study
 from paxtune.studies import __main__ as studies
 from paxtune.studies import changing, files, looking, report
-from tests.paxtune.made_studies import ask, finish
-from tests.paxtune.toys import toy
-from tests.processes import command
+from tests.factories.studies import ask, finish
+from tests.factories.toys import toy
+from tests.servers.processes import command
 
-EXP = '--exp=tests.paxtune.toys.toy'
+EXP = '--exp=tests.factories.toys.toy'
 COMMANDS = [*looking.COMMANDS, *files.COMMANDS, *changing.COMMANDS, *report.COMMANDS]
 
 Shown = Callable[..., str]

@@ -9,8 +9,8 @@ import pytest
 
 from paxtune.storage.open_study import open_study
 from paxtune.study.record import Status
-from tests.paxtune.made_studies import mixed, read_csv
-from tests.paxtune.toys import toy
+from tests.factories.studies import mixed, read_csv
+from tests.factories.toys import toy
 from trainer.symbolic.errors import UserError
 
 

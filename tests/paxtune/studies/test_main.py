@@ -15,13 +15,13 @@ from paxtune.command_line import summary
 from paxtune.config.search import Search
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.studies import __main__ as studies
-from tests.paxtune.made_studies import ask, best, read_csv
-from tests.paxtune.toys import LOSS
-from tests.paxtune.tunables import Rates
-from tests.processes import ROOT, command
+from tests.factories.studies import ask, best, read_csv
+from tests.factories.toys import LOSS
+from tests.factories.tunables import Rates
+from tests.servers.processes import ROOT, command
 from trainer.symbolic.errors import UserError
 
-EXP = '--exp=tests.paxtune.toys.toy'
+EXP = '--exp=tests.factories.toys.toy'
 
 
 # --- show ---
@@ -31,7 +31,7 @@ def test_show_prints_the_search_and_its_results(
     some_studies: Path, shown: Callable[..., str]
 ) -> None:
     content = json.loads(shown('show', some_studies / 'mixed', '--format=json'))
-    assert content['experiment'] == 'tests.paxtune.toys.Toy'
+    assert content['experiment'] == 'tests.factories.toys.Toy'
     assert content['algorithm'] == 'RandomSearch'
     assert content['rewards'] == [{'label': 'loss', 'goal': 'minimize'}]
     assert content['trials']['infeasible'] == 2
@@ -96,7 +96,7 @@ def test_best_says_how_to_train_it_as_the_search_does(
             trial = ask(study)
             trial.report(6, {'eval/log_pplx': loss})
             trial.complete()
-        exp = 'tests.paxtune.tunables.Rates'
+        exp = 'tests.factories.tunables.Rates'
         command = summary(study, exp).splitlines()[-1].strip()
     assert shlex.split(command)[-1].endswith('a study/best-2')
     assert shown('best', tmp_path / 'a study', f'--exp={exp}').splitlines()[-1].strip() == command

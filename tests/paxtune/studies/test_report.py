@@ -9,9 +9,9 @@ import pytest
 from paxtune.plots import script
 from paxtune.storage.open_study import open_study
 from paxtune.studies import __main__ as studies
-from tests.paxtune.made_studies import ask, finish
-from tests.paxtune.reports.long_study import EVIL, make_long_study
-from tests.paxtune.toys import OBJECTIVES, search, toy
+from tests.factories.long_study import EVIL, make_long_study
+from tests.factories.studies import ask, finish
+from tests.factories.toys import OBJECTIVES, search, toy
 from trainer.symbolic.errors import UserError
 
 Shown = Callable[..., str]

@@ -16,8 +16,8 @@ from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.schedulers import Adaptive, MedianStopping, Pause, PromotingAsha, Scheduler
 from paxtune.schedulers.pbt import PopulationBasedTraining
 from paxtune.storage.open_study import load_study, open_study
-from tests.paxtune.made_studies import ask, finish, read_csv, run
-from tests.paxtune.toys import LOSS, search, toy
+from tests.factories.studies import ask, finish, read_csv, run
+from tests.factories.toys import LOSS, search, toy
 
 SPACE = pg.Dict(x=pg.floatv(0.0, 1.0))
 ASHA = PromotingAsha(min_resource=1, max_resource=9, reduction_factor=3)

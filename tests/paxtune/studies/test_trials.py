@@ -14,8 +14,8 @@ from paxtune.studies import looking
 from paxtune.study import export
 from paxtune.study.record import Status
 from paxtune.study.transitions import WorkerLoss
-from tests.paxtune.made_studies import ask, finish, lose, read_csv
-from tests.paxtune.toys import Block, search, toy
+from tests.factories.studies import ask, finish, lose, read_csv
+from tests.factories.toys import Block, search, toy
 from trainer.symbolic.errors import UserError
 
 # --- trials ---

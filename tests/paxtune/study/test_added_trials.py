@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from paxtune.storage.open_study import open_study
-from tests.paxtune.made_studies import ask, finish
-from tests.paxtune.toys import toy
+from tests.factories.studies import ask, finish
+from tests.factories.toys import toy
 from trainer.symbolic.errors import UserError
 
 

@@ -21,9 +21,9 @@ from paxtune.storage.open_study import load_study, open_study
 from paxtune.study import export, trial_import
 from paxtune.study.study import Study
 from paxtune.study.transitions import IllegalTransition
-from tests.paxtune.functions import OBJECTIVE, SPACE, search
-from tests.paxtune.made_studies import ask, finish
-from tests.paxtune.service.clocked import Service
+from tests.factories.clocked_service import Service
+from tests.factories.function_studies import OBJECTIVE, SPACE, search
+from tests.factories.studies import ask, finish
 from trainer.symbolic.errors import UserError
 
 VALUES: dict[str, Any] = {

@@ -35,8 +35,8 @@ from paxtune.study.study import Study
 from paxtune.study.transitions import WorkerLoss
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory, trial_directory
-from tests.paxtune.made_studies import ask, lose
-from tests.paxtune.tunables import Rates
+from tests.factories.studies import ask, lose
+from tests.factories.tunables import Rates
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError

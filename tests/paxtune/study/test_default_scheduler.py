@@ -15,7 +15,7 @@ from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study
 from paxtune.study.default_scheduler import default_scheduler
 from paxtune.study.plan import SearchPlan
-from tests.paxtune.tunables import REWARD, Rates
+from tests.factories.tunables import REWARD, Rates
 
 MODULE = 'tests.paxtune.study.test_default_scheduler'
 """Its experiment is named by it."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paxtune.storage.open_study import load_study, open_study
-from tests.paxtune.toys import toy
+from tests.factories.toys import toy
 from trainer.symbolic.errors import UserError
 
 _OPAQUE = '{"_type": "pyglove.core.utils.json_conversion._OpaqueObject", "value": ""}'
@@ -18,11 +18,11 @@ _OPAQUE = '{"_type": "pyglove.core.utils.json_conversion._OpaqueObject", "value"
     [
         ('value', ''),
         ('value', '3'),
-        ('value', '{"_type": "tests.paxtune.toys.Dense"}'),
+        ('value', '{"_type": "tests.factories.toys.Dense"}'),
         ('value', '{"_type": "function", "name": "os.system"}'),
         ('value', _OPAQUE),
         ('search', _OPAQUE),
-        ('search', '{"_type": "tests.paxtune.toys.Dense"}'),
+        ('search', '{"_type": "tests.factories.toys.Dense"}'),
     ],
 )
 def test_a_definition_that_paxtune_never_writes_is_refused(

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from paxtune.storage.open_study import open_study
-from tests.paxtune.made_studies import study_of_all_kinds
-from tests.paxtune.toys import toy
+from tests.factories.studies import study_of_all_kinds
+from tests.factories.toys import toy
 
 
 def test_a_study_as_a_table(tmp_path: Path) -> None:

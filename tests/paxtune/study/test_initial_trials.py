@@ -11,11 +11,11 @@ from paxtune.config.search import Search
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
 from paxtune.study import initial_trials
-from tests.paxtune.made_studies import (
+from tests.factories.studies import (
     decisions,
     run,
 )
-from tests.paxtune.toys import Block, Dense, NotDense, Toy, search, toy
+from tests.factories.toys import Block, Dense, NotDense, Toy, search, toy
 from trainer.symbolic.errors import UserError
 
 

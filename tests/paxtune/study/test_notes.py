@@ -8,7 +8,7 @@ import pytest
 from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import open_study
 from paxtune.study import notes
-from tests.paxtune.functions import SPACE, search
+from tests.factories.function_studies import SPACE, search
 from trainer.symbolic.errors import UserError
 
 

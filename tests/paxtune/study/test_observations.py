@@ -21,7 +21,7 @@ from paxtune.storage.open_study import open_study
 from paxtune.study.observations import with_predicted_ends
 from paxtune.study.record import Status
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask
+from tests.factories.studies import ask
 
 LOSS = MetricReward('minimize', 'loss')
 MODEL = TPE()

@@ -11,7 +11,7 @@ from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask
+from tests.factories.studies import ask
 
 # Seconds until the first step, and for each step.
 START, STEP = 5.0, 2.0

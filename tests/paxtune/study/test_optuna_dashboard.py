@@ -14,8 +14,8 @@ import pytest
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna_dashboard import wsgi
 
+from tests.factories.toys import OBJECTIVES
 from tests.paxtune.study.test_optuna_study import conditional
-from tests.paxtune.toys import OBJECTIVES
 
 pytestmark = pytest.mark.slow
 

@@ -22,8 +22,8 @@ from optuna.trial import TrialState
 from paxtune.config.budget import Budget
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask, finish, run_all_kinds
-from tests.paxtune.toys import OBJECTIVES, Block, Dense, search, toy
+from tests.factories.studies import ask, finish, run_all_kinds
+from tests.factories.toys import OBJECTIVES, Block, Dense, search, toy
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 

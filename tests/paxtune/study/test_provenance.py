@@ -13,7 +13,7 @@ from paxtune.storage.open_study import load_study, open_study
 from paxtune.study import provenance
 from paxtune.study.record import Provenance
 from paxtune.study.redefinition import has_definition, is_redefinition
-from tests.paxtune.toys import toy
+from tests.factories.toys import toy
 
 ARGV = ['paxtune.search', '--exp=toys.toy', '--set', 'a=b c']
 

@@ -9,7 +9,7 @@ from paxtune.config.budget import Budget
 from paxtune.study.plan import SearchPlan
 from paxtune.study.record import StudyRecord
 from paxtune.study.redefinition import fingerprint, is_redefinition, redefined
-from tests.paxtune.toys import search, toy
+from tests.factories.toys import search, toy
 
 
 def record(num_trials: int = 5, is_apart: bool = False, **changes: object) -> StudyRecord:

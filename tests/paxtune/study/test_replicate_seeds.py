@@ -14,9 +14,9 @@ from paxtune.running.runners import experiments
 from paxtune.search_space.differences import differences
 from paxtune.study.replicate_seeds import reseeded
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.made_studies import ask
-from tests.paxtune.study.replicated import finish, opened, ran
-from tests.paxtune.tunables import Rates
+from tests.factories.replicated_studies import finish, opened, ran
+from tests.factories.studies import ask
+from tests.factories.tunables import Rates
 from trainer.inputs import MixtureInput, StdlibInput
 from trainer.runtime.metric_writer import read_metrics
 

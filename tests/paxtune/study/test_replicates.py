@@ -19,9 +19,9 @@ from paxtune.reports.overview import Overview
 from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import load_study
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask
-from tests.paxtune.study.replicated import finish, opened, ran, start_next, tried
-from tests.paxtune.toys import LOSS
+from tests.factories.replicated_studies import finish, opened, ran, start_next, tried
+from tests.factories.studies import ask
+from tests.factories.toys import LOSS
 from trainer.symbolic.errors import UserError
 
 

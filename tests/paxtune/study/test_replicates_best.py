@@ -10,9 +10,9 @@ from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.reports.overview import Overview
 from paxtune.service.study_location import DirectoryLocation
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask, best
-from tests.paxtune.study.replicated import confirmable, opened, ran
-from tests.paxtune.toys import LOSS
+from tests.factories.replicated_studies import confirmable, opened, ran
+from tests.factories.studies import ask, best
+from tests.factories.toys import LOSS
 from trainer.symbolic.errors import UserError
 
 

@@ -15,7 +15,7 @@ from paxtune.config.budget import Budget
 from paxtune.running.progress import Progress
 from paxtune.search import parser
 from paxtune.study.running_trial import RunningTrial
-from tests.paxtune.study.replicated import confirmable, opened, ran
+from tests.factories.replicated_studies import confirmable, opened, ran
 
 
 def test_commands_show_means_and_how_sure_they_are(
@@ -74,5 +74,5 @@ def test_a_function_can_ask_which_repeat_it_is() -> None:
 
 
 def test_the_flag() -> None:
-    args = parser().parse_args(['--exp=tests.paxtune.tunables.Rates', '--replicates=3'])
+    args = parser().parse_args(['--exp=tests.factories.tunables.Rates', '--replicates=3'])
     assert tunable_for(args).search.replicates == 3

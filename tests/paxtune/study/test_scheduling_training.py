@@ -12,7 +12,7 @@ from paxtune.schedulers import PopulationBasedTraining, PromotingAsha
 from paxtune.storage.open_study import load_study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.tunables import Rates
+from tests.factories.tunables import Rates
 from trainer.checkpoints.checkpoint import saved_checkpoints
 from trainer.loop.train_loop import run
 from trainer.runtime.metric_writer import read_metrics

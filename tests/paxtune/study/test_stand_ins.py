@@ -35,8 +35,8 @@ from paxtune.simulate.export import curves
 from paxtune.storage.open_study import load_study, open_plan
 from paxtune.study import export, stand_ins, transfer
 from paxtune.study.plan import SearchPlan
-from tests.paxtune.made_studies import rename_module
-from tests.paxtune.tunables import Rates
+from tests.factories.studies import rename_module
+from tests.factories.tunables import Rates
 from trainer.layers import FeedForward, Layer, Residual
 from trainer.symbolic.errors import UserError
 
@@ -190,7 +190,7 @@ def test_the_decisions_of_two_trials_are_compared_without_the_classes(directory:
 
 def test_defaults_of_users_classes_are_stored_and_no_others() -> None:
     found = stand_ins.defaults(windows())
-    assert sorted(found) == [f'{__name__}.Window', 'tests.trainer.tiny.CountingInput']
+    assert sorted(found) == [f'{__name__}.Window', 'tests.factories.tiny.CountingInput']
     assert found[f'{__name__}.Window']['power'] == 1.0
     assert 'size' not in found[f'{__name__}.Window']
     assert stand_ins.defaults(Tiny()) == {}

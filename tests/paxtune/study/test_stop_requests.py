@@ -12,8 +12,8 @@ from paxtune.storage.open_study import open_study
 from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
-from tests.paxtune.functions import SPACE, run, search, two
-from tests.paxtune.made_studies import states
+from tests.factories.function_studies import SPACE, run, search, two
+from tests.factories.studies import states
 
 
 class Asking(Callback):

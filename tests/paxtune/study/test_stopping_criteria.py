@@ -18,8 +18,8 @@ from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import Tuner
 from paxtune.storage.open_study import open_study
 from paxtune.study.stopping_criteria import seconds_left
-from tests.paxtune.functions import OBJECTIVE, SPACE, run, search
-from tests.paxtune.made_studies import ask, states
+from tests.factories.function_studies import OBJECTIVE, SPACE, run, search
+from tests.factories.studies import ask, states
 
 
 def test_hours_of_all_trials_together_end_a_study(tmp_path: Path) -> None:

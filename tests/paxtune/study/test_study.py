@@ -22,8 +22,8 @@ from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import ask, best, decisions, finish, run
-from tests.paxtune.toys import Dense, search, toy
+from tests.factories.studies import ask, best, decisions, finish, run
+from tests.factories.toys import Dense, search, toy
 from trainer.symbolic.errors import UserError
 
 # --- The life of a study ---

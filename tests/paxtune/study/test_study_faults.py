@@ -11,8 +11,8 @@ import pytest
 from paxtune.algorithms import Algorithm, RandomSearch, Suggestion
 from paxtune.storage.open_study import open_study
 from paxtune.study.suggester import SuggestionError
-from tests.paxtune.made_studies import ask, best, decisions, finish, run
-from tests.paxtune.toys import search, toy
+from tests.factories.studies import ask, best, decisions, finish, run
+from tests.factories.toys import search, toy
 
 
 class Raising(Algorithm):
@@ -75,8 +75,8 @@ import os, signal, sys
 from paxtune.algorithms import RandomSearch
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
-from tests.paxtune.made_studies import ask, finish
-from tests.paxtune.toys import toy
+from tests.factories.studies import ask, finish
+from tests.factories.toys import toy
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -8,9 +8,9 @@ from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
-from tests.paxtune.made_studies import ask, run_all_kinds
-from tests.paxtune.toys import LOSS, search, toy
-from tests.trainer.tiny import experiment
+from tests.factories.studies import ask, run_all_kinds
+from tests.factories.tiny import experiment
+from tests.factories.toys import LOSS, search, toy
 from trainer.symbolic.html import html_table
 
 EVIL = '<script>alert(1)</script>&"'

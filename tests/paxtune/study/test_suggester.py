@@ -14,9 +14,9 @@ from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.record import Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
-from tests.paxtune.asking import REWARD, Digest, finish, opened, space
-from tests.paxtune.made_studies import ask
-from tests.processes import command, passed
+from tests.factories.digest_studies import REWARD, Digest, finish, opened, space
+from tests.factories.studies import ask
+from tests.servers.processes import command, passed
 
 
 def run(study: Study) -> list[Trial]:
@@ -174,12 +174,12 @@ def test_wherever_it_ends_it_goes_on_as_it_would_have(
 
 
 def killed(directory: Path, where: str) -> None:
-    done = command('tests.paxtune.asking', str(directory), kill=where)
+    done = command('tests.factories.digest_studies', str(directory), kill=where)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def ended(directory: Path) -> list[Any]:
-    passed(command('tests.paxtune.asking', str(directory)))
+    passed(command('tests.factories.digest_studies', str(directory)))
     with load_study(directory) as study:
         return told(study.trials)
 

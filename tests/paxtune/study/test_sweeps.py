@@ -9,8 +9,8 @@ from paxtune.schedulers import MedianStopping
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
 from paxtune.study.sweeps import parameter_sweep
-from tests.paxtune.tunables import REWARD, Kinds, Rates
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
+from tests.factories.tunables import REWARD, Kinds, Rates
 from trainer.layers import FeedForward, GatedFeedForward
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv

@@ -12,8 +12,8 @@ from paxtune.config.budget import Budget
 from paxtune.objectives.limits import Limit
 from paxtune.storage.open_study import open_study
 from paxtune.study import transfer, trial_import
-from tests.paxtune.made_studies import ask, best, decisions, finish, run
-from tests.paxtune.toys import Block, Dense, NotDense, Toy, search, toy
+from tests.factories.studies import ask, best, decisions, finish, run
+from tests.factories.toys import Block, Dense, NotDense, Toy, search, toy
 from trainer.symbolic.errors import UserError
 
 

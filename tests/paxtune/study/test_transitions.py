@@ -22,7 +22,7 @@ from paxtune.study.frames import trial_row
 from paxtune.study.record import Failures, Status, TrialRecord
 from paxtune.study.transitions import IllegalTransition, WorkerLoss
 from paxtune.study.trial import Trial
-from tests.paxtune.toys import search
+from tests.factories.toys import search
 from tests.properties import examples
 
 with open_study(None, pg.Dict(x=pg.floatv(0.0, 1.0)), search=search()) as _study:

@@ -30,9 +30,9 @@ from paxtune.running.tuner import Tuner
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.suggester import Suggester
-from tests.paxtune import tunables
-from tests.paxtune.made_studies import beyond, never_trained
-from tests.trainer.tiny import VOCAB, experiment
+from tests.factories import tunables
+from tests.factories.studies import beyond, never_trained
+from tests.factories.tiny import VOCAB, experiment
 from trainer.program import costs
 from trainer.program.costs import memory_cost
 from trainer.symbolic.errors import UserError

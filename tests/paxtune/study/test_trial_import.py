@@ -12,12 +12,12 @@ from paxtune.objectives.rewards import MetricReward
 from paxtune.storage.open_study import open_study
 from paxtune.study import export, trial_import
 from paxtune.study.study import Study
-from tests.paxtune.made_studies import (
+from tests.factories.clocked_service import Service
+from tests.factories.studies import (
     ask,
     study_of_all_kinds,
 )
-from tests.paxtune.service.clocked import Service
-from tests.paxtune.toys import search, toy
+from tests.factories.toys import search, toy
 from trainer.symbolic.errors import UserError
 
 

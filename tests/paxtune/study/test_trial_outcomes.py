@@ -17,8 +17,8 @@ from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import BadRewardError, StudyStoppedError, Tuner
 from paxtune.search_space.constraints import Requires
 from paxtune.storage.open_study import open_study
-from tests.paxtune.functions import OBJECTIVE, SPACE, run, search, two
-from tests.paxtune.made_studies import states
+from tests.factories.function_studies import OBJECTIVE, SPACE, run, search, two
+from tests.factories.studies import states
 from trainer.runtime.signals import SkipTrial, StopTrial
 from trainer.symbolic.errors import UserError
 

@@ -24,7 +24,7 @@ from paxtune.schedulers import (
     ThresholdStopping,
 )
 from paxtune.study.plan import SearchPlan
-from tests.paxtune.tunables import rates
+from tests.factories.tunables import rates
 from trainer.experiment import Evaluation
 from trainer.symbolic.errors import UserError
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.paxtune.test_serve import ended, served
-from tests.processes import ROOT
+from tests.servers.processes import ROOT
 
 # With google-vizier alone: -I ignores PYTHONPATH, and the working directory is elsewhere.
 CLIENT = """

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.checkpoints.checksums import checksums
 from trainer.checkpoints.manifest import DamagedError, Manifest

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from etils import epath
 
-from tests.disks import SmallDisk, small_disk
-from tests.trainer.loop.measuring import final_state, measured, without_speed
-from tests.trainer.tiny import experiment
+from tests.factories.runs import final_state, measured, without_speed
+from tests.factories.tiny import experiment
+from tests.servers.disks import SmallDisk, small_disk
 from trainer.checkpoints.checkpoint import CheckpointStore, saved_checkpoints
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.experiment import Checkpoints, Experiment

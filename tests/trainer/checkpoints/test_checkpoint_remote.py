@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from etils import epath
 
-from tests.processes import command, passed
+from tests.servers.processes import command, passed
 from tests.trainer.loop.test_train_loop_kills import losses, state_of, train
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.main import main
 from trainer.symbolic.errors import UserError
 
-_EXPERIMENT = ['--exp=tests.trainer.killed.Text']
+_EXPERIMENT = ['--exp=tests.factories.real_input_experiments.Text']
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from etils import epath
 
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
 from trainer.checkpoints import checkpoint_watcher as watcher_module
 from trainer.checkpoints.checkpoint_watcher import (
     GRACE,

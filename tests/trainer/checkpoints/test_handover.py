@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from etils import epath
 
-from tests.processes import ROOT, environment
-from tests.trainer import killed
-from tests.trainer.loop.measuring import final_state, measured
-from tests.trainer.tiny import experiment
+from tests.factories import real_input_experiments as killed
+from tests.factories.runs import final_state, measured
+from tests.factories.tiny import experiment
+from tests.servers.processes import ROOT, environment
 from trainer.checkpoints import handover
 from trainer.checkpoints.checkpoint import CheckpointStore, saved_checkpoints
 from trainer.checkpoints.handover import take_over
@@ -328,7 +328,12 @@ def test_a_checkpoint_taken_from_a_live_attempt_is_readable(tmp_path: Path) -> N
     made, first = killed.Text(), tmp_path / 'first'
     program, _ = compiled(localized(made))
     often = ['train.num_train_steps=40', 'train.checkpoints.every=1', 'train.checkpoints.keep=1']
-    flags = ['--exp=tests.trainer.killed.Text', f'--job_log_dir={first}', '--set', *often]
+    flags = [
+        '--exp=tests.factories.real_input_experiments.Text',
+        f'--job_log_dir={first}',
+        '--set',
+        *often,
+    ]
     taken: list[int] = []
     with subprocess.Popen(
         [sys.executable, '-m', 'trainer.main', *flags, 'train.evaluation.every=40'],

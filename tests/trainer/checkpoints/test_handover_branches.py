@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.factories.runs import measured, without_speed
+from tests.factories.tiny import experiment
 from tests.trainer.checkpoints import test_handover
 from tests.trainer.checkpoints.test_handover import (
     Killed,
@@ -17,8 +19,6 @@ from tests.trainer.checkpoints.test_handover import (
     fake,
     steps,
 )
-from tests.trainer.loop.measuring import measured, without_speed
-from tests.trainer.tiny import experiment
 from trainer.checkpoints import handover
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.experiment_record import FORKED_FROM

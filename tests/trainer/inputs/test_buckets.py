@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from etils import epath
 
-from tests import s3
 from tests.conformance.input_suite import assert_same, read
+from tests.servers import s3
 from trainer.inputs.arrays.arrays import NpzInput
 from trainer.inputs.arrays.images import ImagesInput
 from trainer.inputs.base import Input

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.conformance import input_suite
-from tests.trainer.tiny import CountingInput, experiment
+from tests.factories.tiny import CountingInput, experiment
 from trainer.inputs.base import EndOfData
 from trainer.inputs.evaluation import eval_batches
 from trainer.inputs.peek import Peekable

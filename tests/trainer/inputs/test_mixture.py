@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conformance import input_suite
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
 from trainer.inputs import JsonShardsInput, MixtureInput, StdlibInput, TextInput
 from trainer.inputs.examples import Examples
 from trainer.program.setup import localized, prepare_inputs

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.conformance import input_suite
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
 from trainer.inputs import DigitsInput, EndOfData, MultiInput, StdlibInput, TextInput
 from trainer.program.setup import prepare_inputs
 from trainer.symbolic.errors import UserError

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.trainer.tiny import LENGTH, CountingInput, experiment
+from tests.factories.tiny import LENGTH, CountingInput, experiment
 from trainer.inputs.arrays.arrays import arrays_of
 from trainer.inputs.base import Batch
 from trainer.inputs.indexed import IndexedInput

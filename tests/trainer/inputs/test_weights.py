@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.conformance.input_suite import read_to_end
-from tests.trainer.tiny import CountingInput
-from tests.trainer.tiny import experiment as token_experiment
-from tests.trainer.tiny_images import EXAMPLES, SIZE, CornersInput, experiment
+from tests.factories.tiny import CountingInput
+from tests.factories.tiny import experiment as token_experiment
+from tests.factories.tiny_images import EXAMPLES, SIZE, CornersInput, experiment
 from trainer.inputs import (
     Batch,
     DigitsInput,

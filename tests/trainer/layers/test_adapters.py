@@ -19,8 +19,8 @@ from tests.conformance.layer_examples import (
     OfNnx,
     Perceptron,
 )
-from tests.trainer.layers.single import apply
-from tests.trainer.tiny_images import experiment
+from tests.factories.single_layer import apply
+from tests.factories.tiny_images import experiment
 from trainer.layers import Layer, LinenAdapter, NnxAdapter, Residual, Stack
 from trainer.layers.base import ForwardContext, forward_context
 from trainer.loop.train_loop import run

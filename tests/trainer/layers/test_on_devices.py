@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.jobs import on_devices
+from tests.servers.jobs import on_devices
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +15,7 @@ import json
 import jax
 import numpy as np
 from tests.conformance.layer_examples import OfLinen, OfNnx, resnet
-from tests.trainer.tiny_images import experiment
+from tests.factories.tiny_images import experiment
 from trainer.mesh import Mesh
 from trainer.program.program import program_for
 from trainer.program.setup import localized

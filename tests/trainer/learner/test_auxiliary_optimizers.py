@@ -9,8 +9,8 @@ import optax
 import pytest
 
 from tests.conformance.optimizer_suite import MASK, PARAMS
-from tests.trainer.learner.stepping import GRADIENTS, stepped
-from tests.trainer.tiny import experiment
+from tests.factories.learner_steps import GRADIENTS, stepped
+from tests.factories.tiny import experiment
 from trainer.learner import (
     SGD,
     Adafactor,

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
 from trainer.program.program import Program, Values
 from trainer.program.setup import compiled, localized
 from trainer.state import TrainState

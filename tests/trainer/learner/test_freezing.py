@@ -9,8 +9,8 @@ import optax
 import pytest
 
 from tests.conformance.optimizer_suite import PARAMS
-from tests.trainer.learner.stepping import GRADIENTS, stepped
-from tests.trainer.tiny import experiment
+from tests.factories.learner_steps import GRADIENTS, stepped
+from tests.factories.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.experiment import Checkpoints

@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from tests.jobs import on_devices
+from tests.servers.jobs import on_devices
 
 _SCRIPT = """
 import json
 import tempfile
 import jax
 import numpy as np
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.learner import Adafactor, AdamW, AuxiliaryOptimizer, Freeze, Learner
 from trainer.learner.paths import keys

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.trainer.tiny import VOCAB, CountingInput, experiment
+from tests.factories.tiny import VOCAB, CountingInput, experiment
 from trainer.experiment import Experiment
 from trainer.layers import (
     Attention,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.loop.measuring import measured
-from tests.trainer.tiny import CountingInput, experiment
+from tests.factories.runs import measured
+from tests.factories.tiny import CountingInput, experiment
 from trainer import main
 from trainer.checkpoints import experiment_record
 from trainer.checkpoints.handover import take_over
@@ -16,7 +16,7 @@ from trainer.layers import GatedFeedForward
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import to_json_text
 
-EXP = 'tests.trainer.tiny.experiment'
+EXP = 'tests.factories.tiny.experiment'
 FEED_FORWARD = 'task__model__stack__layers[0]__feed_forward'
 
 

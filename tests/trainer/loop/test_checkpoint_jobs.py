@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.processes import ROOT, command, environment, passed
+from tests.factories.runs import scalars
+from tests.servers.processes import ROOT, command, environment, passed
 from tests.trainer.checkpoints.test_checkpoint_watcher import saving_each_step, says
-from tests.trainer.loop.measuring import scalars
 from trainer.checkpoints.end_marker import ended
 from trainer.loop.checkpoint_jobs import process_each
 from trainer.loop.train_loop import run
@@ -71,7 +71,7 @@ class Beside:
     """An evaluation job that runs beside the test."""
 
     def __init__(self, directory: Path, kill: str | None = None) -> None:
-        killer = ['tests.killer', kill] if kill else []
+        killer = ['tests.servers.killer', kill] if kill else []
         flags = [*_flags(directory), '--mode=eval']
         self._out = directory.with_name(f'{directory.name}-{time.monotonic_ns()}.out')
         with self._out.open('w') as out:
@@ -110,7 +110,12 @@ class Beside:
 def _flags(directory: Path) -> list[str]:
     fields = ('checkpoints.every=1', 'checkpoints.keep=1', 'evaluation.every=1')
     values = [f'train.{field}' for field in fields]
-    return ['--exp=tests.trainer.killed.Text', f'--job_log_dir={directory}', '--set', *values]
+    return [
+        '--exp=tests.factories.real_input_experiments.Text',
+        f'--job_log_dir={directory}',
+        '--set',
+        *values,
+    ]
 
 
 @pytest.mark.slow

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.trainer.loop.measuring import final_state, measured, without_speed
+from tests.factories.runs import final_state, measured, without_speed
+from tests.factories.tiny import LENGTH, CountingInput, experiment
 from tests.trainer.loop.test_train_loop_non_finite import NanAt
 from tests.trainer.program.packing.test_lanes import run_lanes
-from tests.trainer.tiny import LENGTH, CountingInput, experiment
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch
 from trainer.layers import Dropout

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.loop.measuring import measured
-from tests.trainer.tiny import CountingInput, experiment
+from tests.factories.runs import measured
+from tests.factories.tiny import CountingInput, experiment
 from trainer.decoding import Greedy
 from trainer.experiment import Decoding, Experiment
 from trainer.learner import NormMetrics
@@ -58,7 +58,7 @@ def test_no_device_is_used() -> None:
     # The process that starts workers leaves the memory of the devices to them.
     code = (
         'from jax._src import xla_bridge\n'
-        'from tests.trainer.tiny import experiment\n'
+        'from tests.factories.tiny import experiment\n'
         'from trainer.loop.metric_names import metric_names\n'
         'metric_names(experiment())\n'
         'assert not xla_bridge.backends_are_initialized()'

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.loop.measuring import measured
-from tests.trainer.tiny import LENGTH, CountingInput, experiment
+from tests.factories.runs import measured
+from tests.factories.tiny import LENGTH, CountingInput, experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.inputs.base import Batch
 from trainer.loop.report import Interrupted, Report

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.tiny import CountingInput, experiment
+from tests.factories.tiny import CountingInput, experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.experiment import Experiment
 from trainer.loop.checkpoint_jobs import process_one

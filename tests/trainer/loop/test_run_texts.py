@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tensorboard_backend import texts
-from tests.trainer.loop.measuring import measured
-from tests.trainer.tiny import experiment
+from tests.factories.runs import measured
+from tests.factories.tiny import experiment
+from tests.servers.tensorboard import texts
 from trainer.loop.report import Interrupted
 from trainer.program.setup import compiled, localized
 

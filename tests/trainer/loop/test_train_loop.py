@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import pytest
 
-from tests.trainer.loop.measuring import measured, scalars, without_speed
-from tests.trainer.tiny import LENGTH, CountingInput, experiment
+from tests.factories.runs import measured, scalars, without_speed
+from tests.factories.tiny import LENGTH, CountingInput, experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.inputs.base import Batch, EndOfData
 from trainer.layers import Dropout

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-from tests.processes import command, passed
-from tests.trainer import killed
+from tests.factories import real_input_experiments as killed
+from tests.servers.processes import command, passed
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.program.setup import compiled, localized
 from trainer.runtime.directory import JobPath
@@ -24,7 +24,7 @@ _STEPS = [f'step:{step}' for step in sorted(random.Random(1).sample(range(2, 13)
 
 
 def train(name: str, directory: JobPath, kill: str | None = None) -> Any:
-    flags = [f'--exp=tests.trainer.killed.{name}', f'--job_log_dir={directory}']
+    flags = [f'--exp=tests.factories.real_input_experiments.{name}', f'--job_log_dir={directory}']
     return command('trainer.main', *flags, kill=kill)
 
 
@@ -79,7 +79,11 @@ def test_eval_once_prints_the_metrics_of_the_newest_checkpoint(
     undisturbed: Callable[[str], Path],
 ) -> None:
     directory = undisturbed('Text')
-    flags = ['--exp=tests.trainer.killed.Text', f'--job_log_dir={directory}', '--mode=eval_once']
+    flags = [
+        '--exp=tests.factories.real_input_experiments.Text',
+        f'--job_log_dir={directory}',
+        '--mode=eval_once',
+    ]
     out = passed(command('trainer.main', *flags))
     printed = re.search(r'step 12: .*eval/loss=(\S+)', out)
     assert printed is not None
@@ -95,6 +99,10 @@ def test_compiled_programs_are_shared_across_processes(
     entries = set((tmp_path / 'cache').rglob('*-cache'))
     assert entries
     rate = ['--set', 'task.learner.learning_rate=0.02', 'task.learner.optimizer.b1=0.8']
-    flags = ['--exp=tests.trainer.killed.Text', f'--job_log_dir={tmp_path / "two"}', *rate]
+    flags = [
+        '--exp=tests.factories.real_input_experiments.Text',
+        f'--job_log_dir={tmp_path / "two"}',
+        *rate,
+    ]
     passed(command('trainer.main', *flags))
     assert set((tmp_path / 'cache').rglob('*-cache')) == entries

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from tests.trainer.loop.measuring import final_state, measured
-from tests.trainer.tiny import CountingInput, experiment
+from tests.factories.runs import final_state, measured
+from tests.factories.tiny import CountingInput, experiment
 from trainer.inputs.base import Batch
 from trainer.symbolic.errors import NonFiniteLossError
 

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from tests.trainer.loop.measuring import final_state, measured, without_speed
-from tests.trainer.tiny import experiment
+from tests.factories.runs import final_state, measured, without_speed
+from tests.factories.tiny import experiment
 from trainer.layers import Dropout
 from trainer.loop.report import Interrupted
 from trainer.loop.train_loop import run

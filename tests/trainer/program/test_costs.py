@@ -10,8 +10,8 @@ import pyglove as pg
 import pytest
 
 from search_spaces import lm, nas
-from tests.trainer import tiny_images
-from tests.trainer.tiny import LENGTH, VOCAB, CountingInput, experiment, model
+from tests.factories import tiny_images
+from tests.factories.tiny import LENGTH, VOCAB, CountingInput, experiment, model
 from trainer.inputs import C4Input
 from trainer.layers import (
     Attention,

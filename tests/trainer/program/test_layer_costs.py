@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import pytest
 
 from tests.conformance.layer_examples import encoder_decoder, resnet, vision_transformer
-from tests.trainer.tiny import LENGTH, VOCAB, CountingInput, experiment
-from tests.trainer.tiny_images import experiment as of_images
+from tests.factories.tiny import LENGTH, VOCAB, CountingInput, experiment
+from tests.factories.tiny_images import experiment as of_images
 from trainer.layers import (
     Attention,
     Chain,

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from tests.conformance.layer_examples import resnet
-from tests.trainer import tiny_images
-from tests.trainer.tiny import experiment, model
+from tests.factories import tiny_images
+from tests.factories.tiny import experiment, model
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
 from trainer.learner import SGD, AdamW, Cosine, GlobalNorm, Learner

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
 from trainer.layers import Attention, FeedForward, Stack, TransformerBlock
 from trainer.layers.positions import Positions
 from trainer.loop.train_loop import run

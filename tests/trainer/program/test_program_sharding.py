@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.jobs import on_devices
+from tests.servers.jobs import on_devices
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +16,7 @@ _SCRIPT = """
 import json
 import jax
 import numpy as np
-from tests.trainer.tiny import experiment, model
+from tests.factories.tiny import experiment, model
 from trainer.layers import Dropout, GatedFeedForward
 from trainer.layers import Attention, Embedding, Stack, TransformerBlock, TransformerLm
 from trainer.mesh import Mesh

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from tests.processes import ROOT
+from tests.servers.processes import ROOT
 from trainer.runtime import clusters
 
 _COUNT = 4

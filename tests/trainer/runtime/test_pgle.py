@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import pytest
 
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
 from trainer import main
 from trainer.program.program import Program
 from trainer.program.setup import localized

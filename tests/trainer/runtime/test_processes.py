@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.jobs import Ended, all_passed, job
+from tests.servers.jobs import Ended, all_passed, job
 from trainer.runtime import processes
 from trainer.runtime.metric_writer import read_metrics
 from trainer.runtime.signals import SkipTrial, StopTrial
@@ -79,7 +79,11 @@ def test_an_error_of_another_process_is_named(error: Exception, wanted: Exceptio
 
 
 def train(name: str, directory: Path, *flags: str, **how: Any) -> list[Ended]:
-    flags = (f'--exp=tests.trainer.joined.{name}', f'--job_log_dir={directory}', *flags)
+    flags = (
+        f'--exp=tests.factories.multi_process_experiments.{name}',
+        f'--job_log_dir={directory}',
+        *flags,
+    )
     return job('trainer.main', *flags, **how)
 
 
@@ -102,14 +106,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_processes_talk_and_fail_together() -> None:
-    ended = job('tests.trainer.rounds')
+    ended = job('tests.factories.process_rounds')
     assert all_passed(ended) == 'process 0 is done'
     assert ended[1].out == 'process 1 is done'
 
 
 @pytest.mark.slow
 def test_two_processes_measure_a_step_and_agree_on_its_time() -> None:
-    ended = job('tests.trainer.timed')
+    ended = job('tests.factories.step_times')
     all_passed(ended)
     first, other = (each.out.strip() for each in ended)
     assert first == other
@@ -228,7 +232,7 @@ def test_the_preemption_notice_of_jax_makes_all_save_and_leave(
     at_once: int, tmp_path: Path
 ) -> None:
     flags = f'--job_log_dir={tmp_path}', f'--steps_per_execution={at_once}'
-    ended = job('tests.trainer.preempted', *flags)
+    ended = job('tests.factories.preempted_run', *flags)
     told = all_passed(ended)
     assert told == ended[1].out
     found = re.fullmatch(r'stopped at step (\d+)', told)
@@ -242,7 +246,7 @@ def test_the_preemption_notice_of_jax_makes_all_save_and_leave(
 def test_several_processes_pause_at_a_measurement_of_which_one_has_had_enough(
     tmp_path: Path, undisturbed: Path
 ) -> None:
-    first, other = job('tests.trainer.paused', f'--job_log_dir={tmp_path}')
+    first, other = job('tests.factories.paused_run', f'--job_log_dir={tmp_path}')
     told = all_passed([first, other])
     # Tokens of both, and seconds by the clock of the first.
     spent = f'{12 * 8 * 16}.0, '

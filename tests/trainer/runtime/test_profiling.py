@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import pytest
 
-from tests.processes import command
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
+from tests.servers.processes import command
 from trainer.loop.report import Interrupted
 from trainer.loop.train_loop import run
 from trainer.main import train

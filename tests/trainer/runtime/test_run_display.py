@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
 from trainer import main
 from trainer.loop.train_loop import run
 from trainer.runtime import step_events

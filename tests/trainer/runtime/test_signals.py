@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import pytest
 
-from tests.trainer.tiny import CountingInput, experiment, model
+from tests.factories.tiny import CountingInput, experiment, model
 from trainer import main
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.factories.tiny import experiment
 from tests.properties import examples
-from tests.trainer.tiny import experiment
 from trainer.layers import Attention, FeedForward
 from trainer.loop import train_loop
 from trainer.symbolic import literals, overrides

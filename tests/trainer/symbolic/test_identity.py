@@ -8,7 +8,7 @@ import pyglove as pg
 import pytest
 
 from paxtune.search_space.space import Space
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
 from trainer.layers import (
     Attention,
     Chain,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.conformance.layer_examples import resnet
-from tests.trainer.tiny_images import EXAMPLES, CornersInput, experiment
+from tests.factories.tiny_images import EXAMPLES, CornersInput, experiment
 from trainer.layers import Layer, Linear, Mlp
 from trainer.learner import Learner
 from trainer.loop.metric_names import metric_names

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.conformance.layer_examples import encoder_decoder
-from tests.trainer.layers.single import apply, init
-from tests.trainer.tiny import CountingInput, model
+from tests.factories.single_layer import apply, init
+from tests.factories.tiny import CountingInput, model
 from trainer.layers import Attention, Embedding, FeedForward, Stack, TransformerBlock, TransformerLm
 from trainer.layers.positions import Positions
 from trainer.learner import Learner

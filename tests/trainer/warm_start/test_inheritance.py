@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from etils import epath
 
-from tests.jobs import on_devices
-from tests.trainer import tiny
+from tests.factories import tiny
+from tests.servers.jobs import on_devices
 from tests.trainer.warm_start.test_warm_start_rules import written
 from trainer.experiment import Experiment
 from trainer.layers import (

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from tests.trainer.loop.measuring import final_state, measured, without_speed
-from tests.trainer.tiny import experiment
+from tests.factories.runs import final_state, measured, without_speed
+from tests.factories.tiny import experiment
 from trainer import main
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.experiment import Checkpoints, Experiment, TrainLoop

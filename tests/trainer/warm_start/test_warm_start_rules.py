@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from etils import epath
 
-from tests.trainer import tiny_images
-from tests.trainer.loop.measuring import measured
-from tests.trainer.tiny import experiment
+from tests.factories import tiny_images
+from tests.factories.runs import measured
+from tests.factories.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.checkpoints.retention import RetentionPolicy

@@ -9,7 +9,7 @@ from paxtune.algorithms import CMAES, Observation, RandomSearch
 from paxtune.algorithms.cma_es.distribution import Distribution, Evaluation, _cache
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import ask, check_algorithm, run
-from tests.paxtune.climbing import best_of, bowl, bowl_spec
+from tests.factories.bowl import best_of, bowl, bowl_spec
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 

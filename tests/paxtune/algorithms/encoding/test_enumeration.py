@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paxtune.algorithms.encoding.enumeration import enumerate_decisions, enumeration
 from paxtune.search_space.decisions import Decisions, from_dna, size, to_dna
-from tests.paxtune.spaces import values
+from tests.factories.spaces import values
 from tests.properties import examples
 from trainer.symbolic.ranges import intv
 

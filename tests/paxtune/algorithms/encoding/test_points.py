@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from paxtune.algorithms.encoding.points import encoder, encoding_spec
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
-from tests.paxtune.spaces import values
+from tests.factories.spaces import values
 from tests.properties import examples
 
 

@@ -16,7 +16,7 @@ from paxtune.search_space.decisions import Decisions, active_decision_points, to
 from tests.conformance.algorithm_suite import (
     conditional,
 )
-from tests.paxtune.spaces import changed_points, values
+from tests.factories.spaces import changed_points, values
 from tests.properties import examples
 from trainer.symbolic.ranges import intv
 

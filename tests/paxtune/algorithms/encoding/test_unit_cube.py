@@ -10,7 +10,7 @@ from paxtune.algorithms.encoding.sampling import draw
 from paxtune.algorithms.encoding.scaling import from_unit, to_unit
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.search_space.decisions import to_dna
-from tests.paxtune.spaces import values
+from tests.factories.spaces import values
 from tests.properties import examples
 from trainer.symbolic.ranges import intv
 

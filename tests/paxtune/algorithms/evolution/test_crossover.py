@@ -11,7 +11,7 @@ from paxtune.algorithms.encoding.sampling import draw
 from paxtune.algorithms.evolution.crossover import LayerRangeCrossover, UniformCrossover
 from paxtune.search_space.decisions import Decisions, to_dna
 from tests.conformance.algorithm_suite import conditional
-from tests.paxtune.spaces import layer_spaces, values
+from tests.factories.spaces import layer_spaces, values
 from tests.properties import examples
 from trainer.symbolic.errors import UserError
 

@@ -14,7 +14,7 @@ from paxtune.algorithms.evolution.layer_lists import (
     layer_lists,
 )
 from paxtune.search_space.decisions import Decisions, to_dna
-from tests.paxtune import spaces
+from tests.factories import spaces
 from tests.properties import examples
 from trainer.symbolic.ranges import intv
 

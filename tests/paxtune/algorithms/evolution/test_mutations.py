@@ -26,8 +26,8 @@ from paxtune.algorithms.encoding.sampling import draw, mutate
 from paxtune.algorithms.evolution.layer_lists import active_layer_lists
 from paxtune.search_space.decisions import Decisions, size, spec_from_json, spec_to_json, to_dna
 from tests.conformance.algorithm_suite import ask, conditional, run
-from tests.paxtune import spaces
-from tests.paxtune.spaces import values
+from tests.factories import spaces
+from tests.factories.spaces import values
 from tests.properties import examples
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text, to_json_text

@@ -26,7 +26,7 @@ from tests.conformance.algorithm_suite import (
     layer_stack,
     run,
 )
-from tests.paxtune.climbing import best_of, bowl, bowl_spec
+from tests.factories.bowl import best_of, bowl, bowl_spec
 from trainer.symbolic.errors import UserError
 
 

@@ -26,7 +26,7 @@ from tests.conformance.algorithm_suite import (
     past,
     run,
 )
-from tests.paxtune.spaces import changed_points
+from tests.factories.spaces import changed_points
 from trainer.symbolic.errors import UserError
 
 

@@ -11,7 +11,7 @@ from paxtune.algorithms import GPBandit, Observation, RandomSearch, SuggestionCo
 from paxtune.algorithms.gp import search
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, run
-from tests.processes import ROOT, environment
+from tests.servers.processes import ROOT, environment
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.paxtune.killed import search, told, trials_of
-from tests.processes import passed
+from tests.factories.killed_searches import search, told, trials_of
+from tests.servers.processes import passed
 
 pytestmark = pytest.mark.slow
 

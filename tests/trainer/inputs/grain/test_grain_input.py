@@ -8,9 +8,9 @@ import numpy as np
 import pyglove as pg
 import pytest
 
-from tests.c4_data import documents as texts_of
-from tests.c4_data import make_sentencepiece_model
 from tests.conformance import input_suite
+from tests.factories.c4_data import documents as texts_of
+from tests.factories.c4_data import make_sentencepiece_model
 from trainer.inputs import ArrayRecordFiles, GrainInput, ParquetFiles, TextLines
 from trainer.symbolic.errors import UserError
 

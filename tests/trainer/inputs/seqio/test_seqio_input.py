@@ -6,8 +6,8 @@ import numpy as np
 import pyglove as pg
 import pytest
 
-from tests.c4_data import make_json_shards, make_sentencepiece_model
 from tests.conformance import input_suite
+from tests.factories.c4_data import make_json_shards, make_sentencepiece_model
 from trainer.inputs import (
     JsonShardsInput,
     LanguageModelFeatures,
@@ -18,7 +18,7 @@ from trainer.inputs import (
 )
 from trainer.symbolic.errors import UserError
 
-MODULE = 'tests.trainer.inputs.seqio_tasks'
+MODULE = 'tests.factories.seqio_tasks'
 LENGTH = 64
 
 allow_task_module(MODULE)
@@ -49,7 +49,7 @@ def sequences(**fixed):
 
 
 def texts(split):
-    from tests.trainer.inputs.seqio_tasks import TEXTS
+    from tests.factories.seqio_tasks import TEXTS
 
     return [text.encode()[: LENGTH - 1] for text in TEXTS[split]]
 
@@ -274,7 +274,7 @@ def test_an_encoder_reads_inputs_and_a_decoder_targets():
 
 
 def texts_of_validation():
-    from tests.trainer.inputs.seqio_tasks import TEXTS
+    from tests.factories.seqio_tasks import TEXTS
 
     return TEXTS['validation']
 

@@ -2,8 +2,8 @@ import numpy as np
 import pyglove as pg
 import pytest
 
-from tests import c4_data
 from tests.conformance import input_suite
+from tests.factories import c4_data
 from trainer.inputs import C4Input, JsonShardsInput, SeqIOInput
 from trainer.symbolic.errors import UserError
 

@@ -4,8 +4,8 @@ import json
 import numpy as np
 import pytest
 
-from tests import c4_data
 from tests.conformance import input_suite
+from tests.factories import c4_data
 from trainer.inputs import JsonShardsInput
 from trainer.inputs.tokens.vocabulary import ByteVocabulary
 from trainer.symbolic.errors import UserError

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.c4_data import documents, make_sentencepiece_model
+from tests.factories.c4_data import documents, make_sentencepiece_model
 from trainer.inputs.tokens.vocabulary import ByteVocabulary, vocabulary_at
 from trainer.symbolic.errors import UserError
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.trainer.tiny import experiment
+from tests.factories.tiny import experiment
 from trainer.experiment import Experiment
 from trainer.program.packing import packing
 from trainer.program.packing.packing import Mode, Pack, PackedRun

@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from tests.jobs import on_devices
+from tests.servers.jobs import on_devices
 
 pytestmark = pytest.mark.slow
 
 _SCRIPT = """
 import json
 import jax
-from tests.trainer.tiny import experiment, model
+from tests.factories.tiny import experiment, model
 from trainer.layers import Attention, Embedding, GatedFeedForward
 from trainer.layers import Stack, TransformerBlock, TransformerLm
 from trainer.mesh import Mesh

@@ -1,0 +1,68 @@
+"""Experiments whose trials are slow enough to be disturbed, or disturb their workers themselves."""
+
+import os
+import time
+
+import pyglove as pg
+
+from paxtune.experiment import Tunable
+from tests.factories.tiny import CountingInput
+from tests.factories.tunables import Rates
+from trainer.inputs.base import Batch
+
+_GIB = 2**30
+
+
+class FaultyInput(CountingInput):
+    """Batches that take their time, one of which does what no worker survives.
+
+    Attributes:
+        seconds: how long a batch takes.
+        fault: 'none'; 'abort', the process dies; 'hang', the batch never comes; 'memory', it takes
+            three GiB.
+        at: the batch that does it.
+    """
+
+    seconds: float = 0.0
+    fault: str = 'none'
+    at: int = 3
+
+    def get_next(self) -> Batch:
+        time.sleep(self.seconds)
+        if self._batch == self.at and self.fault != 'none':
+            _do(self.fault)
+        return super().get_next()
+
+
+def _do(fault: str) -> None:
+    if fault == 'abort':
+        os.abort()
+    taken = b'x' * (3 * _GIB if fault == 'memory' else 0)
+    time.sleep(3600)
+    del taken
+
+
+def _with(data: FaultyInput, num_steps: int) -> Tunable:
+    made = Rates()
+    made.rebind(train_input=data)
+    return made.rebind(
+        {
+            'train.num_train_steps': num_steps,
+            'train.checkpoints.every': 10,
+            'train.evaluation.every': 20,
+            'search.budget.trials': 6,
+        }
+    )
+
+
+def Slow() -> Tunable:
+    """Trials of six seconds."""
+    return _with(FaultyInput(batch_size=8, is_training=True, seconds=0.1), 60)
+
+
+def Faulty() -> Tunable:
+    """Each fault, and none."""
+    fault = pg.oneof(['none', 'abort', 'hang', 'memory'])
+    made = _with(FaultyInput(batch_size=8, is_training=True, fault=fault), 10)
+    made.rebind({'task.learner.learning_rate': 1e-2, 'search.budget.trials': 4})
+    return made

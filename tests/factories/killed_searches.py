@@ -1,0 +1,37 @@
+"""Searches in processes that are killed, and what a kill must not change."""
+
+from pathlib import Path
+from typing import Any
+
+from paxtune.storage.open_study import load_study
+from paxtune.study.trial import Trial
+from tests.factories import tunables
+from tests.servers.processes import command
+
+assert tunables.__name__  # Importing it makes its classes known to `load_study`.
+
+
+def search(experiment: str, directory: Path, kill: str | None = None) -> Any:
+    """Searches one of `tests.factories.tunables`; `tests.servers.killer` lists the values of `kill`."""
+    flags = [f'--exp=tests.factories.tunables.{experiment}', f'--job_log_dir={directory}']
+    return command('paxtune.search', *flags, kill=kill)
+
+
+def trials_of(directory: Path) -> list[Trial]:
+    with load_study(directory) as study:
+        return study.trials
+
+
+def told(trials: list[Trial]) -> list[Any]:
+    """All that a kill must not change."""
+    return [
+        (
+            trial.id,
+            trial.state,
+            trial.decisions,
+            trial.lineage.parent,
+            trial.stop_reason,
+            [(m.step, m.reward) for m in trial.measurements],
+        )
+        for trial in trials
+    ]

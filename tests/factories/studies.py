@@ -1,0 +1,152 @@
+"""Helpers of tests of studies."""
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from paxtune.config.budget import Budget
+from paxtune.schedulers import MedianStopping
+from paxtune.service import remote_store
+from paxtune.service.remote_store import RemoteStore
+from paxtune.storage.open_study import open_study
+from paxtune.storage.vizier_store import VizierStore
+from paxtune.study import transitions
+from paxtune.study.running_trial import RunningTrial
+from paxtune.study.study import Study
+from paxtune.study.transitions import WorkerLoss
+from paxtune.study.trial import Trial
+from tests.factories.toys import search, toy
+
+
+def ask(study: Study) -> RunningTrial:
+    """The next trial of a study that has one."""
+    trial = study.suggest()
+    assert trial is not None
+    return trial
+
+
+def lose(trial: RunningTrial, loss: WorkerLoss, max_attempts: int) -> None:
+    """Takes a trial from its worker, as its supervisor does."""
+    store = trial._store
+    if isinstance(store, RemoteStore):
+        remote_store.lose(store._client, store.worker, loss, max_attempts)
+        store._held.pop(trial.id, None)
+    else:
+        store.apply(
+            trial.id,
+            lambda record, now: transitions.lose(record, loss, max_attempts, trial.step, now),
+        )
+    trial._show(store.trial(trial.id))
+
+
+def best(study: Study) -> Trial:
+    """The best trial of a study that has one."""
+    trial = study.best
+    assert trial is not None
+    return trial
+
+
+def finish(trial: RunningTrial) -> None:
+    """Runs a trial: the loss is the learning rate, and falls with the steps."""
+    rate = trial.materialize().rate
+    for step in (10, 20):
+        trial.report(step, {'loss': rate / step, 'accuracy': 1 - rate})
+    trial.complete()
+
+
+def run(study: Study) -> list[Trial]:
+    """Runs a study to its end."""
+    while (trial := study.suggest()) is not None:
+        finish(trial)
+    return study.trials
+
+
+def run_all_kinds(study: Study) -> None:
+    """Adds a completed, a stopped, an infeasible and an unfinished trial."""
+    finish(ask(study))
+    trial = ask(study)
+    trial.report(10, {'loss': 7.0, 'accuracy': 0.1})
+    trial.stop('worse than others')
+    ask(study).fail('no memory')
+    ask(study).report(10, {'loss': 3.0})
+
+
+def decisions(study: Study) -> list[dict[str, object]]:
+    return [trial.decisions for trial in study.trials]
+
+
+def read_csv(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def beyond(study: Study, cost: Callable[[Any], float], at_most: float) -> list[Trial]:
+    """The trials of a study whose experiments cost more than they may."""
+    return [trial for trial in study.trials if cost(trial.materialize()) > at_most]
+
+
+def never_trained(study: Study, trial: Trial) -> bool:
+    """Returns True if a trial has neither a measurement nor a file of a run."""
+    # Imported here: it imports JAX, and most studies of tests have no use for it.
+    from paxtune.study.trial_paths import trial_directory
+
+    left = [path.name for path in trial_directory(study.directory, trial).rglob('*')]
+    # TensorBoard compares all trials. The summaries of a run have a directory of their own.
+    of_a_run = [name for name in left if not name.startswith('events.out.tfevents.')]
+    return set(of_a_run) <= {'trial.json'} and not trial.measurements
+
+
+def rewrite(study: Study, number: int, **fields: Any) -> None:
+    """Replaces fields of a stored trial, as another program might."""
+    study.store.apply(number, lambda record, _: dataclasses.replace(record, **fields))
+
+
+def rewrite_study(study: Study, **fields: Any) -> None:
+    """Replaces fields of a stored study, as another program might."""
+    study.store.update_study(lambda record: dataclasses.replace(record, **fields))
+
+
+def mixed(directory: Path) -> None:
+    """Seven trials, one of each outcome at least; 3 is the best."""
+    with open_study(directory, toy(search=search(budget=Budget(9)))) as study:
+        for loss in (0.5, 0.75, 0.1):
+            trial = ask(study)
+            trial.report(10, {'loss': loss, 'accuracy': 1 - loss})
+            trial.complete()
+        trial = ask(study)
+        trial.report(10, {'loss': 0.01})
+        trial.stop('worse than others')
+        ask(study).fail('the training loss is nan at step 7', is_error=True)
+        ask(study).fail('the training loss is nan at step 12')
+        ask(study).report(10, {'loss': 0.02})
+        study.add({'rate': 0.01})
+
+
+def states(study: Study) -> list[str]:
+    return [trial.state for trial in study.trials]
+
+
+def study_of_all_kinds(directory: Path) -> Study:
+    """A study with a completed, a stopped, an infeasible and an unfinished trial."""
+    study = open_study(directory, toy(search=search(scheduler=MedianStopping())))
+    run_all_kinds(study)
+    return study
+
+
+def rename_module(study: Study | VizierStore, before: str, after: str) -> None:
+    """Renames the classes of a module in a study, as if the module could not be imported."""
+
+    def renamed(text: str) -> str:
+        return text.replace(f'{before}.', f'{after}.')
+
+    store = study.store if isinstance(study, Study) else study
+    store.update_study(
+        lambda record: dataclasses.replace(
+            record,
+            value=renamed(record.value),
+            defaults=json.loads(renamed(json.dumps(record.defaults))),
+        )
+    )

@@ -1,0 +1,210 @@
+"""A real Ray cluster on this machine, each node with processes of its own.
+
+The cluster belongs to a process, `python -m tests.servers.ray_cluster`, so that Ray starts no
+threads in that of the tests. It reads commands from its input: `kill` kills a node that is not the
+head, and `add` adds one.
+"""
+
+import atexit
+import contextlib
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import psutil
+
+from tests.servers.jobs import free_port
+from tests.servers.processes import ROOT, environment
+
+ENVIRONMENT = {
+    'RAY_USAGE_STATS_ENABLED': '0',
+    'RAY_enable_metrics_collection': '0',
+    # A busy machine starts a node slowly.
+    'RAY_raylet_start_wait_time_s': '600',
+}
+_NODE = {'object_store_memory': 80 * 2**20, 'include_dashboard': False}
+_UNUSED_PORTS = ('metrics_agent_port', 'metrics_export_port', 'dashboard_agent_listen_port')
+_READY = 'ready'
+
+
+class RayCluster:
+    """A cluster.
+
+    Attributes:
+        address: of its head.
+        jobs: the address for `ray job submit`; empty where the cluster takes no jobs.
+        environment: of a process that uses it.
+    """
+
+    def __init__(self, process: 'subprocess.Popen[str]') -> None:
+        self._process = process
+        self.address, self.jobs = self._answer().split(',')
+        self.environment = {**environment(), **ENVIRONMENT, 'RAY_ADDRESS': self.address}
+
+    def kill_node(self) -> None:
+        """Kills a node, with all that runs there."""
+        self._ask('kill')
+
+    def add_node(self) -> None:
+        """Adds a node."""
+        self._ask('add')
+
+    def python(self, *arguments: str, cwd: Path = ROOT) -> 'subprocess.Popen[str]':
+        """Starts Python as a driver on the head."""
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            env=self.environment,
+            cwd=cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def _ask(self, command: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f'{command}\n')
+        self._process.stdin.flush()
+        self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(_READY):
+                return line.removeprefix(_READY).strip()
+        raise RuntimeError('the Ray cluster has ended: its messages are above')
+
+
+@contextlib.contextmanager
+def started(nodes: int = 3, cpus: int = 2, kind: str = 'plain') -> Iterator[RayCluster]:
+    """Runs a cluster while entered.
+
+    Args:
+        nodes: their number.
+        cpus: claimed by each.
+        kind: `jobs` for one that takes jobs; `autoscaled` for one that adds nodes, of two CPUs
+            each, where there is demand for them.
+    """
+    process = subprocess.Popen(
+        [sys.executable, '-m', 'tests.servers.ray_cluster', str(nodes), str(cpus), kind],
+        env={**environment(), **ENVIRONMENT},
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield RayCluster(process)
+    finally:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        process.wait(120)
+        process.stdout.close()
+
+
+def _serve(nodes: int, cpus: int, kind: str) -> None:
+    from ray._private.node import Node
+    from ray.cluster_utils import Cluster
+
+    def node() -> dict[str, Any]:
+        return {**_NODE, 'num_cpus': cpus, 'runtime_env_agent_port': free_port()}
+
+    with mock.patch.object(Node, 'start_raylet', _patient(Node.start_raylet)):
+        cluster = Cluster(initialize_head=True, head_node_args={**node(), **_head(cpus, kind)})
+        others = [cluster.add_node(**node()) for _ in range(nodes - 1)]
+        print(_READY, f'{cluster.address},{cluster.webui_url or ""}', flush=True)
+        for command in sys.stdin:
+            if command.strip() == 'kill':
+                lost = next(each for each in others if each.node_id not in _leading(cluster))
+                others.remove(lost)
+                cluster.remove_node(lost, allow_graceful=False)
+            else:
+                others.append(cluster.add_node(**node()))
+            print(_READY, flush=True)
+    started = psutil.Process().children(recursive=True)
+    cluster.shutdown()
+    for process in started:  # Some of the autoscaler and of the dashboard outlive them.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def _head(cpus: int, kind: str) -> dict[str, Any]:
+    """Returns the settings of the head alone."""
+    if kind == 'jobs':
+        ports = {name: free_port() for name in ('dashboard_port', 'dashboard_agent_listen_port')}
+        return {'include_dashboard': True, **ports}
+    return _autoscaling(cpus) if kind == 'autoscaled' else {}
+
+
+def _autoscaling(cpus: int) -> dict[str, Any]:
+    """Ray's own autoscaler, with its provider of nodes that are processes of this machine."""
+    from ray._private.services import get_node_ip_address
+    from ray.autoscaler._private.fake_multi_node import node_provider
+
+    os.environ.update(AUTOSCALER_UPDATE_INTERVAL_S='1', RAY_FAKE_CLUSTER='1')
+    port, head = free_port(), node_provider.FAKE_HEAD_NODE_TYPE
+    more = {'CPU': 2, 'object_store_memory': _NODE['object_store_memory']}
+    names = {'docker', 'auth', 'file_mounts', 'head_node', 'worker_nodes'}
+    steps = ('initialization', 'setup', 'head_setup', 'worker_setup', 'head_start_ray')
+    lists = {f'{step}_commands' for step in (*steps, 'worker_start_ray')}
+    lists |= {'cluster_synced_files', 'rsync_exclude', 'rsync_filter'}
+    config = {
+        **{name: {} for name in names},
+        **{name: [] for name in lists},
+        'file_mounts_sync_continuously': False,
+        'cluster_name': 'tests',
+        'max_workers': 2,
+        'upscaling_speed': 1.0,
+        'idle_timeout_minutes': 5,
+        'head_node_type': head,
+        'available_node_types': {
+            head: {'resources': {'CPU': cpus}, 'node_config': {}, 'max_workers': 0},
+            'more': {'resources': more, 'node_config': {}, 'max_workers': 2},
+        },
+        'provider': {
+            'type': 'fake_multinode',
+            'module': f'{node_provider.__name__}.{node_provider.FakeMultiNodeProvider.__name__}',
+            'gcs_address': f'{get_node_ip_address()}:{port}',
+        },
+    }
+    with tempfile.NamedTemporaryFile('w', suffix='.json', delete=False) as file:
+        json.dump(config, file)
+    atexit.register(os.unlink, file.name)
+    ids = ('RAY_OVERRIDE_NODE_ID_FOR_TESTING', 'RAY_CLOUD_INSTANCE_ID')
+    return {
+        'autoscaling_config': file.name,
+        'gcs_server_port': port,
+        'env_vars': dict.fromkeys(ids, node_provider.FAKE_HEAD_NODE_ID),
+    }
+
+
+def _patient(start: Callable[..., None]) -> Callable[..., None]:
+    """Says which ports a node has: on a busy machine, Ray would not wait until its agents do."""
+    raylet: Any = importlib.import_module('ray._raylet')  # It has no types.
+
+    def start_raylet(node: Any, *arguments: Any, **options: Any) -> None:
+        ports = dict.fromkeys(_UNUSED_PORTS, -1)
+        ports['runtime_env_agent_port'] = node._ray_params.runtime_env_agent_port
+        for name, port in ports.items():
+            raylet.persist_port(node.get_session_dir_path(), node.node_id, name, port)
+        start(node, *arguments, **options)
+
+    return start_raylet
+
+
+def _leading(cluster: Any) -> set[str]:
+    """The nodes of coordinators and their drivers: of the nodes of one machine, Ray takes any."""
+    actors = cluster.global_state.actor_table(None).values()
+    leading = [each for each in actors if each['ActorClassName'] == 'Coordinator']
+    return {each['Address']['NodeID'] for each in leading if each['State'] != 'DEAD'}
+
+
+if __name__ == '__main__':
+    os.environ.update(ENVIRONMENT)
+    _serve(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
