@@ -12,7 +12,7 @@ assert tunables.__name__  # Importing it makes its classes known to `load_study`
 
 
 def search(experiment: str, directory: Path, kill: str | None = None) -> Any:
-    """Searches one of `tests.factories.tunables`; `tests.servers.killer` lists the values of `kill`."""
+    """Searches a name in `tests.factories.tunables`; `tests.servers.killer` explains `kill`."""
     flags = [f'--exp=tests.factories.tunables.{experiment}', f'--job_log_dir={directory}']
     return command('paxtune.search', *flags, kill=kill)
 
