@@ -85,7 +85,7 @@ class Study:
         trial = self.study.ask()
         assert trial is not None
         self._running.append(trial)
-        return values_of(self._problem, trial.by_id)
+        return values_of(self._problem, trial.view.by_id)
 
     def tell(self, value: float | None) -> None:
         trial = self._running.popleft()

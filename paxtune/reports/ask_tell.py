@@ -44,15 +44,17 @@ def tell(study: Study, number: int, given: Sequence[str], infeasible: str | None
         study.tell(trial, _metrics(given) if given else None, infeasible=infeasible)
     except (IllegalTransition, ValueError) as error:
         raise UserError(f'`tell`: {error}') from error
-    rewards = dict(zip((each.label for each in study.rewards), trial.rewards, strict=False))
-    return {'trial': number, 'state': trial.status, 'rewards': rewards}
+    rewards = dict(zip((each.label for each in study.rewards), trial.view.rewards, strict=False))
+    return {'trial': number, 'state': trial.view.status, 'rewards': rewards}
 
 
 def _asked(study: Study, number: int) -> RunningTrial:
     trial = study.open_trial(number)
-    if not transitions.is_outside(worker := trial.record.holder):
+    if not transitions.is_outside(worker := trial.view.record.holder):
         by = f' by {worker}' if worker else ''
-        raise UserError(f'trial {number} is {trial.status}{by}: report one that `ask` handed out')
+        raise UserError(
+            f'trial {number} is {trial.view.status}{by}: report one that `ask` handed out'
+        )
     study.store.worker = worker
     if study.store.is_shared:
         study.store.claim()  # The service then writes for the worker that owns the trial.

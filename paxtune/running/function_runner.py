@@ -66,7 +66,7 @@ class FunctionRunner(Runner):
     @during(STEPS)
     def _call(self, study: Study, trial: RunningTrial) -> Any:
         if not self._signature.parameters:
-            return define_by_run.call(self._function, study.space.spec, trial.dna)
+            return define_by_run.call(self._function, study.space.spec, trial.view.dna)
         arguments = self._arguments(trial)
         return self._function(*arguments.args, **arguments.kwargs)
 

@@ -51,9 +51,9 @@ class ExperimentRunner(Runner):
     @during(INITIALIZATION)
     def prepare(self, study: Study, trial: RunningTrial) -> str | None:
         compile_events.listen()
-        _require_own_experiments(study, trial)
+        _require_own_experiments(study, trial.view)
         resolve_warm_start(study, trial)
-        found = self._estimate_costs(study, TrialSpec.of(study, trial))
+        found = self._estimate_costs(study, TrialSpec.of(study, trial.view))
         trial.set_costs(found.measured)
         return found.refusal
 
@@ -63,7 +63,7 @@ class ExperimentRunner(Runner):
     def run(
         self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
     ) -> Generator[Report, None, None]:
-        return TrialSpec.of(study, trial).train(study.space, should_interrupt, self._place)
+        return TrialSpec.of(study, trial.view).train(study.space, should_interrupt, self._place)
 
     @property
     def num_devices(self) -> int:
@@ -292,8 +292,10 @@ def resolve_warm_start(study: Study, trial: RunningTrial) -> None:
     """
     if trial.lineage.warm_start is None or trial.lineage.origin not in ('algorithm', REPLICATE):
         return
-    parts = experiments(study, trial)
-    attempts = [attempt_directory(study.directory, trial, n + 1) for n in range(trial.attempt)]
+    parts = experiments(study, trial.view)
+    attempts = [
+        attempt_directory(study.directory, trial.view, n + 1) for n in range(trial.view.attempt)
+    ]
     if any((each / name / experiment_record.FILE).exists() for each in attempts for name in parts):
         return
     try:

@@ -167,7 +167,7 @@ class Tuner:
                 while self._may_begin() and (trial := self._next()) is not None:
                     with self._given_back(trial):
                         self._run_trial(trial)
-                    if trial.is_failed:
+                    if trial.view.is_failed:
                         gc.collect()  # A traceback may hold the state of the run.
                     self._place.give_way()
             except Exception as error:
@@ -215,7 +215,7 @@ class Tuner:
         except (DatabaseUnavailableError, DetachedError, sqlalchemy.exc.SQLAlchemyError):
             raise
         except BaseException:
-            if not self.study.store.is_shared and trial.status is Status.ACTIVE:
+            if not self.study.store.is_shared and trial.view.status is Status.ACTIVE:
                 # An interrupt may come after its end was committed, and before that was known here.
                 ended = IllegalTransition
                 lost = DatabaseUnavailableError, sqlalchemy.exc.SQLAlchemyError
@@ -241,18 +241,18 @@ class Tuner:
 
     def _run_trial(self, trial: RunningTrial) -> None:
         home = self.study.directory
-        directory = None if home is None else trial_directory(home, trial)
+        directory = None if home is None else trial_directory(home, trial.view)
         if directory is not None:
             require_no_link(home, directory)
             directory.mkdir(parents=True, exist_ok=True)
-            require_own_record(directory, trial)
+            require_own_record(directory, trial.view)
         devices = self._runner.num_devices
-        record = TrialJson(directory, trial, self.study.data, devices, self._clock)
-        self._session = None if self._hparams is None else self._hparams.session(trial)
+        record = TrialJson(directory, trial.view, self.study.data, devices, self._clock)
+        self._session = None if self._hparams is None else self._hparams.session(trial.view)
         self._began, self._pausing = self._clock.read(), None
-        self._seconds_left = self._left(trial, record)
+        self._seconds_left = self._left(trial.view, record)
         for callback in self._callbacks:
-            callback.on_trial_start(self.study, trial)
+            callback.on_trial_start(self.study, trial.view)
         try:
             self._attempt(trial, record)
         except trial_errors.OutsideError as error:
@@ -274,12 +274,12 @@ class Tuner:
             self._fail(trial, directory, error)
         finally:
             if self._session is not None:
-                self._session.close(trial)
+                self._session.close(trial.view)
             if not self._is_detached:
-                record.write(trial)
-        if trial.is_terminal:
+                record.write(trial.view)
+        if trial.view.is_terminal:
             for callback in self._callbacks:
-                callback.on_trial_end(self.study, trial)
+                callback.on_trial_end(self.study, trial.view)
         with phase(CHECKPOINTS):
             self._retention.remove_unneeded()
 
@@ -329,11 +329,11 @@ class Tuner:
                     record.resumed(report.resumed_from)
                     with trial_errors.outside():
                         for callback in self._callbacks:
-                            callback.on_trial_resume(self.study, trial, report.resumed_from)
+                            callback.on_trial_resume(self.study, trial.view, report.resumed_from)
                 self._report(trial, report)
                 with trial_errors.outside():
-                    record.write(trial)
-                    self._seconds_left = self._left(trial, record)
+                    record.write(trial.view)
+                    self._seconds_left = self._left(trial.view, record)
                 if trial.id in stop_requests.stopped_trials(self.study.store):
                     return 'stopped by request'
                 self._asked_to_pause = stop_requests.is_pause_requested(self.study.store)
@@ -346,7 +346,7 @@ class Tuner:
     def _on_step(self, trial: RunningTrial, step: int, metrics: Mapping[str, float]) -> None:
         with trial_errors.outside():
             for callback in self._callbacks:
-                callback.on_step(self.study, trial, step, metrics)
+                callback.on_step(self.study, trial.view, step, metrics)
 
     def _put_back(self, trial: RunningTrial, step: int) -> None:
         """Pauses or releases a trial that is in a checkpoint."""
@@ -356,7 +356,7 @@ class Tuner:
         trial.pause(step, self._pausing.reason)
         self._paused.add(trial.id)
         for callback in self._callbacks:
-            callback.on_trial_pause(self.study, trial, self._pausing.reason)
+            callback.on_trial_pause(self.study, trial.view, self._pausing.reason)
 
     def _report(self, trial: RunningTrial, report: Report) -> None:
         with _about_rewards():
@@ -370,7 +370,7 @@ class Tuner:
             if self._session is not None:
                 self._session.measured(measurement)
             for callback in self._callbacks:
-                callback.on_measurement(self.study, trial, measurement)
+                callback.on_measurement(self.study, trial.view, measurement)
 
     def _require_rewards(self, trial: RunningTrial, is_last: bool) -> None:
         """Raises BadRewardError unless the final metrics determine the rewards."""
@@ -387,7 +387,7 @@ class Tuner:
         if directory is not None:
             write_text(directory / 'error.txt', traceback.format_exc())
         faults, trials = self.study.search.faults, self.study.trials
-        if why := trial_errors.why_study_stops(error, trial, trials, faults):
+        if why := trial_errors.why_study_stops(error, trial.view, trials, faults):
             raise StudyStoppedError(why) from error
         trial.fail(reason_of(error), is_error=not isinstance(error, trial_errors.EXPECTED))
 

@@ -111,10 +111,10 @@ class TableRunner(Runner):
     def run(
         self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
     ) -> Generator[Report, None, None]:
-        course = course_of(self._table, study.space, study.trials, trial)
-        folder = Path(TrialSpec.of(study, trial).begin())
+        course = course_of(self._table, study.space, study.trials, trial.view)
+        folder = Path(TrialSpec.of(study, trial.view).begin())
         state, checkpoint = newest(folder)
-        _require(trial, state, folder)
+        _require(trial.view, state, folder)
         measurements, end = course.row.measurements, course.row.end
         resumed_from, count = state.step, len(measurements)
         past = sum(each.step <= resumed_from for each in measurements)

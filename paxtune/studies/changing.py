@@ -23,7 +23,7 @@ def _add(args: Args) -> None:
 
     decisions = command.decisions_given(args.decisions, 'add')
     with held(args) as study:
-        write(added(study.add(decisions, warm_start=args.warm_start)), args.format)
+        write(added(study.add(decisions, warm_start=args.warm_start).view), args.format)
 
 
 @register(
@@ -43,7 +43,8 @@ def _confirm(args: Args) -> None:
     from paxtune.reports.study_edits import confirmed
 
     with held(args) as study:
-        write(confirmed(study.confirm(args.top, args.replicates)), args.format)
+        added = study.confirm(args.top, args.replicates)
+        write(confirmed([each.view for each in added]), args.format)
 
 
 @register(
@@ -102,7 +103,7 @@ def _retry(args: Args) -> None:
     from paxtune.reports.study_edits import added
 
     with held(args) as study:
-        write(added(study.retry(args.trial)), args.format)
+        write(added(study.retry(args.trial).view), args.format)
 
 
 @register(

@@ -11,19 +11,21 @@ from paxtune.objectives.limits import violation
 from paxtune.objectives.measurement import Measurement, with_carried
 from paxtune.objectives.rewards import NonFiniteRewardError, measured_rewards
 from paxtune.study import transitions
-from paxtune.study.record import Costs, TrialRecord
+from paxtune.study.record import Costs, Lineage, TrialRecord
 from paxtune.study.store import StudyStore
 from paxtune.study.transitions import IllegalTransition, Transition
 from paxtune.study.trial import Scoring, Trial, TrialContext, aggregated
+from trainer.runtime.directory import JobPath
 from trainer.runtime.wall_clock import Profile
 
 
-class RunningTrial(Trial):
-    """A trial, and the transitions that move it on. Each is one transaction of the store.
+class RunningTrial:
+    """A trial that moves on: each transition is one transaction of the store.
 
     A trial whose final metrics are beyond a limit is INFEASIBLE, however it ends.
 
     Attributes:
+        view: the trial as it stands after the last transition of this object.
         resumed: whether the trial was claimed before, by a process that did not finish it.
         step: the last step that this process reported; 0 before.
     """
@@ -31,15 +33,50 @@ class RunningTrial(Trial):
     def __init__(
         self, record: TrialRecord, context: TrialContext, scoring: Scoring, store: StudyStore
     ) -> None:
-        super().__init__(record, context)
-        self._scoring, self._store = scoring, store
+        self.view = Trial(record, context)
+        self._context, self._scoring, self._store = context, scoring, store
         self.resumed = sum(event.event == 'claimed' for event in record.history) > 1
         self.step = 0
+
+    def __repr__(self) -> str:
+        return repr(self.view)
+
+    def _repr_html_(self) -> str:
+        return self.view._repr_html_()
+
+    @property
+    def id(self) -> int:
+        """The trial's number in the study, from 1."""
+        return self.view.id
+
+    @property
+    def decisions(self) -> dict[str, Any]:
+        """Decisions by path: see `Trial.decisions`."""
+        return self.view.decisions
+
+    @property
+    def directory(self) -> JobPath | None:
+        """The directory of the trial; None in memory: see `Trial.directory`."""
+        return self.view.directory
+
+    @property
+    def lineage(self) -> Lineage:
+        """Relations to other trials: parent, replicates, warm starts, forks."""
+        return self.view.lineage
+
+    @property
+    def continues_from(self) -> tuple[int, int] | None:
+        """The trial and the step to continue from: see `Trial.continues_from`."""
+        return self.view.continues_from
 
     @property
     def last_step(self) -> int:
         """The last step that was reported, here or in another process; 0 before the first."""
-        return max([self.step, *(each.step for each in self.measurements)])
+        return max([self.step, *(each.step for each in self.view.measurements)])
+
+    def materialize(self) -> Any:
+        """Makes the experiment, or the values, of the trial: see `Trial.materialize`."""
+        return self.view.materialize()
 
     def report(
         self, step: int, metrics: Mapping[str, float], checkpoint: str | None = None
@@ -62,10 +99,10 @@ class RunningTrial(Trial):
                 raise ValueError(f'no metric can be called {name!r}: names with $ are for rewards')
         self._require_open()
         self.step = step
-        for known in self.measurements:
+        for known in self.view.measurements:
             if known.step == step:
                 return known
-        rewards = self._rewards_of(with_carried(self.measurements, metrics))
+        rewards = self._rewards_of(with_carried(self.view.measurements, metrics))
         finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
         measurement = Measurement(step, finite, rewards, checkpoint)
         self._apply(
@@ -82,7 +119,7 @@ class RunningTrial(Trial):
         Raises:
             NothingMeasuredError: nothing was measured.
         """
-        return aggregated(self, self._scoring)
+        return aggregated(self.view, self._scoring)
 
     def complete(self) -> None:
         """Ends the trial: measurements become final metrics, and these become rewards.
@@ -98,7 +135,7 @@ class RunningTrial(Trial):
         except NothingMeasuredError as error:
             raise IllegalTransition(f'trial {self.id} cannot be completed: {error}') from error
         rewards = tuple(reward.value(metrics) for reward in self._scoring.rewards)
-        self._end(Measurement(self.measurements[-1].step, metrics, rewards))
+        self._end(Measurement(self.view.measurements[-1].step, metrics, rewards))
 
     def stop(self, reason: str) -> None:
         """Ends the trial early, with its last measurement. Such a trial is never the best.
@@ -107,17 +144,17 @@ class RunningTrial(Trial):
             IllegalTransition: the trial has ended, or no reward was measured.
         """
         self._require_open()
-        if not (rewarded := self.rewarded):
+        if not (rewarded := self.view.rewarded):
             raise IllegalTransition(
                 f'trial {self.id} cannot be stopped: nothing was measured that has a reward'
             )
         last = rewarded[-1]
-        known = with_carried(self.measurements, last.metrics)
+        known = with_carried(self.view.measurements, last.metrics)
         self._end(Measurement(last.step, known, last.rewards), reason=reason, is_stopped=True)
 
     def end_early(self, reason: str) -> None:
         """Stops the trial; without any reward it becomes infeasible. Raises as `stop`."""
-        if self.rewarded:
+        if self.view.rewarded:
             self.stop(reason)
         else:
             self.fail(f'{reason} (before a reward was measured)')
@@ -137,8 +174,8 @@ class RunningTrial(Trial):
             IllegalTransition: the trial has ended.
         """
         self._require_open()
-        last = self.measurements[-1].metrics if self.measurements else {}
-        known = {**with_carried(self.measurements, last), **(metrics or {})}
+        last = self.view.measurements[-1].metrics if self.view.measurements else {}
+        known = {**with_carried(self.view.measurements, last), **(metrics or {})}
         if reward is None:
             rewards = self._rewards_of(known)
         elif len(self._scoring.rewards) != 1:
@@ -170,7 +207,7 @@ class RunningTrial(Trial):
 
     def promote(self, why: str) -> None:
         """Ends this pause. The next worker that asks claims the trial."""
-        step = self.record.paused_at
+        step = self.view.record.paused_at
         self._apply(lambda record, now: transitions.promote(record, step, why, now))
 
     def release(self, why: str) -> None:
@@ -218,7 +255,7 @@ class RunningTrial(Trial):
 
     def set_costs(self, costs: Costs) -> None:
         """Sets the costs that were measured before the first step."""
-        if costs != self.record.costs:
+        if costs != self.view.record.costs:
             self._change(costs=lambda _: costs)
 
     def set_warm_start(self, trial: int | None, step: int | None = None) -> None:
@@ -251,13 +288,11 @@ class RunningTrial(Trial):
 
     def _require_open(self) -> None:
         self._show(self._store.trial(self.id))
-        if not self.status.is_open:
-            raise IllegalTransition(f'trial {self.id} is {self.status.upper()} already')
+        if not self.view.status.is_open:
+            raise IllegalTransition(f'trial {self.id} is {self.view.status.upper()} already')
 
     def _apply(self, transition: Transition) -> None:
         self._show(self._store.apply(self.id, transition))
 
     def _show(self, record: TrialRecord) -> None:
-        self.record = record
-        for cached in ('measurements', 'rewarded', 'score_curve'):
-            self.__dict__.pop(cached, None)
+        self.view = Trial(record, self._context)

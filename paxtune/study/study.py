@@ -266,7 +266,7 @@ class Study(StudyView):
         """
         if self._scheduling is None:
             return None
-        return self._scheduling.decide_on(trial, trial.step, self.trials)
+        return self._scheduling.decide_on(trial.view, trial.step, self.trials)
 
     def curves(self) -> list[TrialCurve]:
         """Returns the curves that the scheduler sees, none infeasible; ValueError without one."""

@@ -72,7 +72,7 @@ class TrialContext:
 
 
 class Trial:
-    """A trial as it stood when it was read. Nothing here changes it: see `RunningTrial`.
+    """A trial as it stood when it was read. Nothing changes it: see `RunningTrial`.
 
     Attributes:
         id: the trial's number in the study, from 1.

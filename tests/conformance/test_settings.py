@@ -206,7 +206,7 @@ def begun(search: Search) -> object:
     with tempfile.TemporaryDirectory() as name, open_study(name, made) as study:
         lineages = (Lineage(), Lineage(parent=1, warm_start=1))
         child = [study._request({'task.learner.learning_rate': 0.1}, each) for each in lineages][1]
-        return experiments(study, child)[''].train.num_train_steps
+        return experiments(study, child.view)[''].train.num_train_steps
 
 
 SEARCH = Search(LOSS, Budget(6), QuasiRandom())

@@ -110,12 +110,12 @@ def test_a_part_of_them_never_makes_a_reward(tmp_path: Path) -> None:
         early, late = ask(study), None
         early.report(2, {'eval/log_pplx:long': 1.0})
         early.conclude('by hand', metrics={'eval/accuracy:long': 1.0})
-        assert early.state == 'INFEASIBLE'
+        assert early.view.state == 'INFEASIBLE'
         late = ask(study)
         late.report(2, {'eval/log_pplx:long': 10.0})
         late.report(6, {'eval/log_pplx:short': 2.0})
         late.stop('by hand')
-        assert late.reward == 6.0
+        assert late.view.reward == 6.0
         assert trial_import.fork(study, other) == 2
         assert other.trials[1].reward == 6.0
         assert [each.rewards for each in other.trials[1].measurements] == [(), (6.0,)]

@@ -59,8 +59,8 @@ def test_a_trial_that_was_trained_to_its_end_completes_after_a_kill(
         wanted = [trial.reward for trial in study.trials]
     with open_study(tmp_path / 'parts', rates(), prepared_data(Space(rates()))) as study:
         trial = ask(study)
-        (made,) = experiments(study, trial).values()
-        for each in run(made, trial_directory(study.directory, trial)):
+        (made,) = experiments(study, trial.view).values()
+        for each in run(made, trial_directory(study.directory, trial.view)):
             if is_reported:
                 trial.report(each.step, each.metrics, each.checkpoint)
     with tune(rates(), job_log_dir=tmp_path / 'parts') as study:
@@ -135,8 +135,8 @@ def test_a_sum_over_sub_experiments_of_unequal_length_counts_each(order: list[st
             for loss in losses[name]:
                 trial.report(trial.step + 2, {f'loss:{name}': loss})
         trial.complete()
-        assert trial.reward == 5.0 + 3.0
-        assert trial.metrics == {'loss:short': 5.0, 'loss:long': 3.0}
+        assert trial.view.reward == 5.0 + 3.0
+        assert trial.view.metrics == {'loss:short': 5.0, 'loss:long': 3.0}
 
 
 def test_a_sub_experiment_may_scale_what_is_searched() -> None:
@@ -285,8 +285,8 @@ def test_a_trial_that_cannot_be_timed_any_more_ends_no_study(tmp_path: Path) -> 
     made = rates(search__objective=SPEED, train__evaluation__every=6)
     with open_study(tmp_path, made, prepared_data(Space(made))) as study:
         trial = ask(study)
-        (alone,) = experiments(study, trial).values()
-        list(run(alone, trial_directory(study.directory, trial)))
+        (alone,) = experiments(study, trial.view).values()
+        list(run(alone, trial_directory(study.directory, trial.view)))
     with tune(made, job_log_dir=tmp_path) as study:
         assert states(study) == ['INFEASIBLE', 'COMPLETED']
         assert "'train/steps_per_second' is not measured" in str(study.trials[0].reason)

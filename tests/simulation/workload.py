@@ -47,10 +47,10 @@ class FormulaRunner(Runner):
         self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
     ) -> Generator[Report, None, None]:
         world = World.current
-        home = Path(attempt_directory(study.directory, trial))
-        where = f'{trial.id}.{trial.attempt}'
+        home = Path(attempt_directory(study.directory, trial.view))
+        where = f'{trial.id}.{trial.view.attempt}'
         with world.ledger.writing(home):
-            folder = Path(TrialSpec.of(study, trial).begin())
+            folder = Path(TrialSpec.of(study, trial.view).begin())
             state, checkpoint = newest(folder)
             begun, done = trial.continues_from, state.step
             # One that has lost a trial, which ended, finds no checkpoints any more.

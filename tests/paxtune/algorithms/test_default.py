@@ -94,7 +94,7 @@ def test_a_study_uses_the_chosen_algorithm() -> None:
     with open_study(None, small(), search=Search(LOSS)) as study:
         found = []
         while (trial := study.ask()) is not None:
-            found.append(tuple(trial.by_id.items()))
+            found.append(tuple(trial.view.by_id.items()))
             study.tell(trial, {'loss': 1.0})
     assert len(found) == len(set(found)) == 6
     assert found != sorted(found), 'in an order that is drawn'

@@ -100,7 +100,7 @@ def test_running_trials_are_shown_with_worker_and_attempt(tmp_path: Path) -> Non
 def test_steps_between_evaluations_are_read_from_the_metrics_of_a_trial(tmp_path: Path) -> None:
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         trial = ask(study)
-        directory = trial_directory(tmp_path, trial)
+        directory = trial_directory(tmp_path, trial.view)
         directory.mkdir(parents=True)
         (directory / 'metrics.jsonl').write_text('{"step": 7, "train/loss": 2.5}\n{"step": 8')
         (row,) = looker.read().running

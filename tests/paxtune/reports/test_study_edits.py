@@ -36,7 +36,7 @@ def directory(tmp_path: Path) -> Path:
     with open_study(tmp_path / 'study', toy(search=search(budget=Budget(9)))) as study:
         for _ in range(3):
             trial = ask(study)
-            trial_directory(study.directory, trial).mkdir(parents=True)
+            trial_directory(study.directory, trial.view).mkdir(parents=True)
             finish(trial)
         ask(study).fail('no memory')
         ask(study).report(10, {'loss': 3.0})

@@ -28,7 +28,7 @@ def test_steps_of_workers_are_read_from_their_metrics(tmp_path: Path) -> None:
         watcher = Watcher(study, [steps])
         trial = ask(study)
         watcher.look()
-        directory = attempt_directory(tmp_path, trial)
+        directory = attempt_directory(tmp_path, trial.view)
         directory.mkdir(parents=True)
         writer = MetricWriter(directory, 0)
         for step in range(2000):

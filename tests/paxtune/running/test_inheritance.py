@@ -76,7 +76,7 @@ def test_children_train_as_many_steps_as_their_overrides_say(tmp_path: Path) -> 
         assert [each.lineage.warm_start_step for each in study.trials] == [None, 4, 2]
         seeds = [runners.experiments(study, each)[''].train.random_seed for each in study.trials]
         assert seeds == [0, 1, 2]
-        assert runners.experiments(study, study.retry(3))[''].train.random_seed == 2
+        assert runners.experiments(study, study.retry(3).view)[''].train.random_seed == 2
 
 
 @pytest.mark.slow

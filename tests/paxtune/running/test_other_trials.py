@@ -94,7 +94,7 @@ def test_a_trial_does_not_begin_with_weights_of_another_experiment(
 ) -> None:
     with open_study(tmp_path, tunables.rates()) as study:
         parent = ask(study)
-        directory = Path(trial_directory(tmp_path, parent))
+        directory = Path(trial_directory(tmp_path, parent.view))
         other = parent.materialize().rebind({'train_input.batch_size': 4})
         list(pretended(other, directory, lambda: False))
         parent.fail('for a reason')
@@ -110,7 +110,7 @@ def test_checkpoints_without_a_record_are_those_of_a_fork_that_has_yet_to_begin(
 ) -> None:
     with open_study(tmp_path, tunables.rates()) as study:
         trial = ask(study)
-        directory = Path(trial_directory(tmp_path, trial))
+        directory = Path(trial_directory(tmp_path, trial.view))
         (directory / 'checkpoints' / '2').mkdir(parents=True)
         (directory / 'checkpoints' / '2' / '_CHECKPOINT_METADATA').write_text('{}')
         if where == 'fork':

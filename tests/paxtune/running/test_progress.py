@@ -216,9 +216,9 @@ def test_a_screen_shows_the_loss_and_speed_of_steps_before_a_measurement(
     with open_study(None, SPACE, search=search()) as study:
         progress.on_study_start(study)
         running = ask(study)
-        progress.on_trial_start(study, running)
-        progress.on_step(study, running, 7, {'train/loss': 2.75})
-        progress.on_step(study, running, 8, {'train/steps_per_second': 12.25})
+        progress.on_trial_start(study, running.view)
+        progress.on_step(study, running.view, 7, {'train/loss': 2.75})
+        progress.on_step(study, running.view, 8, {'train/steps_per_second': 12.25})
         shown(out, '2.75')
         progress.on_study_end(study)
     row = next(line.split() for line in out.getvalue().splitlines() if '2.75' in line)

@@ -64,7 +64,7 @@ def test_a_suggestion_uses_all_results_of_other_workers(service: Service) -> Non
     finish(one)
     three = ask(a)
     finish(two)
-    found = [trial.record.memo['seen'] for trial in (one, two, three, ask(b))]
+    found = [trial.view.record.memo['seen'] for trial in (one, two, three, ask(b))]
     assert found == ['', '1:pending', '1:completed 2:pending', '1:completed 2:completed 3:pending']
 
 
@@ -78,8 +78,8 @@ def test_a_worker_without_heartbeat_loses_its_trial(service: Service) -> None:
     assert other.trial(1).record.holder == 'a'  # Its last heartbeat was nine seconds ago.
     service.now = 19.0
     trial = ask(other)
-    assert (trial.id, trial.attempt, trial.resumed) == (1, 2, True)
-    assert [each.step for each in trial.measurements] == [10]
+    assert (trial.id, trial.view.attempt, trial.resumed) == (1, 2, True)
+    assert [each.step for each in trial.view.measurements] == [10]
     before = other.trial(1).history
     for late in (
         lambda: zombie.report(20, {'loss': 0.0, 'accuracy': 1.0}),
@@ -140,13 +140,17 @@ def test_an_attempt_that_may_come_back_or_counts_gets_a_new_number(
     study = service.study('a', faults=Faults(max_attempts=2))
     trial = ask(study)
     lose(trial, loss, 2)
-    assert (trial.state, trial.attempt, trial.record.holder) == ('ACTIVE', attempt, '')
+    assert (trial.view.state, trial.view.attempt, trial.view.record.holder) == (
+        'ACTIVE',
+        attempt,
+        '',
+    )
     again = ask(study)
     assert (again.id, again.resumed) == (1, True)
     lose(again, loss, 2)
-    assert again.state == ('INFEASIBLE' if loss.counts else 'ACTIVE')
+    assert again.view.state == ('INFEASIBLE' if loss.counts else 'ACTIVE')
     if loss.counts:
-        assert again.reason == 'it crashed (attempt 2 of 2)'
+        assert again.view.reason == 'it crashed (attempt 2 of 2)'
 
 
 def test_a_trial_that_kills_its_workers_without_a_trace_is_given_up(service: Service) -> None:
@@ -172,8 +176,8 @@ def test_a_trial_that_was_given_back_is_there_for_all(service: Service) -> None:
     first, second = service.study('a'), service.study('b')
     ask(first).release('after step 3')
     trial = ask(second)
-    assert (trial.id, trial.attempt) == (1, 1)
-    assert [event['event'] for event in trial.history] == ['claimed', 'released', 'claimed']
+    assert (trial.id, trial.view.attempt) == (1, 1)
+    assert [event['event'] for event in trial.view.history] == ['claimed', 'released', 'claimed']
 
 
 def test_a_repeated_request_is_executed_once(service: Service) -> None:
@@ -262,8 +266,8 @@ def test_a_search_that_starts_again_has_no_workers_yet(service: Service) -> None
     ask(first)
     service.restart(workers_may_live=False)
     trial = ask(service.study('b'))
-    assert (trial.id, trial.attempt) == (1, 1)
-    assert trial.history[1]['detail'] == 'the search ended, or was killed'
+    assert (trial.id, trial.view.attempt) == (1, 1)
+    assert trial.view.history[1]['detail'] == 'the search ended, or was killed'
 
 
 @pytest.mark.parametrize('workers_may_live', [False, True])
@@ -272,11 +276,11 @@ def test_a_loss_that_does_not_count_ends_no_trial_that_had_a_fault(
 ) -> None:
     first = service.study('a', faults=Faults(max_attempts=2))
     lose(ask(first), WorkerLoss('it crashed', counts=True), 2)
-    assert ask(first).attempt == 2
+    assert ask(first).view.attempt == 2
     service.restart(workers_may_live)
     service.now += 20  # Longer than its lease, before its worker has sent its options again.
     trial = ask(service.study('b', faults=Faults(max_attempts=2)))
-    assert (trial.id, trial.state, trial.attempt) == (1, 'ACTIVE', 2 + workers_may_live)
+    assert (trial.id, trial.view.state, trial.view.attempt) == (1, 'ACTIVE', 2 + workers_may_live)
 
 
 def test_one_worker_has_the_suggest_lock_at_a_time(service: Service) -> None:

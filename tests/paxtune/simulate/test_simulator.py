@@ -88,13 +88,13 @@ def _train(
     """Trains a trial as a tuner does, from where it was paused or forked."""
     parent, begins = trial.lineage.forked_from or (None, 0)
     if trial.id not in rows:
-        rows[trial.id] = answers.take(trial.by_id, after=None if parent is None else begins)
+        rows[trial.id] = answers.take(trial.view.by_id, after=None if parent is None else begins)
     row = made.rows[rows[trial.id]]
     measured: dict[int, Any] = {each.step: each.reward for each in row.measurements}
     if parent is not None:
         known = study.trial(parent).measurements
         measured[begins] = next(each.reward for each in known if each.step == begins)
-    for step in range(trial.record.paused_at or begins or 1, int(row.steps) + 1):
+    for step in range(trial.view.record.paused_at or begins or 1, int(row.steps) + 1):
         if step not in measured:
             trial.fail('it diverged')
             return

@@ -48,7 +48,7 @@ def directory(tmp_path: Path) -> Path:
     space = pg.Dict(x=pg.floatv(0.0, 1.0))
     with open_study(tmp_path / 'study', space, search=functions.search()) as study:
         trial = ask(study)
-        Path(trial_directory(study.directory, trial)).mkdir(parents=True)
+        Path(trial_directory(study.directory, trial.view)).mkdir(parents=True)
         trial.report(1, {'loss': 1.0})
         trial.complete()
     return tmp_path / 'study'

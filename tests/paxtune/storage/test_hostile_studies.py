@@ -53,7 +53,7 @@ def study(tmp_path: Path) -> Iterator[Study]:
     search = functions.search(retention=Retention(best=0))
     with open_study(tmp_path / 'study', pg.Dict(x=pg.floatv(0.0, 1.0)), search=search) as study:
         trial = ask(study)
-        checkpoint(Path(trial_directory(study.directory, trial)))
+        checkpoint(Path(trial_directory(study.directory, trial.view)))
         trial.report(1, {'loss': 1.0})
         trial.complete()
         yield study

@@ -42,7 +42,7 @@ def train(
     with open_study(directory, SPACE, search=made) as study:
         while (trial := study.ask()) is not None:
             x = trial.materialize().x
-            for step in range(trial.record.paused_at or trial.step + 1, 10):
+            for step in range(trial.view.record.paused_at or trial.step + 1, 10):
                 trial.report(step, {'loss': loss(x, step)})
                 decision = study.decide(trial) if step < 9 else None
                 if isinstance(decision, Pause):

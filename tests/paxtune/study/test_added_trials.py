@@ -13,9 +13,9 @@ from trainer.symbolic.errors import UserError
 def test_added_trials_run_before_new_ones_and_do_not_change_them(tmp_path: Path) -> None:
     with open_study(tmp_path / 'a', toy()) as study:
         added = study.add({'rate': 0.05})
-        assert (added.state, added.lineage.origin) == ('REQUESTED', 'added')
+        assert (added.view.state, added.lineage.origin) == ('REQUESTED', 'added')
         trial = ask(study)
-        assert (trial.id, trial.state, trial.decisions) == (1, 'ACTIVE', added.decisions)
+        assert (trial.id, trial.view.state, trial.decisions) == (1, 'ACTIVE', added.decisions)
         with pytest.raises(UserError, match='rate must be'):
             study.add({'rate': 'fast'})
 

@@ -46,7 +46,7 @@ class Marks(Callback):
     """Sets an attribute at each measurement."""
 
     def on_measurement(self, study: Any, trial: Any, measurement: Any) -> None:
-        trial.set_attribute('measured', measurement.step)
+        study.open_trial(trial.id).set_attribute('measured', measurement.step)
 
 
 def train(x: float, trial: Any) -> float:
@@ -109,7 +109,7 @@ def test_an_attribute_hides_nothing_from_optuna() -> None:
     trial = ask(study)
     trial.set_attribute('seconds', 'many')
     known = study.to_optuna().trials[0].user_attrs
-    assert known['attributes.seconds'] == 'many' and known['seconds'] == trial.seconds
+    assert known['attributes.seconds'] == 'many' and known['seconds'] == trial.view.seconds
 
 
 def test_attributes_are_exported_and_imported() -> None:
@@ -145,15 +145,15 @@ def test_other_values_are_refused(name: str, value: Any, reason: str) -> None:
     trial = ask(open_study(None, SPACE, search=search()))
     with pytest.raises(ValueError, match=reason):
         trial.set_attribute(name, value)
-    assert trial.attributes == {}
+    assert trial.view.attributes == {}
 
 
 @pytest.mark.parametrize('value', [np.float32(0.5), np.int64(3), np.bool_(True), np.array(2.5)])
 def test_scalars_of_numpy_become_plain(value: Any) -> None:
     trial = ask(open_study(None, SPACE, search=search()))
     trial.set_attribute('x', value)
-    assert trial.attributes['x'] == value.item()
-    assert type(trial.attributes['x']) is type(value.item())
+    assert trial.view.attributes['x'] == value.item()
+    assert type(trial.view.attributes['x']) is type(value.item())
 
 
 def test_a_trial_has_at_most_64_attributes_and_none_after_its_end() -> None:
@@ -176,7 +176,7 @@ def test_attributes_survive_a_lost_attempt_of_a_service(service: Service) -> Non
     first.set_attribute('host', 'one')
     first.release('after step 3')
     second = ask(service.study('b'))
-    assert second.attributes == {'host': 'one'}
+    assert second.view.attributes == {'host': 'one'}
     second.set_attribute('host', 'two')
     finish(second)
     assert service.study('c').trials[0].attributes == {'host': 'two'}

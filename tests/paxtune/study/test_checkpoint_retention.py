@@ -73,7 +73,7 @@ def add(study: Study, loss: float, *, end: str = 'complete', **options: Any) -> 
     """A trial that has a checkpoint, and ends."""
     study.add({'x': loss}, **options)
     trial = ask(study)
-    save(study, trial)
+    save(study, trial.view)
     trial.report(1, {'loss': loss, 'size': 100 - loss, 'other': -loss})
     if end == 'complete':
         trial.complete()
@@ -234,10 +234,10 @@ def lost(study: Study, loss: float) -> RunningTrial:
     """A trial in its second attempt."""
     study.add({'x': loss})
     trial = ask(study)
-    save(study, trial)
+    save(study, trial.view)
     lose(trial, WorkerLoss('a crash', counts=True), 3)
     trial = ask(study)
-    assert trial.attempt == 2
+    assert trial.view.attempt == 2
     return trial
 
 
@@ -246,25 +246,27 @@ def test_an_earlier_attempt_keeps_its_checkpoints_until_a_later_one_has_some(
 ) -> None:
     with opened(tmp_path) as study:
         trial = lost(study, 1.0)
-        first = trial_directory(study.directory, trial) / 'checkpoints'
+        first = trial_directory(study.directory, trial.view) / 'checkpoints'
         (
-            attempt_directory(study.directory, trial) / 'checkpoints' / '4.orbax-checkpoint-tmp'
+            attempt_directory(study.directory, trial.view)
+            / 'checkpoints'
+            / '4.orbax-checkpoint-tmp'
         ).mkdir(parents=True)
         remove_unneeded(study)
         assert (first / '2').exists()
-        save(study, trial, 4, attempt=2)
+        save(study, trial.view, 4, attempt=2)
         assert remove_unneeded(study) == []
         assert not first.exists()
         trial.report(1, {'loss': 1.0})
         trial.complete()
         assert remove_unneeded(study) == []
-        assert (attempt_directory(study.directory, trial) / 'checkpoints' / '4').exists()
+        assert (attempt_directory(study.directory, trial.view) / 'checkpoints' / '4').exists()
 
 
 def test_all_attempts_at_a_trial_go(tmp_path: Path) -> None:
     with opened(tmp_path, retention=Retention(best=0)) as study:
         trial = lost(study, 1.0)
-        save(study, trial, 2, attempt=2)
+        save(study, trial.view, 2, attempt=2)
         trial.fail('no')
         assert remove_unneeded(study) == [1]
         assert with_weights(study) == []
@@ -276,8 +278,8 @@ def test_each_sub_experiment_is_looked_at_alone(
     monkeypatch.setattr(Space, 'sub_experiments', ['long', 'short'])
     with opened(tmp_path, retention=Retention(best=1)) as study:
         trial = lost(study, 1.0)
-        first = [save(study, trial, part=part) for part in ('long', 'short')]
-        save(study, trial, part='long', attempt=2)
+        first = [save(study, trial.view, part=part) for part in ('long', 'short')]
+        save(study, trial.view, part='long', attempt=2)
         remove_unneeded(study)
         assert [each.exists() for each in first] == [False, True]
         trial.fail('no')
@@ -288,7 +290,7 @@ def test_each_sub_experiment_is_looked_at_alone(
 def test_a_study_in_memory_and_trials_from_elsewhere_have_nothing_to_remove(tmp_path: Path) -> None:
     with opened(None) as study:
         assert remove_unneeded(study) == []
-        require_weights(study, study.add({'x': 1.0}))
+        require_weights(study, study.add({'x': 1.0}).view)
     with opened(tmp_path, retention=Retention(best=0, max_disk_gb=1.0)) as study:
         study.add({'x': 1.0})
         ask(study).fail('no')
@@ -305,7 +307,7 @@ def test_a_kill_leaves_nothing_that_counts_and_the_rest_is_removed_next_time(
         raise Killed
 
     with opened(tmp_path, retention=Retention(best=0)) as study:
-        directory = trial_directory(study.directory, add(study, 1.0))
+        directory = trial_directory(study.directory, add(study, 1.0).view)
         with monkeypatch.context() as patch:
             patch.setattr(shutil, 'rmtree', die)
             with pytest.raises(Killed):
@@ -380,7 +382,7 @@ def test_a_failed_removal_is_logged_and_repeated(
 def test_several_workers_do_it_at_once(tmp_path: Path) -> None:
     with opened(tmp_path, retention=Retention(best=3)) as study:
         for loss in range(20):
-            save(study, add(study, float(loss)), *range(3, 8))
+            save(study, add(study, float(loss)).view, *range(3, 8))
     removed: list[Sequence[int]] = []
     barrier = threading.Barrier(4)
 

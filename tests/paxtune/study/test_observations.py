@@ -71,7 +71,7 @@ def test_a_stopped_trial_counts_with_its_predicted_end() -> None:
         trial.report(1, {'loss': 3.25})
         trial.stop('it is slow')
         (score,) = observed(study)[-1].scores
-        assert trial.scores == (-3.25,) and score == pytest.approx(-1.0, abs=0.4)
+        assert trial.view.scores == (-3.25,) and score == pytest.approx(-1.0, abs=0.4)
 
 
 def test_rewards_count_as_they_are_before_four_trials_have_ended() -> None:
@@ -141,7 +141,7 @@ def test_a_promoted_trial_keeps_its_score_while_it_is_trained_further(algorithm:
         before = observed(study)[-1]
         promoted = study.open_trial(before.id)
         promoted.promote('it is the best')
-        assert promoted.status is Status.ACTIVE and observed(study)[-1] == before
+        assert promoted.view.status is Status.ACTIVE and observed(study)[-1] == before
         promoted.report(2, {'loss': 0.5, 'other': 1.0})
         assert observed(study)[-1] == before
         study.tell(promoted)

@@ -102,7 +102,7 @@ def test_checkpoints_stay_until_it_is_clear_which_trial_stands_for_a_decision(
     with opened(tmp_path, replicates=3, retention=Retention(best=1)) as study:
         for loss, kept in after:
             trial = ask(study)
-            (trial_directory(study.directory, trial) / 'checkpoints' / '2').mkdir(parents=True)
+            (trial_directory(study.directory, trial.view) / 'checkpoints' / '2').mkdir(parents=True)
             finish(trial, loss)
             checkpoint_retention.remove_unneeded(study)
             held = [trial_directory(study.directory, each) / 'checkpoints' for each in study.trials]

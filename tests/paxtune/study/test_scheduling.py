@@ -41,7 +41,7 @@ def search(**fields: Any) -> Search:
 def run_until_paused(study: Study, trial: RunningTrial, end: int = 9) -> None:
     """Does what a tuner does: the smaller x, the better."""
     loss = trial.materialize().x
-    begun = [*trial.record.pauses, *(trial.lineage.forked_from or ())[1:]]
+    begun = [*trial.view.record.pauses, *(trial.lineage.forked_from or ())[1:]]
     for step in range(max(begun, default=1), end + 1):
         trial.report(step, {'loss': loss + 1 / step})
         decision = study.decide(trial) if step < end else None
@@ -174,7 +174,11 @@ def test_a_paused_trial_is_active_and_nobodys(where: Path | None) -> None:
         opened.promote('because')
         with pytest.raises(RuntimeError, match='trial 1 is ACTIVE: that pause is over'):
             opened.promote('again')
-        assert [event['event'] for event in opened.history] == ['claimed', 'paused', 'promoted']
+        assert [event['event'] for event in opened.view.history] == [
+            'claimed',
+            'paused',
+            'promoted',
+        ]
 
 
 def test_a_study_that_is_opened_again_goes_on_as_it_would_have(tmp_path: Path) -> None:

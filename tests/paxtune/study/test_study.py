@@ -125,17 +125,17 @@ def test_a_maximizing_evolution_sees_better_as_more(tmp_path):
 
 def test_a_trial_holds_decisions_dna_experiment_and_times(study):
     trial = ask(study)
-    assert trial.state == 'ACTIVE'
+    assert trial.view.state == 'ACTIVE'
     assert not trial.resumed
     assert set(trial.decisions) >= {'rate', 'layer', 'widths[0]', 'widths[1]'}
     experiment = trial.materialize()
     assert experiment.rate == trial.decisions['rate']
-    assert pg.eq(pg.materialize(study.value, trial.dna), experiment)
-    assert not trial.is_terminal
+    assert pg.eq(pg.materialize(study.value, trial.view.dna), experiment)
+    assert not trial.view.is_terminal
     finish(trial)
-    assert trial.completed is not None
-    assert trial.created <= trial.completed
-    assert study.trials[0].completed == trial.completed
+    assert trial.view.completed is not None
+    assert trial.view.created <= trial.view.completed
+    assert study.trials[0].completed == trial.view.completed
 
 
 def test_an_interrupted_trial_comes_first(tmp_path):
@@ -147,7 +147,7 @@ def test_an_interrupted_trial_comes_first(tmp_path):
         again = ask(study)
         assert again.resumed
         assert (again.id, again.decisions) == (trial.id, trial.decisions)
-        assert [each.step for each in again.measurements] == [10]
+        assert [each.step for each in again.view.measurements] == [10]
         again.report(10, {'loss': 0.7})
         again.report(20, {'loss': 0.4})
         again.complete()
@@ -175,7 +175,7 @@ def test_the_reward_is_that_of_the_last_step(study):
     trial.report(20, {'loss': 0.4})
     trial.report(10, {'loss': 0.2})
     trial.complete()
-    assert trial.reward == 0.4
+    assert trial.view.reward == 0.4
     assert [each.step for each in study.trials[0].measurements] == [10, 20]
 
 
@@ -189,7 +189,7 @@ def test_a_trial_ends_exactly_once(study):
             end()
     with pytest.raises(RuntimeError, match='COMPLETED already'):
         other.report(20, {'loss': 1.0})
-    assert len(other.measurements) == 1
+    assert len(other.view.measurements) == 1
     failed = ask(study)
     failed.fail('diverged')
     with pytest.raises(RuntimeError, match='INFEASIBLE already'):
@@ -273,8 +273,8 @@ def test_other_metrics_that_are_not_finite_are_noted_by_name(study):
     trial = ask(study)
     trial.report(10, {'loss': 1.0, 'b': math.nan, 'c': 1.0})
     trial.report(20, {'loss': 1.0, 'a': -math.inf, 'b': math.nan, 'c': 1.0})
-    assert sorted(trial.record.non_finite) == ['a', 'b']
-    assert [dict(each.metrics) for each in trial.measurements] == [{'loss': 1.0, 'c': 1.0}] * 2
+    assert sorted(trial.view.record.non_finite) == ['a', 'b']
+    assert [dict(each.metrics) for each in trial.view.measurements] == [{'loss': 1.0, 'c': 1.0}] * 2
 
 
 def test_metrics_come_back_to_the_last_bit(study):
@@ -294,10 +294,12 @@ def test_a_metric_cannot_take_the_name_of_the_reward(study):
 def test_metadata_of_trials(study):
     trial = ask(study)
     trial.set_metadata({'directory': '0001', 'threads': '2'})
-    assert trial.metadata == {'directory': '0001', 'threads': '2'}
+    assert trial.view.metadata == {'directory': '0001', 'threads': '2'}
     finish(trial)
     trial.set_metadata({'threads': '4'})
-    assert study.open_trial(1).metadata == trial.metadata == {'directory': '0001', 'threads': '4'}
+    assert (
+        study.open_trial(1).metadata == trial.view.metadata == {'directory': '0001', 'threads': '4'}
+    )
 
 
 # --- Early stopping ---
@@ -341,7 +343,7 @@ def test_a_resumed_trial_is_judged_at_the_step_that_it_reports_again(tmp_path):
         assert study.decide(trial) is None
         trial.report(20, {'loss': 2.0})
         assert study.decide(trial) is not None
-        assert len(trial.measurements) == 2
+        assert len(trial.view.measurements) == 2
 
 
 def test_no_early_stopping_stops_nothing(study):

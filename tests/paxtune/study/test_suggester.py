@@ -61,7 +61,7 @@ def test_running_trials_are_pending_until_they_end() -> None:
         finish(study, second)
         third = ask(study)
         finish(study, first)
-        found = [seen(trial) for trial in (first, second, third, ask(study))]
+        found = [seen(trial.view) for trial in (first, second, third, ask(study))]
     assert found == ['', '1:pending', '1:pending 2:completed', '1:completed 2:completed 3:pending']
 
 
@@ -71,7 +71,7 @@ def test_a_paused_trial_counts_once_it_has_a_reward() -> None:
         paused.report(1, {'y': 0.5})
         paused.pause(1, 'the rung')
         unmeasured.pause(1, 'the rung')
-        assert seen(ask(study)) == '1:completed 2:pending'
+        assert seen(ask(study).view) == '1:completed 2:pending'
 
 
 def test_each_suggestion_can_be_made_again_from_what_is_recorded(tmp_path: Path) -> None:
@@ -98,10 +98,10 @@ def test_imported_trials_count_as_they_stand() -> None:
         finish(study, ask(study))
         first = study.trial(1).by_id
         study.store.add_trials([infeasible(study, {**first, 'x': 0.3})])
-        assert seen(ask(study)) == '1:completed 2:infeasible'
+        assert seen(ask(study).view) == '1:completed 2:infeasible'
     with opened() as study:
         study.store.add_trials([infeasible(study, first)])
-        assert seen(ask(study)) == '1:infeasible'
+        assert seen(ask(study).view) == '1:infeasible'
 
 
 def test_deleted_trials_are_forgotten() -> None:
@@ -111,7 +111,7 @@ def test_deleted_trials_are_forgotten() -> None:
         for number in (4, 3):
             study.delete_trial(number)
         trial = ask(study)
-        assert (trial.id, seen(trial)) == (3, '1:completed 2:completed')
+        assert (trial.id, seen(trial.view)) == (3, '1:completed 2:completed')
 
 
 def test_added_trials_run_first_and_count() -> None:
@@ -120,7 +120,7 @@ def test_added_trials_run_first_and_count() -> None:
         added = study.add({'x': 0.25})
         finish(study, first)
         assert ask(study).id == added.id
-        assert seen(ask(study)) == '1:completed 2:pending'
+        assert seen(ask(study).view) == '1:completed 2:pending'
 
 
 def test_a_trial_that_is_added_during_a_suggestion_comes_first(
@@ -132,12 +132,12 @@ def test_a_trial_that_is_added_during_a_suggestion_comes_first(
         def overtaken(number: int) -> Any:
             made = original(number)
             if not added:
-                added.append(study.add({'x': 0.25}))
+                added.append(study.add({'x': 0.25}).view)
             return made
 
         monkeypatch.setattr(study.suggester, 'next', overtaken)
         assert ask(study).lineage.origin == 'added'
-        assert seen(ask(study)) == '1:pending'
+        assert seen(ask(study).view) == '1:pending'
 
 
 @pytest.mark.parametrize('budget', [Budget(8, target_reward=2.0), Budget(1)])
@@ -146,7 +146,7 @@ def test_a_study_that_is_done_has_no_trial_that_waits(tmp_path: Path, budget: Bu
         assert [trial.state for trial in run(study)] == ['COMPLETED']
     with opened(tmp_path, budget=Budget(2)) as study:
         trial = ask(study)
-        assert (trial.id, trial.resumed, seen(trial)) == (2, False, '1:completed')
+        assert (trial.id, trial.resumed, seen(trial.view)) == (2, False, '1:completed')
 
 
 # --- Kills ---

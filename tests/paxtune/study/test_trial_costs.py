@@ -275,15 +275,15 @@ def test_a_trial_is_timed_once_however_often_it_is_begun(
     with open_study(tmp_path, made) as study:
         trial = study.ask()
         assert trial is not None
-        assert trial.record.costs == {}
+        assert trial.view.record.costs == {}
         assert runner.prepare(study, trial) is None
-        first = trial.record.costs
+        first = trial.view.record.costs
         assert first.keys() == {''}
     with open_study(tmp_path, made) as study:
         again = study.ask()
         assert again is not None and again.id == trial.id
         assert runner.prepare(study, again) is None
-        assert again.record.costs == first == TrialSpec.of(study, again).measured
+        assert again.view.record.costs == first == TrialSpec.of(study, again.view).measured
     with open_study(tmp_path, made) as study:
         Tuner(study, runner).run()
         assert study.trials[0].metrics['step_seconds'] == first['']['step_seconds']
