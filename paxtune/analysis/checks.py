@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from paxtune.analysis import noise
 from paxtune.analysis.noise import Noise
 from paxtune.objectives.metrics import STATIC_METRICS, split_name
-from paxtune.study.frames import reward_columns
+from paxtune.study.columns import reward_columns
 from paxtune.study.record import Status
 from trainer.symbolic.errors import UserError
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from paxtune.objectives import pareto
-from paxtune.study.frames import reward_columns
+from paxtune.study.columns import reward_columns
 from paxtune.study.record import Status
 from trainer.symbolic.errors import UserError, nearest
 

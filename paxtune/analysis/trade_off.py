@@ -14,7 +14,7 @@ from paxtune.objectives import pareto
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.metrics import Metric, MissingMetricError, as_metric
 from paxtune.objectives.shrinkage import mean
-from paxtune.study.frames import reward_columns
+from paxtune.study.columns import reward_columns
 from trainer.symbolic.errors import UserError, nearest
 
 if TYPE_CHECKING:

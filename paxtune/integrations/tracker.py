@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from paxtune.running.callbacks import Callback
-from paxtune.study.frames import reward_columns
+from paxtune.study.columns import reward_columns
 from paxtune.study.record import Status
 
 if TYPE_CHECKING:

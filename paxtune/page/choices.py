@@ -8,7 +8,7 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from paxtune.analysis.trade_off import COST
 from paxtune.page.live import LiveStudy
-from paxtune.study.frames import reward_columns
+from paxtune.study.columns import reward_columns
 from trainer.symbolic.errors import UserError
 
 

@@ -1,12 +1,14 @@
 """The table of trials, filtered, sorted and divided into pages by the server."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from paxtune.page import rows, widgets
 from paxtune.page.live import LiveStudy
-from paxtune.reports.tables import to_csv
+from paxtune.reports.tables import Row, to_csv
+from paxtune.study.columns import Column, ordered, row_of
 from trainer.symbolic.errors import UserError
 
 _FILE = {'filename': 'trials.csv', 'type': 'text/csv'}
@@ -16,9 +18,9 @@ _HELP = 'state=completed seconds>10 "some text" …'
 def layout(live: LiveStudy) -> list[Any]:
     """Makes the view; what changes is filled in by callbacks."""
     metrics = [
-        {'label': name, 'value': key}
-        for key, name in _columns(live).items()
-        if key.startswith('metrics.')
+        {'label': each.header, 'value': each.key}
+        for each in _columns(live)
+        if each.group == 'metrics'
     ]
     return [
         dcc.Store(id='sort', data={'column': 'trial', 'descending': True}),
@@ -119,36 +121,41 @@ def csv_of(live: LiveStudy, text: str, sort: dict[str, Any]) -> str:
     Raises:
         UserError: the study has no such column.
     """
-    columns, snapshot = _columns(live), live.snapshot()
-    terms = rows.parse_filter(text, columns)
-    found = rows.rows_of(live.study, snapshot.trials, snapshot.record.notes)
-    found = rows.ordered(rows.filtered(found, terms), sort['column'], sort['descending'])
-    return to_csv(found, [*columns])
+    columns = _columns(live)
+    return to_csv(_found(live, columns, text, sort), [each.key for each in columns])
 
 
-def _columns(live: LiveStudy) -> dict[str, str]:
-    found: dict[str, str] = live.computed(
-        'columns', lambda: rows.columns_of(live.study, live.snapshot().trials)
-    )
+def _columns(live: LiveStudy) -> list[Column]:
+    def columns() -> list[Column]:
+        snapshot = live.snapshot()
+        return rows.columns_of(live.study, snapshot.trials, snapshot.record.notes)
+
+    found: list[Column] = live.computed('columns', columns)
     return found
+
+
+def _found(
+    live: LiveStudy, columns: Sequence[Column], text: str, sort: dict[str, Any]
+) -> list[Row]:
+    """The rows of the trials that a filter finds, in order."""
+    made = [row_of(trial, columns) for trial in live.snapshot().trials]
+    found = rows.filtered(made, rows.parse_filter(text, columns))
+    return ordered(found, lambda row: row.get(sort['column']), sort['descending'])
 
 
 def _page(
     live: LiveStudy, text: str, sort: dict[str, Any], number: int, metrics: list[str]
 ) -> tuple[Any, str]:
-    columns, snapshot = _columns(live), live.snapshot()
-    terms = rows.parse_filter(text, columns)
-    if sort['column'] not in columns:
+    columns, trials, is_down = _columns(live), live.snapshot().trials, sort['descending']
+    if sort['column'] not in [each.key for each in columns]:
         raise UserError(f'there is no column {sort["column"]}')
-    trials, notes, is_down = snapshot.trials, snapshot.record.notes, sort['descending']
-    if sort['column'] == 'trial' and not terms:  # Only the visible rows are made.
+    if sort['column'] == 'trial' and not text.strip():  # Only the visible rows are made.
         shortlist, number, count = rows.page_of(trials[::-1] if is_down else trials, number)
-        visible, num_found = rows.rows_of(live.study, shortlist, notes), len(trials)
+        visible, num_found = [row_of(trial, columns) for trial in shortlist], len(trials)
     else:
-        found = rows.filtered(rows.rows_of(live.study, trials, notes), terms)
-        found = rows.ordered(found, sort['column'], is_down)
+        found = _found(live, columns, text, sort)
         (visible, number, count), num_found = rows.page_of(found, number), len(found)
-    names = {k: v for k, v in columns.items() if not k.startswith('metrics.') or k in metrics}
+    names = {e.key: e.header for e in columns if e.group != 'metrics' or e.key in metrics}
 
     def heading(key: str) -> html.Button:
         sign = ''

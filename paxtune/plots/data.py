@@ -20,7 +20,6 @@ from paxtune.search_space.decisions import (
 )
 from paxtune.search_space.labels import parameter_path
 from paxtune.study.record import Status
-from trainer.symbolic.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from paxtune.search_space.space import Space
@@ -168,19 +167,12 @@ def selected(
     Raises:
         UserError: there is no such decision.
     """
+    by_path: Mapping[str, DecisionColumn] = {each.path: each for each in columns}
     if names is not None:
-        known = {each.name: each for each in columns} | {each.path: each for each in columns}
-        for name in (names := list(names)):
-            if name not in known:
-                hint = (
-                    nearest(name, known) or f'There are {", ".join(each.path for each in columns)}.'
-                )
-                raise UserError(f'{name}: there is no such decision. {hint}')
-        return [known[name] for name in names]
+        return [by_path[study.space.named(name)] for name in names]
     if len(columns) <= most:
         return list(columns)
     order = [each.path for each in importances(study, reward).decisions[:most]]
-    by_path: Mapping[str, DecisionColumn] = {each.path: each for each in columns}
     return [by_path[path] for path in order] or list(columns[:most])
 
 

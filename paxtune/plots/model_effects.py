@@ -11,7 +11,6 @@ from paxtune.plots import data, layout
 from paxtune.plots.axes import decision_axis
 from paxtune.plots.model_fit import model_of, without_model
 from paxtune.study.record import Status
-from trainer.symbolic.errors import UserError, nearest
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -47,7 +46,7 @@ def effects(
     if decisions is None:
         paths = _largest(study.space, model)[: data.MOST_DECISIONS]
     else:
-        paths = _named(study.space, decisions)
+        paths = [study.space.named(each) for each in decisions]
     found = [
         each for path in paths if (each := analysis.effect(model, study.space, path)) is not None
     ]
@@ -93,7 +92,7 @@ def surface(
     model = model_of(study, reward)
     if model is None:
         return without_model(study, reward)
-    named = [each and _named(study.space, [each])[0] for each in (x, y)]
+    named = [each and study.space.named(each) for each in (x, y)]
     others = iter([each for each in _largest(study.space, model) if each not in named])
     pair = [each or next(others, None) for each in named]
     if pair[0] is None or pair[1] is None:
@@ -161,17 +160,6 @@ def _arrow(found: Sensitivity) -> str:
     if np.isnan(found.trend) or abs(found.trend) < 0.1:
         return ''
     return ' ↑' if found.trend > 0 else ' ↓'
-
-
-def _named(space: 'Space', names: Sequence[str]) -> list[str]:
-    """Finds decisions by path or short name."""
-    known = {name: path for path, name in space.short_names.items()}
-    known |= {path: path for path in space.short_names}
-    for name in names:
-        if name not in known:
-            hint = nearest(name, known) or f'There are {", ".join(space.short_names)}.'
-            raise UserError(f'{name}: there is no such decision. {hint}')
-    return [known[name] for name in names]
 
 
 def _largest(space: 'Space', model: 'Surrogate') -> list[str]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from paxtune.analysis.trade_off import COST, Axis, Front, Point, front_of
 from paxtune.plots import layout
-from paxtune.study.frames import reward_columns
+from paxtune.study.columns import reward_columns
 from trainer.symbolic.errors import shortened
 
 if TYPE_CHECKING:

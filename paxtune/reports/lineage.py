@@ -5,7 +5,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from paxtune.reports.tables import Document, Row, branches, cell
-from paxtune.study.frames import reward_columns
+from paxtune.study.columns import reward_columns
 
 if TYPE_CHECKING:
     from paxtune.study.study import Study

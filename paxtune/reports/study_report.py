@@ -18,7 +18,7 @@ from paxtune.schedulers import rung_report
 from paxtune.search_space.decision_rows import rows as decision_rows
 from paxtune.search_space.labels import display_value
 from paxtune.study import replicates
-from paxtune.study.frames import reward_columns
+from paxtune.study.columns import reward_columns
 from paxtune.study.record import Status
 from paxtune.study.replicates import LeaderboardEntry
 from paxtune.study.study import Study

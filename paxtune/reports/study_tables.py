@@ -14,15 +14,24 @@ from paxtune.search_space.decision_rows import rows as decision_rows
 from paxtune.search_space.differences import differences, rendered
 from paxtune.search_space.labels import display_value
 from paxtune.study import export, replicates
-from paxtune.study.frames import reward_columns, reward_headings, trial_columns, trial_row
+from paxtune.study.columns import (
+    GROUPS,
+    Column,
+    columns_of,
+    decision_names,
+    named,
+    ordered,
+    reward_columns,
+    row_of,
+)
 from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.worker_logs import worker_rows
 from trainer.symbolic.component import unchecked
-from trainer.symbolic.errors import UserError, nearest
+from trainer.symbolic.errors import UserError
 
-_GROUPS = ('decisions', 'metrics', 'attributes')
+_FRONT = 'Trials that no other is better than in all objectives'
 _RUNGS = 'Rungs, and the rank correlation of rewards there with later ones'
 
 
@@ -32,6 +41,7 @@ def summary(study: Study) -> Document:
     counts = collections.Counter(trial.status for trial in trials)
     decisions = [dataclasses.asdict(row) for row in decision_rows(study.space)]
     front, limits, infeasible = best_trials(study), budgets(study, trials), reasons(trials)
+    columns = _columns(study, front)
     checked, workers = checks(study), worker_rows(study.directory)
     profile = profile_of(study)
     facts = {
@@ -49,7 +59,7 @@ def summary(study: Study) -> Document:
         'trials': {how: counts[how] for how in Status},
         'budgets': limits,
         'decisions': decisions,
-        'best': _merged(_rows(study, front), _replicates(study, front)),
+        'best': _merged([row_of(trial, columns) for trial in front], _replicates(study, front)),
         'infeasible': infeasible,
         'checks': [dataclasses.asdict(each) for each in checked],
         'workers': workers,
@@ -122,32 +132,37 @@ def trials_of(
     Raises:
         UserError: there is no such column.
     """
-    rungs = _rungs_reached(study)
     trials = [trial for trial in study.trials if outcome in (None, trial.status)]
+    rung = _rung(study)
     if sort is not None:
-        trials = _sorted(study, trials, sort, rungs)
+        known = _columns(study, trials, rung)
+        column = _meant(known, sort.removeprefix('-'), f'--sort={sort}')[0]
+        trials = ordered(trials, column.value, sort.startswith('-') != column.is_maximized)
     trials = trials[:limit]
+    columns = _columns(study, trials, rung)
     remark = '' if trials else 'There are no such trials.'
-    rows, columns = _rows(study, trials, rungs), _columns(study, trials, rungs)
-    table = _compact(study, trials, rungs=rungs)
+    table = _compact(study, trials, columns)
     if only is not None:
-        names = _headers(study, trials, rungs)
         flag = f'--columns={only}'
-        columns = [each for name in only.split(',') for each in _meant(study, name, names, flag)]
-        rows = [{column: row.get(column) for column in columns} for row in rows]
-        table = Table(_renamed(rows, names), [names[column] for column in columns])
-    return Document(rows, rows, columns, [table], remark)
+        columns = [each for name in only.split(',') for each in _meant(columns, name, flag)]
+        cells = [{each.header: each.value(trial) for each in columns} for trial in trials]
+        table = Table(cells, [each.header for each in columns])
+        rows = [{each.key: each.value(trial) for each in columns} for trial in trials]
+    else:
+        rows = [row_of(trial, columns) for trial in trials]
+    return Document(rows, rows, [each.key for each in columns], [table], remark)
 
 
-def _rungs_reached(study: Study) -> dict[int, float] | None:
-    """The highest rung that each trial has passed; None where there are none, as in `rungs_of`."""
+def _rung(study: Study) -> list[Column]:
+    """The column of the highest rung that a trial has passed; none without rungs, as `rungs_of`."""
     scheduler = study.scheduler
     if scheduler is None or len(study.rewards) != 1:
-        return None
+        return []
     curves = study.curves()
     if curves and not any(map(scheduler.rung_levels, curves)):
-        return None
-    return rung_report.rungs_reached(curves, scheduler)
+        return []
+    reached = rung_report.rungs_reached(curves, scheduler)
+    return [Column('rung', 'rung', lambda trial: reached.get(trial.id))]
 
 
 def history_of(study: Study, number: int) -> Document:
@@ -171,12 +186,11 @@ def history_of(study: Study, number: int) -> Document:
 
 def facts_of(study: Study, trial: Trial) -> Document:
     """The state and history of a trial, which need no classes of its experiment."""
-    columns = reward_columns(study.rewards)
-    row = trial_row(trial, columns)
+    row = row_of(trial, _columns(study, [trial]))
     last = trial.measurements[-1].step if trial.measurements else None
     cells = {
         'state': trial.status,
-        **{name: row[name] for name in (*columns, 'reason')},
+        **{name: row[name] for name in (*reward_columns(study.rewards), 'reason')},
         'attempt': trial.attempt,
         'worker': trial.record.holder or None,
         'measured at step': last,
@@ -201,14 +215,14 @@ def best_of(study: Study, trials: Sequence[Trial], train_command: str) -> Docume
     remark = '' if trials else 'No trial was completed yet.'
     if train_command:
         remark = f'To train trial {trials[0].id}:\n  {train_command}'
-    repeated = _replicates(study, trials)
+    columns, repeated = _columns(study, trials), _replicates(study, trials)
     added = [*repeated[0]] if repeated else []
-    rows = _merged(_rows(study, trials), repeated)
-    compact = _compact(study, trials)
+    rows = _merged([row_of(trial, columns) for trial in trials], repeated)
+    compact = _compact(study, trials, columns)
     rows_to_show = _merged(compact.rows, repeated)
     table = dataclasses.replace(compact, rows=rows_to_show, columns=[*compact.columns, *added])
     data = {'trials': rows, 'train': train_command or None}
-    return Document(data, rows, [*_columns(study, trials), *added], [table], remark)
+    return Document(data, rows, [*(each.key for each in columns), *added], [table], remark)
 
 
 def _merged(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
@@ -331,62 +345,28 @@ def _side(value: Any) -> Any:
     return value if plain else rendered(value)
 
 
-def _rows(
-    study: Study, trials: Sequence[Trial], rungs: Mapping[int, float] | None = None
-) -> list[Row]:
-    rewards = reward_columns(study.rewards)
-    rung = [{} if rungs is None else {'rung': rungs.get(trial.id)} for trial in trials]
-    return _merged([trial_row(trial, rewards) for trial in trials], rung)
-
-
-def _columns(
-    study: Study, trials: Sequence[Trial], rungs: Mapping[int, float] | None = None
-) -> list[str]:
-    columns = trial_columns(trials, study.space.paths, study.rewards)
-    return columns if rungs is None else [*columns, 'rung']
+def _columns(study: Study, trials: Sequence[Trial], extra: Sequence[Column] = ()) -> list[Column]:
+    return columns_of(trials, study.space, study.rewards, extra)
 
 
 def _compact(
-    study: Study, trials: Sequence[Trial], title: str = '', rungs: Mapping[int, float] | None = None
+    study: Study, trials: Sequence[Trial], columns: Sequence[Column], title: str = ''
 ) -> Table:
     """Trials for people: without metrics, and decisions by short names."""
-    decided = {f'decisions.{path}': name for path, name in study.space.short_names.items()}
+    # A reward has a header of its own, other columns have their keys.
+    heads = [dataclasses.replace(e, key=e.header) if e.group == 'rewards' else e for e in columns]
     several = ['attempt'] if any(trial.attempt > 1 for trial in trials) else []
-    reached = ['rung'] if rungs else []
-    rewards = reward_headings(study.rewards)
+    reached = [each.key for each in columns if each.key == 'rung']
+    rewards = [each.key for each in heads if each.group == 'rewards']
     added = sorted({f'attributes.{name}' for trial in trials for name in trial.attributes})
-    columns = ['trial', 'state', *several, *reached, *rewards, 'seconds', 'decisions', *added]
-    rows = _renamed(_rows(study, trials, rungs), _reward_names(study))
-    return Table.compact(rows, [*columns, 'reason'], decided, title)
-
-
-def _reward_names(study: Study) -> dict[str, str]:
-    columns, headings = reward_columns(study.rewards), reward_headings(study.rewards)
-    return dict(zip(columns, headings, strict=True))
-
-
-def _renamed(rows: Sequence[Row], names: Mapping[str, str]) -> list[Row]:
-    return [{names.get(name, name): value for name, value in row.items()} for row in rows]
-
-
-def _headers(
-    study: Study, trials: Sequence[Trial], rungs: Mapping[int, float] | None
-) -> dict[str, str]:
-    """Maps columns to their names for people: decisions and metrics by short names, if free."""
-    columns, names = _columns(study, trials, rungs), {}
-    taken = {each for each in columns if '.' not in each} | {'reward', *_GROUPS}
-    for column in columns:
-        prefix, _, path = column.partition('.')
-        is_own = prefix in _GROUPS and path
-        name = study.space.short_names.get(path, path) if prefix == 'decisions' else path
-        names[column] = name if is_own and name not in taken else column
-        taken.add(names[column])
-    return names | _reward_names(study)
+    shown = ['trial', 'state', *several, *reached, *rewards, 'seconds', 'decisions', *added]
+    rows = [row_of(trial, heads) for trial in trials]
+    return Table.compact(rows, [*shown, 'reason'], decision_names(study.space), title)
 
 
 def _best_tables(study: Study, best: Sequence[Trial]) -> list[Table]:
     if len(study.rewards) > 1:
-        return [_compact(study, best, 'Trials that no other is better than in all objectives')]
+        return [_compact(study, best, _columns(study, best), _FRONT)]
     return [
         _vertical(
             {
@@ -410,30 +390,14 @@ def _vertical(values: Mapping[str, Any], first: str, second: str) -> Table:
     return Table(rows, [first, second])
 
 
-def _sorted(
-    study: Study, trials: Sequence[Trial], sort: str, rungs: Mapping[int, float] | None
-) -> list[Trial]:
-    rewards, names = reward_columns(study.rewards), _headers(study, trials, rungs)
-    column = _meant(study, sort.removeprefix('-'), names, f'--sort={sort}')[0]
-    backwards = sort.startswith('-')
-    if column in rewards and study.rewards[rewards.index(column)].goal == 'maximize':
-        backwards = not backwards
-    rows = _rows(study, trials, rungs)
-    pairs = [(trial, row.get(column)) for trial, row in zip(trials, rows, strict=True)]
-    there = [(trial, value) for trial, value in pairs if value is not None]
-    there.sort(key=lambda pair: (isinstance(pair[1], str), pair[1]), reverse=backwards)
-    return [trial for trial, _ in there] + [trial for trial, value in pairs if value is None]
-
-
-def _meant(study: Study, name: str, names: Mapping[str, str], flag: str) -> list[str]:
+def _meant(columns: Sequence[Column], name: str, flag: str) -> list[Column]:
     """Columns by their own name or that for people, or by the name of a group."""
-    rewards = reward_columns(study.rewards)
+    rewards = [each for each in columns if each.group == 'rewards']
     if name == 'reward' and len(rewards) == 1:
-        name = rewards[0]
-    meant = [c for c, own in names.items() if name in (c, own, c.partition('.')[2])][:1]
-    if not meant and name in _GROUPS:
-        meant = [column for column in names if column.startswith(f'{name}.')]
-    if meant:
-        return meant
-    hint = nearest(name, names.values()) or f'The columns are {", ".join(names.values())}.'
-    raise UserError(f'{flag}: there is no column {name}. {hint}')
+        return rewards
+    try:
+        return [named(columns, name)]
+    except UserError as error:
+        if name in GROUPS and (group := [each for each in columns if each.group == name]):
+            return group
+        raise UserError(f'{flag}: {error}') from None

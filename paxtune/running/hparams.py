@@ -18,7 +18,7 @@ from paxtune.objectives.measurement import Measurement
 from paxtune.search_space.decisions import decision_points, slots
 from paxtune.search_space.labels import parameter_path
 from paxtune.search_space.space import Space
-from paxtune.study.frames import reward_columns
+from paxtune.study.columns import reward_columns
 from paxtune.study.record import Status
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial

@@ -14,8 +14,8 @@ from paxtune.reports.profiles import profile_of, profile_text, since
 from paxtune.reports.study_snapshot import SnapshotReader
 from paxtune.reports.tables import assignments
 from paxtune.running.callbacks import Callback
+from paxtune.study.columns import reward_headings
 from paxtune.study.default_scheduler import default_scheduler
-from paxtune.study.frames import reward_headings
 from trainer.command import printable
 from trainer.runtime.interrupt import Interrupt
 from trainer.runtime.run_display import rendered_speed, rendered_time

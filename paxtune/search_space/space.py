@@ -139,6 +139,19 @@ class Space:
         """Short names of all decisions by path, the same in every trial."""
         return dict(zip(self.paths, short_names(self.paths), strict=True))
 
+    def named(self, name: str) -> str:
+        """Returns the path of a decision, given that or its short name.
+
+        Raises:
+            UserError: there is no such decision.
+        """
+        known = {short: path for path, short in self.short_names.items()}
+        known |= {path: path for path in self.short_names}
+        if name in known:
+            return known[name]
+        hint = nearest(name, known) or f'There are {", ".join(self.short_names)}.'
+        raise UserError(f'{name}: there is no such decision. {hint}')
+
     def materialize(self, decisions: Decisions) -> Any:
         """Decodes decisions to the concrete experiment.
 

@@ -11,7 +11,7 @@ from paxtune.objectives.rewards import Reward
 from paxtune.search_space.decisions import DecisionPoint, decision_points, is_integer, slots
 from paxtune.search_space.labels import parameter_path
 from paxtune.search_space.space import Space
-from paxtune.study.frames import reward_columns, trial_row
+from paxtune.study.columns import Column, columns_of, reward_columns, row_of
 from paxtune.study.record import Status
 from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
@@ -27,6 +27,8 @@ _STATES = {
     Status.PAUSED: 'RUNNING',
     Status.REQUESTED: 'WAITING',
 }
+
+_OWN = ('state', 'created', 'completed')  # Optuna has fields for these.
 
 _Parameters: TypeAlias = Mapping[str, tuple[str, Any]]
 """Optuna's name and distribution of each decision, by id."""
@@ -55,8 +57,13 @@ def to_optuna(
         study.set_metric_names(reward_columns(rewards))
     for key, value in metadata.items():
         study.set_user_attr(key, value)
-    parameters = _parameters(space)
-    study.add_trials([_frozen(trial, parameters) for trial in trials])
+    parameters, trials = _parameters(space), list(trials)
+    columns = [
+        each
+        for each in columns_of(trials, space, [])
+        if each.group in ('', 'metrics') and each.key not in _OWN
+    ]
+    study.add_trials([_frozen(trial, parameters, columns) for trial in trials])
     return study
 
 
@@ -92,7 +99,9 @@ def _distribution(point: DecisionPoint, space: Space) -> Any:
     return distributions.FloatDistribution(point.min_value, point.max_value, log=is_log)
 
 
-def _frozen(trial: Trial, parameters: _Parameters) -> 'optuna.trial.FrozenTrial':
+def _frozen(
+    trial: Trial, parameters: _Parameters, columns: Sequence[Column]
+) -> 'optuna.trial.FrozenTrial':
     from optuna.trial import TrialState, create_trial
 
     named = [(*parameters[id_], value) for id_, value in trial.by_id.items()]
@@ -108,7 +117,7 @@ def _frozen(trial: Trial, parameters: _Parameters) -> 'optuna.trial.FrozenTrial'
         params={} if is_waiting else params,
         distributions={} if is_waiting else domains,
         system_attrs={'fixed_params': params} if is_waiting else {},
-        user_attrs=_attributes(trial),
+        user_attrs=_attributes(trial, columns),
         intermediate_values={
             each.step: each.reward for each in trial.measurements if each.reward is not None
         },
@@ -121,11 +130,8 @@ def _frozen(trial: Trial, parameters: _Parameters) -> 'optuna.trial.FrozenTrial'
     return frozen
 
 
-def _attributes(trial: Trial) -> dict[str, Any]:
-    row = trial_row(trial, [])
-    hidden = {'state', 'created', 'completed', *(f'decisions.{path}' for path in trial.decisions)}
-    hidden |= {f'attributes.{name}' for name in trial.attributes}
-    known = {key: value for key, value in row.items() if key not in hidden and value is not None}
+def _attributes(trial: Trial, columns: Sequence[Column]) -> dict[str, Any]:
+    known = {key: value for key, value in row_of(trial, columns).items() if value is not None}
     own = {
         name if name not in known else f'attributes.{name}': value
         for name, value in trial.attributes.items()

@@ -4,7 +4,7 @@ import collections
 from collections.abc import Mapping, Sequence
 
 from paxtune.objectives.rewards import Reward
-from paxtune.study.frames import reward_headings
+from paxtune.study.columns import reward_headings
 from paxtune.study.record import Status
 from paxtune.study.trial import Trial
 from trainer.symbolic.html import html_table

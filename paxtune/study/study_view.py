@@ -181,9 +181,9 @@ class StudyView:
             ones), `attributes.<name>`, attempt, origin, parent, replicate, replicate_of, reason,
             created, completed, seconds. Decisions that a trial does not have are missing.
         """
-        from paxtune.study.frames import trials_frame
+        from paxtune.study.columns import trials_frame
 
-        return trials_frame(self.trials, self.space.paths, self.rewards)
+        return trials_frame(self.trials, self.space, self.rewards)
 
     def to_optuna(
         self, storage: 'str | optuna.storages.BaseStorage | None' = None, name: str | None = None

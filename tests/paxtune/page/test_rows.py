@@ -4,10 +4,17 @@ import pytest
 
 from paxtune.page import rows
 from paxtune.page.live import LiveStudy
+from paxtune.study.columns import Column, row_of
 from tests.factories.hostile_pages import SCRIPT
 from trainer.symbolic.errors import UserError
 
-COLUMNS = {'trial': 'trial', 'state': 'state', 'decisions.a.rate': 'rate', 'metrics.loss': 'loss'}
+COLUMNS = [
+    Column(key, header, lambda trial: None)
+    for key, header in (
+        ('trial', 'trial'), ('state', 'state'), ('decisions.a.rate', 'rate'),
+        ('metrics.loss', 'loss'),
+    )
+]  # fmt: skip
 ROWS = [
     {'trial': 1, 'state': 'completed', 'decisions.a.rate': 0.1, 'metrics.loss': 2.0},
     {'trial': 2, 'state': 'completed', 'decisions.a.rate': 0.01, 'metrics.loss': None},
@@ -42,12 +49,6 @@ def test_filter_of_an_unknown_column_names_near_ones() -> None:
         rows.parse_filter('rate<fast', COLUMNS)
 
 
-def test_order_puts_rows_without_a_value_last_in_both_directions() -> None:
-    for descending, expected in ((False, [3, 1, 2]), (True, [1, 3, 2])):
-        found = rows.ordered(ROWS, 'metrics.loss', descending)
-        assert [row['trial'] for row in found] == expected
-
-
 def test_page_of_rows_stays_within_what_there_is() -> None:
     many = [{'trial': number} for number in range(120)]
     found, number, count = rows.page_of(many, 99)
@@ -57,9 +58,10 @@ def test_page_of_rows_stays_within_what_there_is() -> None:
 
 def test_rows_have_the_columns_of_their_study(live: LiveStudy) -> None:
     trials = live.snapshot().trials
-    columns = rows.columns_of(live.study, trials)
-    made = rows.rows_of(live.study, trials, {2: 'seen'})
-    assert {*columns} >= {'trial', 'state', 'loss', 'decisions.rate', 'metrics.size', 'note'}
+    columns = rows.columns_of(live.study, trials, {2: 'seen'})
+    keys = {each.key for each in columns}
+    assert keys >= {'trial', 'state', 'loss', 'decisions.rate', 'metrics.size', 'note'}
+    made = [row_of(trial, columns) for trial in trials]
     assert made[1]['note'] == 'seen' and made[1]['metrics.size'] == 2
     assert made[3]['reason'] == f'{SCRIPT} failed'
     found = rows.filtered(made, rows.parse_filter('size>=2', columns))

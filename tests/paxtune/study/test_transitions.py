@@ -18,7 +18,7 @@ from paxtune.search_space.parameters import to_parameters
 from paxtune.storage.codec import decode_trial, encode_trial, parse_trial
 from paxtune.storage.open_study import open_study
 from paxtune.study import export, transitions
-from paxtune.study.frames import trial_row
+from paxtune.study.columns import columns_of, row_of
 from paxtune.study.record import Failures, Status, TrialRecord
 from paxtune.study.transitions import IllegalTransition, WorkerLoss
 from paxtune.study.trial import Trial
@@ -28,6 +28,7 @@ from tests.properties import examples
 with open_study(None, pg.Dict(x=pg.floatv(0.0, 1.0)), search=search()) as _study:
     STUDY, CONTEXT = _study.record, _study.context
     PARAMETERS = to_parameters(_study.space.spec, {'x': 0.5})
+    COLUMNS = columns_of([], _study.space, _study.rewards)
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 NEW = TrialRecord(PARAMETERS, id=3, created=START)
@@ -201,7 +202,7 @@ class TrialLife(RuleBasedStateMachine):
         trial = Trial(self.record, CONTEXT)
         found = json.loads(json.dumps(export.content(trial)))
         assert found['stopped'] == (self.record.status is Status.STOPPED)
-        row = trial_row(trial, ['loss'])
+        row = row_of(trial, COLUMNS)
         assert (row['state'], row['decisions.x']) == (found['state'], 0.5)
         overview = Overview.of(STUDY, bare_trials(STUDY, [self.record]), START)
         assert overview.counts == {self.record.status: 1}
