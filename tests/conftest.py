@@ -7,13 +7,14 @@ import os
 import shutil
 import signal
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import hypothesis
 import pytest
 from etils import epath
 
+from tests import durations
 from tests.servers.gcs import Emulator, EmulatorMissingError
 from trainer.runtime.directory import job_path
 
@@ -34,6 +35,15 @@ hypothesis.settings.load_profile('quarter')
 _COMPILED_BYTES = 2 * 2**30
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption('--shard', metavar='I/N', help='run part I, from 1, of N parts of the suite')
+    parser.addoption(
+        '--record-durations',
+        choices=('fast', 'slow'),
+        help='write the seconds of each file to tests/durations.json, as those of this suite',
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Shares compiled programs between tests, also with processes and later runs.
 
@@ -50,10 +60,34 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(compiled))
         os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
         os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'true'
+        if suite := config.getoption('--record-durations'):
+            config.pluginmanager.register(_Recorder(suite))
 
 
-@pytest.hookimpl(tryfirst=True)  # Before `-m` selects.
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+class _Recorder:
+    """Adds up the seconds of tests, in the process that hears from all others."""
+
+    def __init__(self, suite: str) -> None:
+        self._suite = suite
+        self._tests: collections.Counter[str] = collections.Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._tests[report.nodeid] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        durations.write(self._suite, self._tests)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # Marks before `-m` selects, divides after it.
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
+    _mark_first_cases(items)
+    yield
+    _divide(config, items)
+
+
+def _mark_first_cases(items: Sequence[pytest.Item]) -> None:
     """Applies `fast(n)` and `sentinel(n)` to the first n cases of a test alone."""
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     for item in items:
@@ -65,6 +99,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 if counts[function, name] > (*marker.args, 1)[0]:
                     item.own_markers.remove(marker)
                     item.add_marker('slow')
+
+
+def _divide(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps the part that `--shard` names, and starts the longest files first."""
+    by_file: dict[str, list[pytest.Item]] = collections.defaultdict(list)
+    for item in items:
+        by_file[item.nodeid.partition('::')[0]].append(item)
+    known = durations.read()
+    files = durations.longest_first([*by_file], known['slow'])
+    if shard := config.getoption('--shard'):
+        part, _, count = shard.partition('/')
+        files = durations.shards(files, known['slow'], int(count))[int(part) - 1]
+    kept = [item for file in files for item in by_file[file]]
+    others = set(items) - set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item in others])
+    items[:] = kept
 
 
 def pytest_collection_finish() -> None:
