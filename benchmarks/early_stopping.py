@@ -70,7 +70,6 @@ from paxtune.algorithms import Default, RandomSearch, Suggestion, SuggestionCont
 from paxtune.schedulers import (
     Adaptive,
     Asha,
-    CurveExtrapolation,
     Hyperband,
     MedianStopping,
     PromotingAsha,
@@ -106,7 +105,6 @@ def schedulers() -> dict[str, Scheduler | None]:
         'asha': Asha(min_resource=LOWEST),
         'promoting_asha': PromotingAsha(min_resource=LOWEST),
         'hyperband': Hyperband(min_resource=LOWEST),
-        'extrapolation': CurveExtrapolation(),
         'adaptive': Adaptive(min_resource=LOWEST),
         DEFAULTS: Adaptive(min_resource=LOWEST),
     }

@@ -83,7 +83,6 @@ with epy.lazy_api_imports(globals()):
     from paxtune.running.progress import Progress as Progress
     from paxtune.schedulers import Adaptive as Adaptive
     from paxtune.schedulers import Asha as Asha
-    from paxtune.schedulers import CurveExtrapolation as CurveExtrapolation
     from paxtune.schedulers import Hyperband as Hyperband
     from paxtune.schedulers import MedianStopping as MedianStopping
     from paxtune.schedulers import PopulationBasedTraining as PopulationBasedTraining

@@ -13,7 +13,6 @@ from paxtune.schedulers.base import Scheduler as Scheduler
 from paxtune.schedulers.base import Stop as Stop
 from paxtune.schedulers.base import TrialCurve as TrialCurve
 from paxtune.schedulers.base import Wait as Wait
-from paxtune.schedulers.curve_extrapolation import CurveExtrapolation as CurveExtrapolation
 from paxtune.schedulers.hyperband import Hyperband as Hyperband
 from paxtune.schedulers.median import MedianStopping as MedianStopping
 from paxtune.schedulers.pbt import PopulationBasedTraining as PopulationBasedTraining

@@ -39,7 +39,6 @@ from paxtune.pyglove_backend.loop import PyGloveAlgorithm
 from paxtune.schedulers import (
     Adaptive,
     Asha,
-    CurveExtrapolation,
     Hyperband,
     PopulationBasedTraining,
     PromotingAsha,
@@ -132,7 +131,6 @@ _MORE = [
     GPBandit(),
     TPE(),
     Portfolio(),
-    CurveExtrapolation(),
     Hyperband(min_resource=60.0, max_resource=3600.0, unit='seconds'),
     ImagesInput(batch_size=2, data_dir='/data', split='test', image_shape=[8, 8, 3]),
     JsonShardsInput(batch_size=2, sequence_length=8, paths=['/data/c4-train.json.gz']),

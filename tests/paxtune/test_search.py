@@ -280,7 +280,7 @@ def test_a_signal_pauses_the_study(
         (['--set', 'train.num_train_steps=true'], 'train.num_train_steps'),
         (['--tune', 'task.learner.learning_rate=oneof('], 'task.learner.learning_rate'),
         (['--algorithm=gradient_descent'], 'cmaes, default, dna_generator, eagle, gp_bandit, grid'),
-        (['--scheduler=patience'], 'asha, curve_extrapolation, hyperband'),
+        (['--scheduler=patience'], 'asha, hyperband'),
         (
             ['--scheduler=threshold_stopping'],
             r"--scheduler=threshold_stopping: write 'ThresholdStopping\(milestones=…\)'",

@@ -7,7 +7,6 @@ from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import (
-    CurveExtrapolation,
     MedianStopping,
     RankStopping,
     ThresholdStopping,
@@ -37,7 +36,6 @@ def measured(*rows: tuple[int, float]) -> list[Measurement]:
         MedianStopping(),
         MedianStopping(warmup_steps=30, min_trials=2),
         MedianStopping(compare='averages'),
-        CurveExtrapolation(max_resource=200.0),
         ThresholdStopping(milestones=[[160, 0.0], [400, 0.0]], unit='tokens', grace_period=0.3),
         RankStopping(milestones=[[10, 5, 10], [30, 0.5, 0]], unit='seconds'),
         MedianStopping(unit='flops', grace_period=0.2),
