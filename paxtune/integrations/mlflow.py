@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from paxtune.integrations.tracker import Tracked, Tracker
+from paxtune.integrations.tracker import Tracker
 from paxtune.study.record import Status
 from trainer.symbolic.errors import UserError
 
@@ -23,13 +23,9 @@ _STATUSES = {
     Status.INFEASIBLE: 'FAILED',
     Status.ACTIVE: 'RUNNING',
 }
-_STUDY, _TRIAL, _STATE, _STEP = (f'paxtune.{name}' for name in ('study', 'trial', 'state', 'step'))
-_PARENT = 'mlflow.parentRunId'
-_OF_STUDY = '0'  # The number in the tags of the study's own run.
+_STUDY, _TRIAL, _PARENT = 'paxtune.study', 'paxtune.trial', 'mlflow.parentRunId'
+_STUDY_RUN = '0'  # The number in the tags of the study's own run.
 _BATCH, _MOST_CHARACTERS = 100, 5000  # Limits of MLflow's service.
-
-# By default, MLflow tries for many minutes, in which no trial goes on.
-_PATIENCE = {'MLFLOW_HTTP_REQUEST_TIMEOUT': '10', 'MLFLOW_HTTP_REQUEST_MAX_RETRIES': '1'}
 
 
 class MlflowCallback(Tracker):
@@ -37,7 +33,7 @@ class MlflowCallback(Tracker):
 
     Decisions are parameters, measurements are metrics by step. Tags have the state of a trial, its
     reason and its reward. A trial that resumes continues its run, which is found by its tags. An
-    error of MLflow is a warning, and ends no search: what was missed is sent later.
+    error of MLflow is a warning, and ends no search.
 
     Example:
         >>> MlflowCallback('http://127.0.0.1:5000', experiment='language models')
@@ -46,13 +42,20 @@ class MlflowCallback(Tracker):
 
     TOOL = 'MLflow'
 
-    def __init__(self, tracking_uri: str | None = None, experiment: str = 'paxtune') -> None:
+    def __init__(
+        self,
+        tracking_uri: str | None = None,
+        experiment: str = 'paxtune',
+        timeout: float = 10.0,
+    ) -> None:
         """Prepares a callback; MLflow is contacted when the study starts.
 
         Args:
             tracking_uri: of the server or the store; None for that of MLflow's own settings, such
                 as MLFLOW_TRACKING_URI.
             experiment: the name of MLflow's experiment; made where there is none.
+            timeout: seconds after which a call fails, unless the environment has
+                MLFLOW_HTTP_REQUEST_TIMEOUT. MLflow itself tries for many minutes.
 
         Raises:
             UserError: MLflow is not installed.
@@ -63,13 +66,13 @@ class MlflowCallback(Tracker):
         except ImportError as error:
             raise UserError("MlflowCallback needs MLflow: pip install 'paxtune[mlflow]'") from error
         self._mlflow: Any = mlflow
-        self._uri, self._experiment_name = tracking_uri, experiment
+        self._uri, self._experiment_name, self._timeout = tracking_uri, experiment, timeout
         self._client: Any = None
         self._experiment = self._study = self._parent = ''
 
     @contextlib.contextmanager
     def _warned(self) -> Iterator[None]:
-        with super()._warned(), _impatient():
+        with super()._warned(), _limited(self._timeout):
             yield
 
     def _open(self, study: 'Study') -> None:
@@ -83,78 +86,53 @@ class MlflowCallback(Tracker):
         record = study.record
         self._study, directory = record.uuid, study.directory
         name = record.exp or (record.experiment if directory is None else directory.name)
-        self._parent = self._found_or_made(_OF_STUDY, name, {})
+        self._parent = self._resumed_or_made(_STUDY_RUN, name, {})
         self._client.update_run(self._parent, status='RUNNING')
         known = {} if directory is None else {'directory': str(directory)}
         self._set_tags(self._parent, {'algorithm': record.algorithm, **known})
-        tags = {run.info.run_id: run.data.tags for run in self._runs()}
-        self._tracked = {
-            int(each[_TRIAL]): Tracked(run, int(each.get(_STEP, -1)), each.get(_STATE, ''))
-            for run, each in tags.items()
-            if each[_TRIAL] != _OF_STUDY
-        }
 
-    def _begin(self, study: 'Study', trial: 'Trial') -> Tracked:
-        run = self._found_or_made(str(trial.id), f'trial {trial.id}', {_PARENT: self._parent})
+    def _begin(self, study: 'Study', trial: 'Trial') -> str:
+        run = self._resumed_or_made(str(trial.id), f'trial {trial.id}', {_PARENT: self._parent})
         names, make = valid_names(study.space.paths), self._mlflow.entities.Param
         params = [
             make(names[path], str(value)[:_MOST_CHARACTERS])
             for path, value in trial.decisions.items()
         ]
         self._log_all(run, params=params)
-        return Tracked(run)
+        return run
 
-    def _log(self, tracked: Tracked, step: int, values: Mapping[str, float]) -> None:
+    def _log(self, run: str, step: int, values: Mapping[str, float]) -> None:
         entities, now = self._mlflow.entities, int(time.time() * 1000)
         names = valid_names(values)
         metrics = [entities.Metric(names[name], value, now, step) for name, value in values.items()]
-        *first, last = _batches(metrics) or [[]]
-        for batch in first:
-            self._client.log_batch(tracked.run, batch)
-        # One call: a process that dies leaves no metric without its step.
-        self._client.log_batch(tracked.run, last, tags=[entities.RunTag(_STEP, str(step))])
+        self._log_all(run, metrics=metrics)
 
-    def _show(self, tracked: Tracked, trial: 'Trial', facts: Mapping[str, Any]) -> None:
+    def _show(self, run: str, trial: 'Trial', facts: Mapping[str, Any]) -> None:
         status = _STATUSES.get(trial.status, 'SCHEDULED')
         if trial.is_terminal:
             assert trial.completed is not None
             ended = int(trial.completed.timestamp() * 1000)
-            self._client.set_terminated(tracked.run, status, ended)
+            self._client.set_terminated(run, status, ended)
         else:
             is_left = facts['state'] == 'interrupted'
-            self._client.update_run(tracked.run, 'SCHEDULED' if is_left else status)
-        self._set_tags(tracked.run, facts)
+            self._client.update_run(run, 'SCHEDULED' if is_left else status)
+        self._set_tags(run, facts)
 
-    def _end(self, study: 'Study', is_done: bool) -> None:
+    def _end(self, study: 'Study') -> None:
         if len(study.rewards) == 1 and (best := study.best) is not None:
             self._set_tags(self._parent, {'best_trial': best.id, 'reward': best.reward})
-        if is_done:
+        if study.is_done:
             self._client.set_terminated(self._parent, 'FINISHED')
         else:
             self._client.update_run(self._parent, 'SCHEDULED')
 
-    def _found_or_made(self, trial: str, name: str, tags: Mapping[str, str]) -> str:
-        """Returns the run of a trial, the same one in all processes."""
-        if not (found := self._runs(trial)):
-            own = {_STUDY: self._study, _TRIAL: trial, **tags}
-            made = self._client.create_run(self._experiment, tags=own, run_name=name)
-            found = self._runs(trial)  # Another process may have made one, too.
-            if found[0].info.run_id != made.info.run_id:
-                self._client.delete_run(made.info.run_id)
+    def _resumed_or_made(self, trial: str, name: str, tags: Mapping[str, str]) -> str:
+        own = {_STUDY: self._study, _TRIAL: trial}
+        conditions = [f"tags.`{tag}` = '{value}'" for tag, value in own.items()]
+        found = self._client.search_runs([self._experiment], ' and '.join(conditions))
+        if not found:
+            found = [self._client.create_run(self._experiment, tags=own | {**tags}, run_name=name)]
         return str(found[0].info.run_id)
-
-    def _runs(self, trial: str = '') -> list[Any]:
-        """Lists the runs of the study, or those of one trial, in the order of their start."""
-        conditions = [f"tags.`{_STUDY}` = '{self._study}'"]
-        conditions += [f"tags.`{_TRIAL}` = '{trial}'"] if trial else []
-        found, token = [], None
-        while token != '':
-            page = self._client.search_runs(
-                [self._experiment], ' and '.join(conditions), page_token=token
-            )
-            found += page
-            token = page.token or ''
-        return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
 
     def _set_tags(self, run: str, facts: Mapping[str, Any]) -> None:
         make = self._mlflow.entities.RunTag
@@ -173,9 +151,13 @@ class MlflowCallback(Tracker):
 
 
 @contextlib.contextmanager
-def _impatient() -> Iterator[None]:
+def _limited(timeout: float) -> Iterator[None]:
     """Limits the time that MLflow tries, unless the environment already does."""
-    added = {name: value for name, value in _PATIENCE.items() if name not in os.environ}
+    limits = {
+        'MLFLOW_HTTP_REQUEST_TIMEOUT': str(max(round(timeout), 1)),
+        'MLFLOW_HTTP_REQUEST_MAX_RETRIES': '1',
+    }
+    added = {name: value for name, value in limits.items() if name not in os.environ}
     os.environ.update(added)
     try:
         yield

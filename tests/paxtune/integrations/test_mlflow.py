@@ -16,7 +16,7 @@ import pyglove as pg
 import pytest
 
 import paxtune
-from paxtune.integrations.mlflow import _PATIENCE, MlflowCallback
+from paxtune.integrations.mlflow import MlflowCallback
 from paxtune.running.tuner import Paused
 from paxtune.study.study import Study
 from tests.factories.function_studies import PARALLEL, process_of
@@ -174,8 +174,9 @@ def test_mlflow_continues_the_run_of_a_trial_whose_process_was_killed(
             n: run.info.run_id for n, run in before.items()
         }
         for trial in study.trials:
-            steps = [step for step, _ in curve(uri, after[trial.id], 'objective')]
-            assert steps == [1, 2, 3]
+            # MLflow keeps a step that the killed process has sent, too.
+            points = {*curve(uri, after[trial.id], 'objective')}
+            assert points == {(each.step, each.reward) for each in trial.measurements}
             assert after[trial.id].info.status == 'FINISHED'
 
 
@@ -215,65 +216,25 @@ def test_mlflow_hears_of_trials_that_run_elsewhere(uri: str, tmp_path: Path, eng
         assert children[trial.id].data.tags['paxtune.state'] == 'completed'
 
 
-def tuned_in(home: Path, callback: MlflowCallback) -> Study:
-    return paxtune.tune(
-        score,
-        space={'rate': pg.floatv(0.5, 1.0)},
-        objective='maximize',
-        num_trials=3,
-        job_log_dir=home,
-        callbacks=[callback],
-    )
-
-
-def require_all(uri: str, study: Study) -> None:
-    parent, children = runs_of(uri, study)
-    assert parent.info.status == 'FINISHED'
-    for trial in study.trials:
-        assert [step for step, _ in curve(uri, children[trial.id], 'objective')] == [1, 2]
-        assert children[trial.id].data.tags['paxtune.state'] == trial.status == 'completed'
-
-
-def test_mlflow_gets_what_it_missed_in_a_search_without_its_server(
-    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv('MLFLOW_HTTP_REQUEST_MAX_RETRIES', '0')
-    with tuned_in(tmp_path, MlflowCallback(f'http://127.0.0.1:{free_port()}')) as study:
-        assert [trial.status for trial in study.trials] == ['completed'] * 3
-    (warning,) = (r.getMessage() for r in caplog.records if 'of the study' in r.getMessage())
-    assert warning.startswith('MLflow does not have the latest of the study: MlflowException')
-    with tuned_in(tmp_path, MlflowCallback(uri)) as study:
-        require_all(uri, study)
-
-
 def test_an_mlflow_server_that_never_answers_holds_a_search_briefly(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(_PATIENCE, 'MLFLOW_HTTP_REQUEST_TIMEOUT', '1')
-    began = time.monotonic()
+    before, began = dict(os.environ), time.monotonic()
     with socket.create_server(('127.0.0.1', 0)) as silent:
         uri = f'http://127.0.0.1:{silent.getsockname()[1]}'
-        with tuned_in(tmp_path, MlflowCallback(uri)) as study:
-            assert [trial.status for trial in study.trials] == ['completed'] * 3
-    assert 'MLflow does not have the latest of the study' in caplog.text
+        study = paxtune.tune(
+            score,
+            space={'rate': pg.floatv(0.5, 1.0)},
+            objective='maximize',
+            num_trials=3,
+            job_log_dir=tmp_path,
+            callbacks=[MlflowCallback(uri, timeout=1.0)],
+        )
+    assert [trial.status for trial in study.trials] == ['completed'] * 3
+    (warning,) = (r.getMessage() for r in caplog.records if 'of the study' in r.getMessage())
+    assert warning.startswith('MLflow lacks a part of the study: MlflowException')
     assert time.monotonic() - began < 60.0
-    assert _PATIENCE.keys().isdisjoint(os.environ)
-
-
-def test_mlflow_gets_what_it_missed_once_its_server_answers_again(
-    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers, number = mlflow.MlflowClient.log_batch, iter(range(100))
-
-    def flaky(*args: Any, **kwargs: Any) -> Any:
-        if next(number) in range(2, 9):
-            raise ConnectionError('no server')
-        return answers(*args, **kwargs)
-
-    monkeypatch.setattr(mlflow.MlflowClient, 'log_batch', flaky)
-    monkeypatch.setattr('paxtune.integrations.tracker._RETRY_SECONDS', 0.0)
-    require_all(uri, tuned_in(tmp_path, MlflowCallback(uri)))
-    assert 'ConnectionError: no server' in caplog.text
+    assert dict(os.environ) == before
 
 
 def test_mlflow_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
