@@ -8,7 +8,8 @@ round. The speed is that of the run's own report, which leaves out its first exe
 medians over the rounds.
 
 Goal: no number of steps has less than 0.95 of the speed of single ones. `--quick` has the two
-smallest models and three rounds; `--check` exits with 1 where the goal is missed.
+smallest models and three rounds, `--only` one model, and can be given again. `--check` exits with 1
+where the goal is missed.
 """
 
 import argparse
@@ -74,12 +75,16 @@ def compare(case: Case, steps: int, rounds: int) -> dict[str, float]:
 def main() -> int:
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument('--quick', action='store_true')
+    flags.add_argument('--only', choices=[case.name for case, _ in STEPS], action='append')
+    flags.add_argument('--rounds', type=int)
     flags.add_argument('--check', action='store_true')
     args = flags.parse_args()
     cases, rounds = (STEPS[:2], 3) if args.quick else (STEPS, 7)
+    if args.only:
+        cases = [(case, steps) for case, steps in STEPS if case.name in args.only]
     result: dict[str, float] = {}
     for case, steps in cases:
-        result |= compare(case, steps, rounds)
+        result |= compare(case, steps, args.rounds or rounds)
     print('RESULT ' + json.dumps({name: round(value, 3) for name, value in result.items()}))
     return int(args.check and min(result.values()) < GOAL)
 
