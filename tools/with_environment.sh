@@ -7,6 +7,7 @@
 # VENV         where the environment lies (.venv)
 # PYTHON       what makes it (the python3.11 that tools/find_python.sh finds)
 # CONSTRAINTS  versions and hashes to install (constraints.txt; /dev/null for the newest)
+# EXTRAS       of the newest ([dev]; empty for what a user installs)
 cd "$(dirname "$0")/.." || exit
 venv=${VENV:-.venv}
 constraints=${CONSTRAINTS:-constraints.txt}
@@ -36,7 +37,7 @@ pinned() {
     "$1" --require-hashes -r "$constraints" && "$1" --no-deps --no-build-isolation -e .
 }
 
-newest() { "$1" -e '.[dev]'; }
+newest() { "$1" -e ".${EXTRAS-[dev]}"; }
 
 install() {
     export PIP_DISABLE_PIP_VERSION_CHECK=1
