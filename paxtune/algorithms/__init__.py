@@ -9,7 +9,7 @@ from paxtune.algorithms.base import Exhausted as Exhausted
 from paxtune.algorithms.base import Observation as Observation
 from paxtune.algorithms.base import Suggestion as Suggestion
 from paxtune.algorithms.base import SuggestionContext as SuggestionContext
-from paxtune.algorithms.cma_es.cma_es import CMAES as CMAES
+from paxtune.algorithms.cma_es import CMAES as CMAES
 from paxtune.algorithms.default import Default as Default
 from paxtune.algorithms.evolution.crossover import Crossover as Crossover
 from paxtune.algorithms.evolution.crossover import LayerRangeCrossover as LayerRangeCrossover

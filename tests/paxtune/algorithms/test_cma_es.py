@@ -1,12 +1,12 @@
 import dataclasses
 import json
 import time
+from collections.abc import Callable
 
 import pyglove as pg
 import pytest
 
 from paxtune.algorithms import CMAES, Observation, RandomSearch
-from paxtune.algorithms.cma_es.distribution import Distribution, Evaluation, _cache
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import ask, check_algorithm, run
 from tests.factories.bowl import best_of, bowl, bowl_spec
@@ -109,44 +109,42 @@ def test_a_missing_trial_causes_a_restart():
     )
 
 
-def test_the_cache_does_not_change_the_distribution():
-    history = run(CMAES(population_size=4), BOX, 30)
-    kept = ask(CMAES(population_size=4), BOX, history)
-    _cache(BOX).clear()
-    assert ask(CMAES(population_size=4), BOX, history) == kept
-    assert ask(CMAES(population_size=4), BOX.clone(), history) == kept
+def test_a_process_that_has_seen_no_trial_suggests_the_same():
+    history: list[Observation] = []
+    for number in range(1, 31):
+        kept = ask(CMAES(population_size=4), BOX, history)
+        assert ask(CMAES(population_size=4), BOX.clone(), history) == kept
+        score = -sum(map(float, kept.decisions.values()))
+        history.append(
+            Observation(number, kept.decisions, 'completed', (score,), kept.algorithm_state)
+        )
+
+
+def _searched(spec: pg.DNASpec, merit: Callable[[Decisions], float]) -> list[Decisions]:
+    """The decisions of 120 trials, in generations of eight."""
+    history: list[Observation] = []
+    for number in range(1, 121):
+        made = ask(CMAES(population_size=8), spec, history)
+        scores = (merit(made.decisions),)
+        history.append(
+            Observation(number, made.decisions, 'completed', scores, made.algorithm_state)
+        )
+    return [trial.decisions for trial in history]
 
 
 def test_the_distribution_moves_to_better_candidates_and_narrows():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), kind=pg.oneof(list('abc'))))
-    adapting = Distribution(spec, 8, 0.2, None, None)
-    generations: list[list[Evaluation]] = []
-    for number in range(8):
-        told = []
-        for i in range(8):
-            decisions, point = adapting.draw(100 * number + i)
-            told.append(Evaluation(point, -decisions['x'] + (decisions['kind'] == 2)))
-        generations.append(told)
-        adapting.tell(generations)
-    drawn = [adapting.draw(seed)[0] for seed in range(50)]
-    assert sum(decisions['kind'] == 2 for decisions in drawn) > 30
-    assert sum(decisions['x'] < 1e-3 for decisions in drawn) > 40
+    drawn = _searched(spec, lambda made: -made['x'] + (made['kind'] == 2))[64:]
+    assert sum(made['kind'] == 2 for made in drawn) > 0.6 * len(drawn)
+    assert sum(made['x'] < 1e-3 for made in drawn) > 0.8 * len(drawn)
 
 
 def test_integers_and_ordinals_keep_a_minimum_probability_to_change():
-    spec = pg.dna_spec(pg.Dict(width=intv(1, 9), heads=pg.oneof([1, 2, 4, 8]), only=intv(3, 4)))
-    adapting = Distribution(spec, 6, 0.2, None, None)
-    generations: list[list[Evaluation]] = []
-    for number in range(20):
-        told = []
-        for i in range(6):
-            decisions, point = adapting.draw(100 * number + i)
-            told.append(Evaluation(point, -abs(decisions['width'] - 2.0) - decisions['heads']))
-        generations.append(told)
-        adapting.tell(generations)
-    drawn = [adapting.draw(seed)[0] for seed in range(60)]
-    assert 20 < sum(decisions['width'] == 2 for decisions in drawn) < 60
-    assert 20 < sum(decisions['heads'] == 0 for decisions in drawn) < 60
+    ordinals = {'width': intv(1, 9), 'heads': pg.oneof([1, 2, 4, 8]), 'x': pg.floatv(0.0, 1.0)}
+    spec = pg.dna_spec(pg.Dict(**ordinals, only=intv(3, 4)))
+    drawn = _searched(spec, lambda made: -abs(made['width'] - 2.0) - made['heads'])[80:]
+    for name, best, at_random in (('width', 2, 1 / 9), ('heads', 0, 1 / 4)):
+        assert 2 * at_random < sum(made[name] == best for made in drawn) / len(drawn) < 1.0
 
 
 def test_a_thousand_trials_are_replayed_quickly():
