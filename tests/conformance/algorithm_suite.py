@@ -151,6 +151,25 @@ def run(
     return history
 
 
+def searched(
+    algorithm: Algorithm,
+    spec: pg.DNASpec,
+    score: Callable[[Decisions], float | tuple[float, ...] | None],
+    count: int,
+    seed: int = 0,
+    constraint: Why = _all_feasible,
+) -> list[Observation]:
+    """Runs a study whose trials score by their decisions; one without a score is infeasible."""
+    history: list[Observation] = []
+    for number in range(1, count + 1):
+        made = ask(algorithm, spec, history, seed, constraint)
+        found = score(made.decisions)
+        scores = found if isinstance(found, tuple) else () if found is None else (found,)
+        state: Any = 'completed' if scores else 'infeasible'
+        history.append(Observation(number, made.decisions, state, scores, made.algorithm_state))
+    return history
+
+
 def _check_parent(suggestion: Suggestion, history: Sequence[Observation]) -> None:
     completed = [trial.id for trial in history if trial.state == 'completed' and trial.id > 0]
     assert suggestion.parent is None or suggestion.parent in completed

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pyglove as pg
 
-from paxtune.algorithms import Algorithm, Observation
+from paxtune.algorithms import Algorithm
 from paxtune.search_space.decisions import Decisions
-from tests.conformance.algorithm_suite import ask
+from tests.conformance.algorithm_suite import searched
 from trainer.symbolic.ranges import intv
 
 
@@ -40,13 +40,4 @@ def best_of(
     seed: int,
 ) -> float:
     """The best score of `count` trials."""
-    history: list[Observation] = []
-    for number in range(1, count + 1):
-        suggestion = ask(algorithm, spec, history, seed)
-        scores = (score(suggestion.decisions),)
-        history.append(
-            Observation(
-                number, suggestion.decisions, 'completed', scores, suggestion.algorithm_state
-            )
-        )
-    return max(trial.scores[0] for trial in history)
+    return max(trial.scores[0] for trial in searched(algorithm, spec, score, count, seed))

@@ -4,14 +4,13 @@ from typing import Any
 
 import pyglove as pg
 
-from paxtune.algorithms import GPBandit, RandomSearch, RegularizedEvolution
+from paxtune.algorithms import RandomSearch, RegularizedEvolution
 from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import MedianStopping
-from paxtune.search_space.constraints import Requires
 from tests.factories.tiny import VOCAB, CountingInput, experiment
 from trainer.decoding import Greedy
 from trainer.experiment import Decoding
@@ -71,23 +70,6 @@ def Kinds() -> Tunable:
                 [FeedForward(32), GatedFeedForward(pg.oneof([16, 24]))]
             ),
             'task.learner.learning_rate': pg.floatv(1e-4, 1e-1, 'log'),
-        }
-    )
-    return made
-
-
-def Modelled() -> Tunable:
-    """An architecture search with a constraint, by a Gaussian process; 9 trials."""
-    made = Kinds()
-    made.rebind(
-        {
-            'task.model.stack.layers[0].attention.num_heads': pg.oneof([1, 2, 4]),
-            'search.algorithm': GPBandit(num_initial=3),
-            'search.scheduler': None,
-            'search.budget.trials': 9,
-            'search.constraints': [
-                Requires('task.learner.learning_rate < 0.05', 'the learning rate is too large')
-            ],
         }
     )
     return made

@@ -1,14 +1,13 @@
 import dataclasses
 import json
 import time
-from collections.abc import Callable
 
 import pyglove as pg
 import pytest
 
 from paxtune.algorithms import CMAES, Observation, RandomSearch
 from paxtune.search_space.decisions import Decisions
-from tests.conformance.algorithm_suite import ask, check_algorithm, run
+from tests.conformance.algorithm_suite import ask, check_algorithm, run, searched
 from tests.factories.bowl import best_of, bowl, bowl_spec
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
@@ -88,14 +87,7 @@ def test_the_first_run_starts_at_the_best_known_trial():
 
 def test_plateaus_and_exhausted_draws_restart_with_twice_the_population():
     algorithm = CMAES(population_size=4)
-    history: list[Observation] = []
-    for number in range(1, 14):
-        suggestion = ask(algorithm, BOX, history)
-        history.append(
-            Observation(
-                number, suggestion.decisions, 'completed', (1.0,), suggestion.algorithm_state
-            )
-        )
+    history = searched(algorithm, BOX, lambda made: 1.0, 13)
     assert _generations(history) == ['0.0'] * 4 + ['1.0'] * 8 + ['2.0']
     few = pg.dna_spec(pg.Dict(x=pg.oneof([1, 2, 3]), y=pg.oneof(['a', 'b', 'c'])))
     everything = run(algorithm, few, 99)
@@ -110,41 +102,29 @@ def test_a_missing_trial_causes_a_restart():
 
 
 def test_a_process_that_has_seen_no_trial_suggests_the_same():
-    history: list[Observation] = []
-    for number in range(1, 31):
-        kept = ask(CMAES(population_size=4), BOX, history)
-        assert ask(CMAES(population_size=4), BOX.clone(), history) == kept
-        score = -sum(map(float, kept.decisions.values()))
-        history.append(
-            Observation(number, kept.decisions, 'completed', (score,), kept.algorithm_state)
-        )
-
-
-def _searched(spec: pg.DNASpec, merit: Callable[[Decisions], float]) -> list[Decisions]:
-    """The decisions of 120 trials, in generations of eight."""
-    history: list[Observation] = []
-    for number in range(1, 121):
-        made = ask(CMAES(population_size=8), spec, history)
-        scores = (merit(made.decisions),)
-        history.append(
-            Observation(number, made.decisions, 'completed', scores, made.algorithm_state)
-        )
-    return [trial.decisions for trial in history]
+    history = searched(CMAES(population_size=4), BOX, lambda made: -sum(made.values()), 30)
+    for count in range(30):
+        again = ask(CMAES(population_size=4), BOX.clone(), history[:count])
+        assert again.decisions == history[count].decisions
 
 
 def test_the_distribution_moves_to_better_candidates_and_narrows():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), kind=pg.oneof(list('abc'))))
-    drawn = _searched(spec, lambda made: -made['x'] + (made['kind'] == 2))[64:]
-    assert sum(made['kind'] == 2 for made in drawn) > 0.6 * len(drawn)
-    assert sum(made['x'] < 1e-3 for made in drawn) > 0.8 * len(drawn)
+    drawn = searched(
+        CMAES(population_size=8), spec, lambda made: -made['x'] + (made['kind'] == 2), 120
+    )[64:]
+    assert sum(trial.decisions['kind'] == 2 for trial in drawn) > 0.6 * len(drawn)
+    assert sum(trial.decisions['x'] < 1e-3 for trial in drawn) > 0.8 * len(drawn)
 
 
 def test_integers_and_ordinals_keep_a_minimum_probability_to_change():
     ordinals = {'width': intv(1, 9), 'heads': pg.oneof([1, 2, 4, 8]), 'x': pg.floatv(0.0, 1.0)}
     spec = pg.dna_spec(pg.Dict(**ordinals, only=intv(3, 4)))
-    drawn = _searched(spec, lambda made: -abs(made['width'] - 2.0) - made['heads'])[80:]
+    drawn = searched(
+        CMAES(population_size=8), spec, lambda made: -abs(made['width'] - 2.0) - made['heads'], 120
+    )[80:]
     for name, best, at_random in (('width', 2, 1 / 9), ('heads', 0, 1 / 4)):
-        assert 2 * at_random < sum(made[name] == best for made in drawn) / len(drawn) < 1.0
+        assert 2 * at_random < sum(t.decisions[name] == best for t in drawn) / len(drawn) < 1.0
 
 
 def test_a_thousand_trials_are_replayed_quickly():

@@ -25,6 +25,7 @@ from tests.conformance.algorithm_suite import (
     conditional,
     layer_stack,
     run,
+    searched,
 )
 from tests.factories.bowl import best_of, bowl, bowl_spec
 from trainer.symbolic.errors import UserError
@@ -116,13 +117,12 @@ def test_trials_of_earlier_studies_are_anonymous_parents():
 def _shortfall(algorithm: Algorithm, seed: int) -> float:
     """Distance of the front of 80 trials from the best one, where x1 … x5 are 0."""
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(6)}))
-    history: list[Observation] = []
-    for number in range(1, 81):
-        suggestion = ask(algorithm, spec, history, seed)
-        first, *others = suggestion.decisions.values()
-        short = sum(others)
-        scores = (first - short, 1.0 - first - short)
-        history.append(Observation(number, suggestion.decisions, 'completed', scores))
+
+    def scores(decisions: Decisions) -> tuple[float, float]:
+        first, *others = decisions.values()
+        return first - sum(others), 1.0 - first - sum(others)
+
+    history = searched(algorithm, spec, scores, 80, seed)
     best = front([trial.scores for trial in history])
     shortfalls = [1.0 - sum(history[index].scores) for index in best]
     return sum(shortfalls) / len(best)

@@ -17,14 +17,15 @@ from paxtune.algorithms import (
     UniformCrossover,
 )
 from paxtune.algorithms.quasi_random import QuasiRandom
+from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import (
     LAYER_SPACES,
     ask,
     check_algorithm,
     conditional,
     layer_stack,
-    past,
     run,
+    searched,
 )
 from tests.factories.spaces import changed_points
 from trainer.symbolic.errors import UserError
@@ -134,13 +135,13 @@ def test_several_rewards_compare_front_then_crowding_then_age():
 def test_several_rewards_spread_along_the_front():
     bits = pg.dna_spec(pg.Dict({f'x{i}': pg.oneof([0, 1]) for i in range(10)}))
     algorithm = RegularizedEvolution(population_size=8, tournament_size=4)
-    history: list[Observation] = []
-    for number in range(1, 81):
-        decisions = ask(algorithm, bits, history).decisions
-        # Every trial is on the front of two opposite objectives; x0 alone increases the third.
+
+    # Every trial is on the front of two opposite objectives; x0 alone increases the third.
+    def scores(decisions: Decisions) -> tuple[float, float]:
         ones = float(sum(decisions.values()))
-        scores = (ones + 9 * decisions['x0'], -ones + 9 * decisions['x0'])
-        history.append(Observation(number, decisions, 'completed', scores))
+        return ones + 9 * decisions['x0'], -ones + 9 * decisions['x0']
+
+    history = searched(algorithm, bits, scores, 80)
     assert sum(trial.decisions['x0'] for trial in history[-20:]) >= 15
     assert len({sum(trial.decisions.values()) for trial in history[-20:]}) >= 4
 
@@ -182,13 +183,8 @@ def test_children_do_not_repeat_ancestors():
 def test_results_beat_chance():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.oneof([0, 1]) for i in range(12)}))
     algorithm = RegularizedEvolution(population_size=8, tournament_size=4)
-    history: list[Observation] = []
-    for number in range(1, 81):
-        suggestion = ask(algorithm, spec, history)
-        trial = past(number, suggestion)
-        score = float(sum(suggestion.decisions.values()))
-        history.append(Observation(number, trial.decisions, 'completed', (score,)))
-    mean = sum(t.scores[0] if t.scores else 0.0 for t in history[-20:]) / 20
+    history = searched(algorithm, spec, lambda made: float(sum(made.values())), 80)
+    mean = sum(trial.scores[0] for trial in history[-20:]) / 20
     assert mean > 8.5
 
 

@@ -23,6 +23,7 @@ from tests.conformance.algorithm_suite import (
     merit,
     past,
     run,
+    searched,
 )
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
@@ -145,15 +146,9 @@ def test_a_new_process_continues_with_the_same_suggestions(name):
 
 def test_evolution_improves():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), y=intv(1, 100)))
-    algorithm, history = evolution('hill_climb'), list[Observation]()
-    for number in range(1, 60):
-        suggestion = ask(algorithm, spec, history)
-        score = -abs(suggestion.decisions['y'] - 50) - abs(suggestion.decisions['x'] - 1e-2)
-        history.append(
-            Observation(
-                number, suggestion.decisions, 'completed', (score,), suggestion.algorithm_state
-            )
-        )
+    history = searched(
+        evolution('hill_climb'), spec, lambda made: -abs(made['y'] - 50) - abs(made['x'] - 1e-2), 59
+    )
     firsts, lasts = history[:10], history[-10:]
     assert max(t.scores for t in lasts) > max(t.scores for t in firsts)
     assert max(trial.scores[0] for trial in history) > -2

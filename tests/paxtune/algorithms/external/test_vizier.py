@@ -24,6 +24,7 @@ from tests.conformance.algorithm_suite import (
     log_range,
     past,
     run,
+    searched,
 )
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
@@ -198,15 +199,7 @@ def test_eagle_conforms():
 
 def test_eagle_moves_to_the_best_trials():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), y=intv(1, 64)))
-    history: list[Observation] = []
-    for number in range(1, 81):
-        suggestion = ask(Eagle(), spec, history)
-        score = -abs(suggestion.decisions['y'] - 20) / 64
-        history.append(
-            Observation(
-                number, suggestion.decisions, 'completed', (score,), suggestion.algorithm_state
-            )
-        )
+    history = searched(Eagle(), spec, lambda made: -abs(made['y'] - 20) / 64, 80)
     late = sum(trial.scores[0] for trial in history[-20:]) / 20
     early = sum(trial.scores[0] for trial in history[:12]) / 12
     assert late > 0.5 * early

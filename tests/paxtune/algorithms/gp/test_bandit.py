@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from paxtune.algorithms import GPBandit, Observation, RandomSearch, SuggestionContext
 from paxtune.algorithms.gp import search
 from paxtune.search_space.decisions import Decisions
-from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, run
+from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, run, searched
 from tests.servers.processes import ROOT, environment
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
@@ -34,25 +34,12 @@ def _branin(decisions: Decisions) -> float:
 BRANIN = pg.Dict(x=pg.floatv(-5.0, 10.0), y=pg.floatv(0.0, 15.0))
 
 
-def _searched(
-    algorithm, spec, merit, count, infeasible=lambda _: False, why=lambda _: None, seed=0
-):
-    history: list[Observation] = []
-    for number in range(1, count + 1):
-        decisions = ask(algorithm, spec, history, seed, why).decisions
-        if infeasible(decisions):
-            history.append(Observation(number, decisions, 'infeasible'))
-        else:
-            history.append(Observation(number, decisions, 'completed', (merit(decisions),)))
-    return history
-
-
 @pytest.mark.slow
 @pytest.mark.sentinel
 def test_results_beat_random_search():
     spec = pg.dna_spec(BRANIN)
     ours, theirs = (
-        max(t.scores[0] for t in _searched(algorithm, spec, _branin, 20))
+        max(t.scores[0] for t in searched(algorithm, spec, _branin, 20))
         for algorithm in (GPBandit(num_initial=4), RandomSearch())
     )
     assert ours > -0.5
@@ -95,7 +82,7 @@ def test_the_number_of_cores_does_not_change_a_suggestion(monkeypatch):
 
     monkeypatch.setattr(search, 'suggest_decisions', observed)
     with threadpool_limits(2, user_api='blas'):
-        _searched(GPBandit(num_initial=2), pg.dna_spec(BRANIN), _branin, 3)
+        searched(GPBandit(num_initial=2), pg.dna_spec(BRANIN), _branin, 3)
         after = _blas_threads()
     assert (threads, after) == ([{1}], {2})
 
@@ -108,17 +95,12 @@ def _blas_threads() -> set[int]:
 def test_infeasible_regions_are_avoided():
     spec = pg.dna_spec(BRANIN)
 
-    def merit(decisions: Decisions) -> float:
-        return min(decisions['x'], 4.0) + 0.1 * math.sin(decisions['y'])
-
-    def too_large(decisions: Decisions) -> bool:
-        return decisions['x'] > 5
+    def merit(decisions: Decisions) -> float | None:
+        x, y = decisions['x'], decisions['y']
+        return None if x > 5 else min(x, 4.0) + 0.1 * math.sin(y)
 
     # Suggestions depend on the last bits of the machine's arithmetic: three searches average it.
-    searches = [
-        _searched(GPBandit(num_initial=6), spec, merit, 24, too_large, seed=seed)
-        for seed in range(3)
-    ]
+    searches = [searched(GPBandit(num_initial=6), spec, merit, 24, seed) for seed in range(3)]
     first = [trial.state for trials in searches for trial in trials[:12]]
     then = [trial.decisions['x'] for trials in searches for trial in trials[12:]]
     assert 'infeasible' in first
@@ -133,7 +115,8 @@ def test_tight_constraints_are_satisfied():
     def why(decisions: Decisions) -> str | None:
         return None if abs(decisions['x'] - decisions['y']) < 0.5 else 'apart'
 
-    trials = _searched(GPBandit(num_initial=4), spec, lambda d: d['x'] + d['y'], 14, why=why)
+    algorithm = GPBandit(num_initial=4)
+    trials = searched(algorithm, spec, lambda d: d['x'] + d['y'], 14, constraint=why)
     assert all(why(trial.decisions) is None for trial in trials)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from paxtune.algorithms import TPE, Observation, RandomSearch, SuggestionContext
 from paxtune.search_space.decisions import Decisions
-from tests.conformance.algorithm_suite import ask, check_algorithm, run
+from tests.conformance.algorithm_suite import ask, check_algorithm, run, searched
 
 
 @pytest.mark.slow
@@ -25,20 +25,16 @@ def _plateau(decisions: Decisions) -> float:
     return 1.0 - off if off < 1 and decisions['kind'] == 1 else -1e9 * (decisions['rate'] > 0.1)
 
 
-def _searched(algorithm, merit, count, seed, is_infeasible=lambda decisions: False):
-    history: list[Observation] = []
-    for number in range(1, count + 1):
-        decisions = ask(algorithm, SPEC, history, seed).decisions
-        if is_infeasible(decisions):
-            history.append(Observation(number, decisions, 'infeasible'))
-        else:
-            history.append(Observation(number, decisions, 'completed', (merit(decisions),)))
-    return history
+def _score(trial: Observation) -> float:
+    return trial.scores[0]
 
 
 def test_a_peak_in_a_plateau_is_searched_more_than_at_random():
     ours, theirs = (
-        [max(t.scores[0] for t in _searched(algorithm, _plateau, 40, seed)) for seed in range(8)]
+        [
+            max(t.scores[0] for t in searched(algorithm, SPEC, _plateau, 40, seed))
+            for seed in range(8)
+        ]
         for algorithm in (TPE(), RandomSearch())
     )
     assert sum(ours) / 8 > 0.85
@@ -58,7 +54,7 @@ def test_scores_count_by_their_order_alone():
 
 
 def test_infeasible_regions_are_avoided():
-    trials = _searched(TPE(), lambda d: -d['x'], 40, 0, lambda d: d['rate'] > 1e-3)
+    trials = searched(TPE(), SPEC, lambda d: None if d['rate'] > 1e-3 else -d['x'], 40)
     first, then = (
         [t.state for t in part].count('infeasible') for part in (trials[:20], trials[20:])
     )
