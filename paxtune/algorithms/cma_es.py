@@ -134,9 +134,7 @@ class _History:
 
     def _evaluations(self, trial_ids: Sequence[int]) -> _Evaluations:
         trials = map(self._by_id.__getitem__, trial_ids)
-        return tuple(
-            (t.algorithm_state['point'], t.scores[0] if t.scores else None) for t in trials
-        )
+        return [(t.algorithm_state['point'], t.scores[0] if t.scores else None) for t in trials]
 
     def _optimizer(self, run: int, start: Sequence[int], generations: list[_Evaluations]) -> Any:
         """Makes the optimizer of a run, and adapts it to all evaluated generations."""

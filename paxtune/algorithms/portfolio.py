@@ -1,20 +1,18 @@
 import numpy as np
 import pyglove as pg
 
-from paxtune.algorithms import initial_design
-from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
-from paxtune.algorithms.encoding.sampling import draw_eligible
+from paxtune.algorithms.base import SuggestionContext
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp.bandit import require_size_of_model
 from paxtune.algorithms.gp.blas import one_blas_thread
+from paxtune.algorithms.model_based import ModelBased
 from paxtune.algorithms.tpe.tpe import TPE
 from paxtune.search_space.decisions import Decisions
-from trainer.symbolic.component import require_at_least
 
 _NO_GP, _ONLY_GP = 0.25, 0.5  # Information of the process, in nats a trial.
 
 
-class Portfolio(Algorithm):
+class Portfolio(ModelBased):
     """A Gaussian process where it predicts the trials, a Parzen estimator where it does not.
 
     Before each suggestion the process of `GPBandit` predicts every completed trial from the others.
@@ -26,11 +24,6 @@ class Portfolio(Algorithm):
     A portfolio that weighs strategies by their success: Hoffman et al. 2011 (UAI). The weight by
     leave-one-out predictions is ours. The limits were chosen on eight TaskSet tables and
     six functions of BBOB: see `benchmarks/results/search_quality.md`.
-
-    Attributes:
-        num_initial: number of quasi-random trials before the models are used; None for the number
-            of decisions plus one, from 5 to 10.
-        prior_strength: weight of the user prior: see `GPBandit` and `TPE`.
 
     Example:
         >>> from paxtune.algorithms import Observation
@@ -44,18 +37,8 @@ class Portfolio(Algorithm):
         True
     """
 
-    uses_prior = True
-    uses_predicted_ends = True
-
-    num_initial: int | None = None
-    prior_strength: float = 10.0
-
-    def check(self) -> None:
-        require_at_least(self, 1, 'num_initial')
-        require_at_least(self, 0, 'prior_strength')
-
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        self._require_reward(num_objectives, exactly_one=True)
+        super().check_space(spec, num_objectives)
         require_size_of_model(spec, type(self).__name__)
 
     def gp_share(self, information: float) -> float:
@@ -69,13 +52,6 @@ class Portfolio(Algorithm):
             0.5
         """
         return (information - _NO_GP) / (_ONLY_GP - _NO_GP)
-
-    def suggest(self, context: SuggestionContext) -> Suggestion:
-        space = FlatSpace(context.spec)
-        if initial_design.is_needed(context.observations, space, self.num_initial):
-            return Suggestion(initial_design.draw_initial(context, space))
-        decisions = self._modelled(context, space)
-        return Suggestion(draw_eligible(context, context.rng()) if decisions is None else decisions)
 
     def _modelled(self, context: SuggestionContext, space: FlatSpace) -> Decisions | None:
         # Imported here: `scipy.stats` takes a second.

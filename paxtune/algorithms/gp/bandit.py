@@ -3,13 +3,12 @@ from typing import Literal
 import numpy as np
 import pyglove as pg
 
-from paxtune.algorithms import initial_design
-from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
-from paxtune.algorithms.encoding.sampling import draw_eligible
+from paxtune.algorithms.base import SuggestionContext
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp.blas import one_blas_thread
+from paxtune.algorithms.model_based import ModelBased
+from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.labels import parameter_path
-from trainer.symbolic.component import require_at_least
 from trainer.symbolic.errors import UserError
 
 _MAX_FEATURES = 300
@@ -18,7 +17,7 @@ MAX_CANDIDATES = 2000
 """Candidates of a choice that are modelled at most."""
 
 
-class GPBandit(Algorithm):
+class GPBandit(ModelBased):
     """Bayesian optimization with a Gaussian process.
 
     The process has a Matérn-5/2 kernel with a length scale for each decision on its own scale,
@@ -38,41 +37,24 @@ class GPBandit(Algorithm):
     Attributes:
         acquisition: 'log_ei' for the expected improvement; 'ucb_pe' for an upper confidence bound,
             and pure exploration of good regions while several trials run.
-        num_initial: number of quasi-random trials before the model is used; None for the number of
-            decisions plus one, from 5 to 10.
-        prior_strength: weight of the user prior (the search's `prior`). It decays with the number
-            of trials.
     """
 
-    uses_prior = True
-    uses_predicted_ends = True
-
     acquisition: Literal['log_ei', 'ucb_pe'] = 'log_ei'
-    num_initial: int | None = None
-    prior_strength: float = 10.0
-
-    def check(self) -> None:
-        require_at_least(self, 1, 'num_initial')
-        require_at_least(self, 0, 'prior_strength')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        self._require_reward(num_objectives, exactly_one=True)
+        super().check_space(spec, num_objectives)
         require_size_of_model(spec, type(self).__name__)
 
-    def suggest(self, context: SuggestionContext) -> Suggestion:
-        space = FlatSpace(context.spec)
-        if initial_design.is_needed(context.observations, space, self.num_initial):
-            return Suggestion(initial_design.draw_initial(context, space))
+    def _modelled(self, context: SuggestionContext, space: FlatSpace) -> Decisions | None:
         # Imported here: `scipy.stats` takes a second.
         from paxtune.algorithms.gp import search
 
         rng = np.random.default_rng(context.rng().getrandbits(64))
         with one_blas_thread():
             fitted = search.fit(context, space, rng)
-            decisions = search.suggest_decisions(
+            return search.suggest_decisions(
                 context, fitted, self.acquisition, self.prior_strength, rng
             )
-        return Suggestion(draw_eligible(context, context.rng()) if decisions is None else decisions)
 
 
 def require_size_of_model(spec: pg.DNASpec, algorithm: str) -> None:

@@ -1,13 +1,11 @@
-import pyglove as pg
-
-from paxtune.algorithms import initial_design
-from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
-from paxtune.algorithms.encoding.sampling import draw_eligible
+from paxtune.algorithms.base import SuggestionContext
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
+from paxtune.algorithms.model_based import ModelBased
+from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.component import require_at_least
 
 
-class TPE(Algorithm):
+class TPE(ModelBased):
     """Tree-structured Parzen estimator, multivariate.
 
     The best tenth of the trials have one density of decisions, all others another one. The next
@@ -28,10 +26,6 @@ class TPE(Algorithm):
 
     Attributes:
         num_candidates: number of draws, of which the best one becomes the trial.
-        num_initial: number of quasi-random trials before the model is used; None for the number of
-            decisions plus one, from 5 to 10.
-        prior_strength: weight of the user prior (the search's `prior`) in good trials. It decays
-            with their number.
 
     Example:
         >>> from paxtune.algorithms import Observation
@@ -45,26 +39,14 @@ class TPE(Algorithm):
         True
     """
 
-    uses_prior = True
-    uses_predicted_ends = True
-
     num_candidates: int = 24
-    num_initial: int | None = None
-    prior_strength: float = 10.0
 
     def check(self) -> None:
-        require_at_least(self, 1, 'num_candidates', 'num_initial')
-        require_at_least(self, 0, 'prior_strength')
+        super().check()
+        require_at_least(self, 1, 'num_candidates')
 
-    def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        self._require_reward(num_objectives, exactly_one=True)
-
-    def suggest(self, context: SuggestionContext) -> Suggestion:
-        space = FlatSpace(context.spec)
-        if initial_design.is_needed(context.observations, space, self.num_initial):
-            return Suggestion(initial_design.draw_initial(context, space))
+    def _modelled(self, context: SuggestionContext, space: FlatSpace) -> Decisions | None:
         # Imported here: `scipy.special` takes a quarter of a second.
         from paxtune.algorithms.tpe.search import suggest_decisions
 
-        decisions = suggest_decisions(context, space, self.num_candidates, self.prior_strength)
-        return Suggestion(draw_eligible(context, context.rng()) if decisions is None else decisions)
+        return suggest_decisions(context, space, self.num_candidates, self.prior_strength)

@@ -19,7 +19,7 @@ from trainer.symbolic.ranges import intv
 @pytest.mark.slow
 @pytest.mark.parametrize('acquisition', ['log_ei', 'ucb_pe'])
 def test_conforms(acquisition):
-    check_algorithm(GPBandit(acquisition, num_initial=2))
+    check_algorithm(GPBandit(acquisition=acquisition, num_initial=2))
 
 
 def _branin(decisions: Decisions) -> float:
