@@ -176,7 +176,7 @@ def problems_fingerprint() -> str:
     """Fingerprint of the sources of the problems."""
     names = ('bbob.py', 'problems.py', 'tables.py', 'cells.py')
     sources = [ROOT / 'benchmarks' / 'search' / name for name in names]
-    return _digest([], [*sources, ROOT / 'paxtune' / 'simulation' / 'nearest_row.py'])
+    return _digest([], [*sources, ROOT / 'paxtune' / 'simulate' / 'nearest_row.py'])
 
 
 def _digest(parts: Sequence[str], files: Sequence[Path]) -> str:

@@ -297,9 +297,7 @@ def test_metadata_of_trials(study):
     assert trial.view.metadata == {'directory': '0001', 'threads': '2'}
     finish(trial)
     trial.set_metadata({'threads': '4'})
-    assert (
-        study.open_trial(1).metadata == trial.view.metadata == {'directory': '0001', 'threads': '4'}
-    )
+    assert study.trial(1).metadata == trial.view.metadata == {'directory': '0001', 'threads': '4'}
 
 
 # --- Early stopping ---
