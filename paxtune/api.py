@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import inspect
 import os
 import sys
@@ -45,7 +44,7 @@ with epy.lazy_imports():  # They import JAX, and a study of a function has no us
     from paxtune.engines import multi_host, remote, remote_multi_host, threads
     from paxtune.engines import workers as worker_engine
     from paxtune.reports import displays
-    from paxtune.running import progress, runners, search_checks
+    from paxtune.running import progress, runners
     from trainer import experiment as trainer_experiment
     from trainer.runtime import processes
 
@@ -162,8 +161,7 @@ def tune(
             _require_one_way(engine, processes.count())
             held.enter_context(processes.together())
         compilation_cache.enable()
-        plan, runner = _planned(what, space, changes, study)
-        plan = dataclasses.replace(plan, exp=exp, command=tuple(argv))
+        plan, runner = _planned(what, space, changes, study, exp, argv)
         _require_fit(plan.search, engine, directory)
         garbage_collection.end_start_up()
         if _is_experiment(what) and engine.follows(plan, should_interrupt):
@@ -206,8 +204,7 @@ def preview(
     directory = engine.directory(job_log_dir)
     assert directory is not None
     _require_one_way(engine, num_processes)
-    plan, _ = _planned(tunable, None, {}, None)
-    plan = dataclasses.replace(plan, exp=exp)
+    plan, _ = _planned(tunable, None, {}, None, exp)
     _require_fit(plan.search, engine, directory)
     found = engine.preview(directory, plan, list(map(directories.job_path, prior_studies)))
     if fork_study is not None and found.is_new:
@@ -338,21 +335,20 @@ def _planned(
     space: Any,
     changes: dict[str, Any],
     study: Study | None,
+    exp: str,
+    argv: Sequence[str] = (),
 ) -> tuple[SearchPlan, Runner]:
+    named: dict[str, Any] = {'exp': exp, 'command': argv}
     if isinstance(what, RunnerWorkload):
-        return SearchPlan.compile(_changed(what, changes), data=what.data()), what.runner()
+        plan = SearchPlan.compile(_changed(what, changes), data=what.data(), **named)
+        return plan, what.runner()
     if _is_experiment(what):
-        plan = SearchPlan.compile(_changed(what, changes))
-        plan = dataclasses.replace(plan, data=search_checks.prepared_data(plan.space))
-        search_checks.validate_metrics(plan)
-        for reason in search_checks.scheduler_without_effect(plan):
-            logging.warning('%s', reason)
-        return plan, runners.ExperimentRunner()
+        return SearchPlan.compile(_changed(what, changes), **named), runners.ExperimentRunner()
     if space is None and study is None and not inspect.signature(what).parameters:
         space = traced(what)
     if isinstance(space, pg.hyper.DynamicEvaluationContext):  # Of `pg.hyper.trace`.
         space = pg.Dict(space.hyper_dict)
-    return SearchPlan.compile(*_of_function(space, changes, study)), FunctionRunner(what)
+    return SearchPlan.compile(*_of_function(space, changes, study), **named), FunctionRunner(what)
 
 
 def _require_one_way(engine: Engine, num_processes: int) -> None:

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None) -> int:
         name = _study_name(args)
         engine = engine_flags.from_flags(args, name)
 
-    from paxtune.running.search_checks import MissingDataError
+    from paxtune.study.data_fingerprints import MissingDataError
 
     try:
         return command_line.run(
@@ -72,9 +72,9 @@ def _dry_run(args: 'argparse.Namespace') -> int:
     from paxtune.api import preview
     from paxtune.reports.displays import standard_console
     from paxtune.reports.dry_run import show_dry_run
-    from paxtune.running.search_checks import MissingDataError
     from paxtune.storage.study_file import unreadable
     from paxtune.storage.vizier_store import BROKEN
+    from paxtune.study.data_fingerprints import MissingDataError
     from trainer.runtime import processes
 
     processes.require_flags(args)

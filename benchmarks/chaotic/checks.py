@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks.chaotic.experiment import FATES, REASONS
 from paxtune.algorithms import Algorithm, Exhausted, Suggestion, SuggestionContext
 from paxtune.algorithms.base import Observation
+from paxtune.study.feasibility import Feasibility
 from paxtune.study.study import Study
 from paxtune.study.suggester import Suggester
 from paxtune.study.trial import Trial
@@ -178,7 +179,7 @@ def observed_history(study: Study) -> list[Observation]:
     """The history that the study's algorithm would be asked with."""
     search = study.search.clone(deep=True)
     search.rebind(algorithm=_Witness(), initial_trials=[])
-    suggestions = Suggester(study.space, search, [], lambda: study.trials)
+    suggestions = Suggester(Feasibility(study.space, search), [], lambda: study.trials)
     try:
         suggestions.next(len(study.trials) + 1)
     except _Observed as observed:

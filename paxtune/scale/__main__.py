@@ -183,7 +183,7 @@ def _transferable_width(tunable: 'Tunable', width: int) -> int:
     """The width of an experiment to which the results of a proxy transfer; UserError for others."""
     from paxtune.scale.widths import width_of, with_width_scaling
     from paxtune.search_space.space import Space
-    from paxtune.study.trial_experiments import fitting_decisions, parts_of
+    from paxtune.study.samples import first_fitting
 
     if (own := width_of(tunable)) <= width:
         raise UserError(f'--width={width}: a proxy is narrower than the experiment, {own}')
@@ -195,7 +195,7 @@ def _transferable_width(tunable: 'Tunable', width: int) -> int:
             'must, too; set it to None'
         )
     space = Space(tunable)
-    with_width_scaling(parts_of(space, fitting_decisions(space))[''], width)  # The optimizer.
+    with_width_scaling(first_fitting(space).values[''], width)  # The optimizer.
     return own
 
 

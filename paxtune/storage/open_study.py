@@ -59,7 +59,7 @@ def open_study(
             experiment or of other data. The search's budgets may differ. Or the directory belongs
             to another study, or another process works there alone.
     """
-    plan = SearchPlan.compile(value, search, data)
+    plan = SearchPlan.compile(value, search, data or {})
     return open_plan(directory, plan, priors=priors, store=store, is_alone=is_alone)
 
 

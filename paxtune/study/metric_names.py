@@ -41,6 +41,8 @@ def validate_metrics(search: 'Search', samples: Iterable[Mapping[str, 'Tunable']
             if not metric.matches(known)
             if not (more and (metric.pattern or metric.name.startswith(more)))
         ]
+        if not missing:
+            return
     if missing and measured:
         asking, metric = missing[0]
         raise UserError(f'search.{asking}: {metric.missing(measured)}')

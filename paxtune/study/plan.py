@@ -15,13 +15,15 @@ from paxtune.search_space.decisions import spec_to_json
 from paxtune.search_space.space import Space
 from paxtune.study import provenance, stand_ins
 from paxtune.study.default_scheduler import default_scheduler
+from paxtune.study.feasibility import Feasibility
 from paxtune.study.record import Prior, Provenance, StudyRecord
-from paxtune.study.validation import validate_search, validate_space
+from paxtune.study.samples import first_fitting
+from paxtune.study.validation import validate_search, validate_space, validate_training
 from trainer.symbolic.component import unchecked
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text, to_json_text
 
-_NAMED = 3  # Of the classes that are missing.
+_NAMED = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,16 +31,14 @@ class SearchPlan:
     """A compiled search: the space and the components that search it.
 
     Attributes:
-        space: the search space; `space.value` is what is searched.
-        search: the configuration of the search.
+        feasibility: of decisions.
         has_own_search: whether `space.value` holds the search, as a `Tunable` does.
         data: fingerprints of the data that trials see, by input.
         exp: the `--exp` of the command; '' without one.
         command: the module of the command and its flags; empty without one.
     """
 
-    space: Space
-    search: Search
+    feasibility: Feasibility
     has_own_search: bool
     data: Mapping[str, str] = dataclasses.field(default_factory=dict)
     exp: str = ''
@@ -46,23 +46,42 @@ class SearchPlan:
 
     @classmethod
     def compile(
-        cls, value: Any, search: Search | None = None, data: Mapping[str, str] | None = None
+        cls,
+        value: Any,
+        search: Search | None = None,
+        data: Mapping[str, str] | None = None,
+        exp: str = '',
+        command: Sequence[str] = (),
     ) -> 'SearchPlan':
-        """Builds and validates a plan.
+        """Builds a plan, and makes all checks of it.
 
         Args:
             value: what is searched: a `Tunable`, or any symbolic value with decisions in it.
             search: the configuration; None where `value.search` holds it.
-            data: fingerprints of the data, by input.
+            data: fingerprints of the data, by input. None prepares the data of an experiment, and
+                checks its metrics and the lengths of its trials.
+            exp: the `--exp` of the command.
+            command: the module of the command and its flags.
 
         Raises:
             UserError: the space cannot be searched, or not so.
+            MissingDataError: data are not there, or do not suit the task.
         """
         space = Space(value)
         validate_space(space)
-        configuration = value.search if search is None else search
-        validate_search(configuration, space)
-        return cls(space, configuration, search is None, data or {})
+        feasibility = Feasibility(space, value.search if search is None else search)
+        sample = functools.cache(functools.partial(first_fitting, space))
+        validate_search(feasibility, sample)
+        is_trained = data is None and space.is_tunable
+        if is_trained:
+            # Imported here: it imports JAX, and a study of a function has no use for it.
+            from paxtune.study.data_fingerprints import fingerprints
+
+            data = fingerprints(sample(0).values)
+        plan = cls(feasibility, search is None, data or {}, exp, tuple(command))
+        if is_trained:
+            validate_training(plan.search, plan.scheduler, space, sample)
+        return plan
 
     @classmethod
     def of(cls, record: StudyRecord, source: str, may_lack_classes: bool = False) -> 'SearchPlan':
@@ -87,7 +106,17 @@ class SearchPlan:
             raise UserError(f'{source}: the study has no configuration of its search')
         space = Space(value)
         space.why_no_value = lacking
-        return cls(space, search, not record.search, record.data, record.exp)
+        return cls(Feasibility(space, search), not record.search, record.data, record.exp)
+
+    @property
+    def space(self) -> Space:
+        """The search space; `space.value` is what is searched."""
+        return self.feasibility.space
+
+    @property
+    def search(self) -> Search:
+        """The configuration of the search."""
+        return self.feasibility.search
 
     @functools.cached_property
     def scheduler(self) -> Scheduler | None:

@@ -56,7 +56,7 @@ class Study(StudyView):
         super().__init__(directory, plan, store)
         space, search = plan.space, plan.search
         observations = transfer.observations_of(priors)
-        self.suggester = Suggester(space, search, observations, lambda: self.trials)
+        self.suggester = Suggester(plan.feasibility, observations, lambda: self.trials)
         self._scheduling: TrialScheduling | None = None
         if (scheduler := self.scheduler) is not None:
             self._scheduling = TrialScheduling(

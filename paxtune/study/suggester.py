@@ -6,24 +6,17 @@ from typing import Any
 
 from paxtune.algorithms import Exhausted, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import complete
-from paxtune.config.search import Search
-from paxtune.objectives.limits import violation
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.parameters import to_parameters
-from paxtune.search_space.space import Space
 from paxtune.study import replicates
+from paxtune.study.feasibility import Feasibility
 from paxtune.study.observations import observe, with_costs, with_predicted_ends
-from paxtune.study.reasons import commonest
 from paxtune.study.record import Lineage
 from paxtune.study.trial import Trial
 from trainer.runtime.garbage_collection import gc_paused
-from trainer.runtime.signals import SkipTrial
 from trainer.symbolic.errors import UserError
 
-# Errors of infeasible decisions. `Infeasible` is a ValueError.
-_REFUSALS = (SkipTrial, ArithmeticError, LookupError, TypeError, ValueError)
-
-_MAX_DRAWS = 100  # Of missing decisions, until a draw is feasible.
+_MAX_DRAWS = 100
 
 
 class SuggestionError(RuntimeError):
@@ -33,16 +26,16 @@ class SuggestionError(RuntimeError):
 class Suggester:
     """Makes the suggestions of a study: a function of its space, its search and its trials.
 
-    Ended trials are read once, and decisions are checked once.
+    Ended trials are read once.
 
     Attributes:
         algorithm: proposes decisions.
+        feasibility: of decisions.
     """
 
     def __init__(
         self,
-        space: Space,
-        search: Search,
+        feasibility: Feasibility,
         priors: Sequence[Observation],
         read_trials: Callable[[], Sequence[Trial]],
     ) -> None:
@@ -51,12 +44,12 @@ class Suggester:
         Raises:
             UserError: the prior of the search is not in the space.
         """
-        self._space, self._search, self._priors = space, search, priors
+        self.feasibility, self._priors = feasibility, priors
+        space, search = self._space, self._search = feasibility.space, feasibility.search
         self.algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
         self._prior = space.parse(dict(search.prior), partial=True)
         self._read_trials = read_trials
         self._observed: dict[int, Observation] = {}
-        self._reasons: dict[object, str | None] = {}
 
     def next(self, number: int) -> tuple[Suggestion, Lineage]:
         """Makes the suggestion for a trial number that is not taken yet.
@@ -107,68 +100,10 @@ class Suggester:
                 drawn = complete(self._space.spec, made, rng)
             except ValueError as error:
                 raise UserError(f'these decisions do not fit together: {error}') from error
-            reason = self.why_infeasible(drawn)
+            reason = self.feasibility.why_infeasible(drawn)
             if reason is None:
                 return drawn
         raise UserError(f'a trial with these decisions would be infeasible: {reason}')
-
-    @property
-    def commonest_reason(self) -> str | None:
-        """The most frequent reason for which decisions were infeasible; None without any."""
-        # A copy: another thread may be adding to them.
-        found = commonest(filter(None, list(self._reasons.values())))
-        return found[0][1] if found else None
-
-    def why_infeasible(self, decisions: Decisions) -> str | None:
-        """Says why decisions are infeasible; None if they are not."""
-        key = tuple(decisions.items())
-        if key not in self._reasons:
-            self._reasons[key] = self._find_reason(decisions)
-        return self._reasons[key]
-
-    def _find_reason(self, decisions: Decisions) -> str | None:
-        try:
-            values = self.values(decisions)
-        except _REFUSALS as error:
-            return str(error).split('\n')[0]
-        except UserError as error:  # Of a sub-experiment, whose changes do not fit.
-            if not self._space.sub_experiments:
-                raise
-            return str(error).split('\n')[0]
-        except Exception:
-            return None  # A bug in the `check` of a component: the trial will report it.
-        try:
-            for value in values.values():
-                for constraint in self._search.constraints:
-                    constraint.require(value)
-        # A constraint may have no value under some decisions; `validate_search` has seen others.
-        except (UserError, *_REFUSALS) as error:
-            return str(error).split('\n')[0]
-        return self._too_costly(values) if self._space.is_tunable else None
-
-    def values(self, decisions: Decisions) -> dict[str, Any]:
-        """Makes the values of a trial, by the name of the sub-experiment ('' without any).
-
-        Raises:
-            ValueError, UserError: the decisions do not fit together.
-        """
-        if not self._space.is_tunable:
-            return {'': self._space.materialize(decisions)}
-        # Imported here: it imports JAX, and a study of a function has no use for it.
-        from paxtune.study.trial_experiments import shared_parts_of
-
-        return dict(shared_parts_of(self._space, decisions))
-
-    def _too_costly(self, parts: dict[str, Any]) -> str | None:
-        from paxtune.study.trial_costs import static_costs
-
-        try:
-            return violation(self._search.limits, static_costs(parts))
-        except UserError as error:
-            return str(error).split('\n')[0]
-        except Exception:
-            # A bug, or a signal, that came up while the model was traced: the trial will report it.
-            return None
 
     def context(self, number: int, ordinal: int | None = None) -> SuggestionContext:
         """Makes the context of a suggestion; `ordinal` is the number without replicates."""
@@ -177,7 +112,7 @@ class Suggester:
             self._search.seed,
             number if ordinal is None else ordinal,
             lambda: self._history(number),
-            self.why_infeasible,
+            self.feasibility.why_infeasible,
             self._prior,
         )
 

@@ -1,17 +1,17 @@
-import functools
-import random
+"""Experiments, or other values, of the trials of a space."""
 
-from paxtune.algorithms.encoding.sampling import draw
-from paxtune.experiment import Tunable
+import functools
+from typing import TYPE_CHECKING, Any
+
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
 from trainer.symbolic.derived import resolve
-from trainer.symbolic.errors import UserError
 
-_MAX_DRAWS = 100
+if TYPE_CHECKING:
+    from paxtune.experiment import Tunable
 
 
-def parts_of(space: Space, decisions: Decisions) -> dict[str, Tunable]:
+def parts_of(space: Space, decisions: Decisions) -> 'dict[str, Tunable]':
     """Makes a tunable experiment concrete, by the name of the sub-experiment ('' without any).
 
     Derived values follow what a sub-experiment changes.
@@ -24,7 +24,19 @@ def parts_of(space: Space, decisions: Decisions) -> dict[str, Tunable]:
     return {name: resolve(part) for name, part in parts.items()}
 
 
-def shared_parts_of(space: Space, decisions: Decisions) -> dict[str, Tunable]:
+def values_of(space: Space, decisions: Decisions) -> dict[str, Any]:
+    """Makes the values of a trial: those of `parts_of`, or without an experiment one, called ''."""
+    if space.is_tunable:
+        return dict(parts_of(space, decisions))
+    return {'': space.materialize(decisions)}
+
+
+def shared_values_of(space: Space, decisions: Decisions) -> dict[str, Any]:
+    """Returns what `values_of` makes; the last experiments are kept, and must not be changed."""
+    return shared_parts_of(space, decisions) if space.is_tunable else values_of(space, decisions)
+
+
+def shared_parts_of(space: Space, decisions: Decisions) -> 'dict[str, Tunable]':
     """Returns what `parts_of` makes; the last ones are kept, and must not be changed.
 
     A suggestion, the checks of a trial and its training need the same experiments.
@@ -33,18 +45,7 @@ def shared_parts_of(space: Space, decisions: Decisions) -> dict[str, Tunable]:
 
 
 @functools.lru_cache(maxsize=4)
-def _kept_parts(space: Space, decisions: tuple[tuple[str, int | float], ...]) -> dict[str, Tunable]:
+def _kept_parts(
+    space: Space, decisions: tuple[tuple[str, int | float], ...]
+) -> 'dict[str, Tunable]':
     return parts_of(space, dict(decisions))
-
-
-def fitting_decisions(space: Space) -> Decisions:
-    """Draws decisions that fit together, always the same; raises UserError if none are found."""
-    for seed in range(_MAX_DRAWS):
-        try:
-            decisions = draw(space.spec, random.Random(seed))
-            parts_of(space, decisions)
-        except ValueError as error:
-            reason = error
-        else:
-            return decisions
-    raise UserError(f'no experiment was found whose values fit together: {reason}') from reason

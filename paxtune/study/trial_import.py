@@ -116,7 +116,7 @@ def _ended(study: Study, each: Mapping[str, Any], origin: str) -> TrialRecord | 
     made = rewards_of(study.rewards, metrics, study.space)
     if len(made) < len(study.rewards) or violation(study.search.limits, metrics):
         return None
-    if study.suggester.why_infeasible(decisions):
+    if study.suggester.feasibility.why_infeasible(decisions):
         return None
     step = max((m.step for m in measurements), default=0)
     return dataclasses.replace(record, final=Measurement(step, metrics, made))

@@ -204,7 +204,7 @@ class TrialQueue:
         return add(transitions.claim(record, self._store.worker, self._store.now()))
 
     def _note_exhausted(self, num_trials: int) -> None:
-        if not num_trials and (reason := self._suggester.commonest_reason):
+        if not num_trials and (reason := self._suggester.feasibility.commonest_reason):
             raise UserError(f'nothing in the search space is feasible: {reason}') from None
         self._store.update_study(lambda study: dataclasses.replace(study, exhausted=num_trials))
         self._exhausted_at = num_trials

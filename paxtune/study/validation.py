@@ -1,25 +1,37 @@
 """Validation of a search before anything is written."""
 
 import contextlib
-import random
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from absl import logging
 
 from paxtune.algorithms.base import Algorithm
-from paxtune.algorithms.encoding.sampling import draw
 from paxtune.config.search import Search
+from paxtune.schedulers import resources
+from paxtune.schedulers.base import Scheduler
+from paxtune.schedulers.rungs import first_rung
 from paxtune.search_space.constraints import Constraint
 from paxtune.search_space.space import Space
+from paxtune.study.feasibility import Feasibility
+from paxtune.study.samples import NothingFits, Sample, draws, fitting
 from paxtune.study.suggester import Suggester
 from paxtune.study.workload import Workload
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
 
-_SAMPLES = 20
+_SAMPLES = 4
 
 
-def validate_search(search: Search, space: Space) -> None:
+Samples: TypeAlias = Callable[[int], Sample]
+"""Makes the sample of a seed: see `first_fitting`."""
+
+
+def validate_search(feasibility: Feasibility, sample: Samples) -> None:
     """Raises UserError if a space cannot be searched as configured."""
+    space, search = feasibility.space, feasibility.search
     if search.budget.trials is None and space.size is None:
         raise UserError(
             'search.budget.trials: a range has countless values, so a number of trials must be '
@@ -35,11 +47,11 @@ def validate_search(search: Search, space: Space) -> None:
     _validate_warm_start(search, space, algorithm)
     _validate_child_overrides(search, space)
     try:
-        suggestions = Suggester(space, search, [], list)
+        suggestions = Suggester(feasibility, [], list)
     except UserError as error:
         raise UserError(f'search.prior: {error}') from error
     _validate_scheduler(search, space)
-    _validate_constraints(search, space, suggestions)
+    _validate_constraints(search, space, sample)
     for i, seed in enumerate(search.initial_trials):
         try:
             suggestions.completed(seed, i + 1)
@@ -109,18 +121,43 @@ def _validate_scheduler(search: Search, space: Space) -> None:
         )
 
 
-def _validate_constraints(search: Search, space: Space, suggestions: Suggester) -> None:
+def validate_training(
+    search: Search, scheduler: Scheduler | None, space: Space, sample: Samples
+) -> None:
+    """Checks the metrics of the trials of an experiment, and their lengths.
+
+    Logs a warning for a field of the scheduler for which all trials are too short.
+
+    Raises:
+        UserError: a metric that the search needs is not measured.
+    """
+    # Imported here: it imports JAX, and a study of a function has no use for it.
+    from paxtune.study import metric_names
+
+    metric_names.validate_metrics(search, (sample(seed).values for seed in range(_SAMPLES)))
+    # Where their lengths differ, some trials may be long enough.
+    if scheduler is not None and first_rung(space.value):
+        for reason in resources.without_effect(scheduler, sample(0).values):
+            logging.warning('%s', reason)
+
+
+def _validate_constraints(search: Search, space: Space, sample: Samples) -> None:
     """Finds constraints on paths that none of some experiments has."""
-    rng = random.Random(search.seed)
-    looked_at: list[Any] = []
-    for _ in range(_SAMPLES if search.constraints else 0):
-        # An error of a `check`: these decisions are infeasible for another reason.
-        with contextlib.suppress(Exception):
-            looked_at += suggestions.values(draw(space.spec, rng)).values()
     for constraint in search.constraints:
-        errors = [_user_error(constraint, value) for value in looked_at]
-        if errors and errors[0] is not None and None not in errors:
-            raise errors[0]
+        # Without a sample, all decisions are infeasible for another reason.
+        with contextlib.suppress(NothingFits):
+            _require_value(constraint, itertools.chain([sample(0)], fitting(space, draws(space))))
+
+
+def _require_value(constraint: Constraint, samples: Iterable[Sample]) -> None:
+    first = None
+    for sample in samples:
+        errors = [_user_error(constraint, value) for value in sample.values.values()]
+        if None in errors:
+            return
+        first = first or errors[0]
+    if first is not None:
+        raise first
 
 
 def _user_error(constraint: Constraint, value: Any) -> UserError | None:

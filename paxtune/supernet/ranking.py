@@ -14,7 +14,7 @@ from paxtune.algorithms import (
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import NonFiniteRewardError, Reward, measured_rewards
 from paxtune.search_space.decisions import Decisions
-from paxtune.study.suggester import Suggester
+from paxtune.study.feasibility import Feasibility
 from paxtune.study.trial_costs import static_costs
 from paxtune.study.trial_experiments import parts_of
 from paxtune.supernet.supernet import Supernet
@@ -108,14 +108,14 @@ def ranked(
     """
     (reward,) = search.rewards
     algorithm = algorithm or RegularizedEvolution()
-    suggester = Suggester(supernet.space, search, [], list)
+    feasibility = Feasibility(supernet.space, search)
     observations: list[Observation] = []
     found: list[tuple[float, RankedPath]] = []
 
     def why_infeasible(path: Decisions) -> str | None:
         if supernet.numbers(path) is None:
             return 'a layer of the path is infeasible'
-        return suggester.why_infeasible(path)
+        return feasibility.why_infeasible(path)
 
     for number in range(1, num_paths + 1):
         context = SuggestionContext(
@@ -133,7 +133,7 @@ def ranked(
         observations.append(Observation(number, path, 'completed', (score,)))
         found.append((score, RankedPath(path, value)))
     if not observations:
-        raise UserError(f'no path is feasible: {suggester.commonest_reason}')
+        raise UserError(f'no path is feasible: {feasibility.commonest_reason}')
     if not found:
         raise UserError(f'none of {len(observations)} paths has a finite reward')
     return [path for _, path in sorted(found, key=lambda pair: -pair[0])]

@@ -1,16 +1,19 @@
 import dataclasses
 import functools
 import itertools
+import random
 from collections.abc import Mapping
 from typing import Any
 
 import pyglove as pg
 
+from paxtune.algorithms.encoding.sampling import draw
 from paxtune.experiment import Tunable
 from paxtune.search_space.decisions import Decisions, size
 from paxtune.search_space.labels import parameter_path
 from paxtune.search_space.space import Space
-from paxtune.study.trial_experiments import fitting_decisions, parts_of
+from paxtune.study.samples import Sample, fitting
+from paxtune.study.trial_experiments import parts_of
 from trainer.experiment import Checkpoints, Experiment
 from trainer.layers.base import Layer
 from trainer.layers.batch_norm import BatchNorm
@@ -99,8 +102,9 @@ def supernet(tunable: Tunable) -> Supernet:
     if tunable.sub_experiments:
         raise UserError('sub_experiments: a supernet is one model; remove them')
     space = Space(tunable)
-    base = fitting_decisions(space)
-    concrete = parts_of(space, base)['']
+    # One draw of each seed: other draws would make another supernet.
+    base = next(fitting(space, (draw(space.spec, random.Random(seed)) for seed in range(100))))
+    concrete = base.values['']
     _require_no_running_statistics(tunable)
     choices, layers = [], {}
     for path, combinations in _combinations(space).items():
@@ -190,12 +194,12 @@ def _merged(parts: tuple[Decisions, ...]) -> Decisions:
 
 
 def _candidates(
-    space: Space, base: Decisions, path: str, combinations: list[Decisions]
+    space: Space, base: Sample, path: str, combinations: list[Decisions]
 ) -> list[tuple[Decisions, Layer]]:
     """Makes the layer of each combination that is feasible."""
     ids = {id_ for each in combinations for id_ in each}
-    others = {id_: value for id_, value in base.items() if id_ not in ids}
-    drawn, found = parts_of(space, base)[''], []
+    others = {id_: value for id_, value in base.decisions.items() if id_ not in ids}
+    drawn, found = base.values[''], []
     for decisions in combinations:
         try:
             made = parts_of(space, others | decisions)['']

@@ -29,6 +29,7 @@ from paxtune.search_space.constraints import Requires
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
 from paxtune.study.checkpoint_retention import remove_unneeded
+from paxtune.study.feasibility import Feasibility
 from paxtune.study.record import Lineage
 from paxtune.study.suggester import Suggester
 from tests.factories.learner_steps import GRADIENTS, stepped
@@ -188,7 +189,7 @@ def tuned(search: Search) -> object:
 
 def suggested(search: Search) -> object:
     """The prior of the first suggestion."""
-    return Suggester(Space(SPACE), search, [], list).context(1).prior
+    return Suggester(Feasibility(Space(SPACE), search), [], list).context(1).prior
 
 
 def kept(search: Search) -> object:

@@ -8,8 +8,7 @@ import pytest
 import paxtune
 from paxtune import tune
 from paxtune.experiment import Tunable
-from paxtune.running.search_checks import prepared_data
-from paxtune.search_space.space import Space
+from paxtune.study.plan import SearchPlan
 from tests.factories.tiny import CountingInput
 from tests.factories.tunables import Rates
 from trainer.inputs import MixtureInput
@@ -40,8 +39,9 @@ def mixed(weight: object) -> Tunable:
 
 def test_the_data_of_a_space_is_that_of_a_trial_whose_values_fit_together() -> None:
     choices = mixed(pg.oneof([0.0, 1.0]))  # The first choices, and the ends of ranges, do not fit.
-    assert prepared_data(Space(choices)) == prepared_data(Space(mixed(1.0)))
-    assert prepared_data(Space(mixed(pg.floatv(0.0, 1.0)))) == prepared_data(Space(mixed(1.0)))
+    assert SearchPlan.compile(choices).data == SearchPlan.compile(mixed(1.0)).data
+    wide = SearchPlan.compile(mixed(pg.floatv(0.0, 1.0)))
+    assert wide.data == SearchPlan.compile(mixed(1.0)).data
 
 
 def test_a_space_whose_values_never_fit_together_is_refused(tmp_path: Path) -> None:

@@ -71,11 +71,11 @@ def test_experiments_beyond_the_limits_are_never_suggested() -> None:
         for _ in range(8):
             trial = unbounded.suggest()
             assert trial is not None
-            reasons.append(bounded.suggester.why_infeasible(trial.view.by_id))
+            reasons.append(bounded.suggester.feasibility.why_infeasible(trial.view.by_id))
             trial.fail('not trained')
             suggested = bounded.suggest()
             assert suggested is not None
-            assert bounded.suggester.why_infeasible(suggested.view.by_id) is None
+            assert bounded.suggester.feasibility.why_infeasible(suggested.view.by_id) is None
             suggested.fail('not trained')
     assert any('num_params' in str(reason) for reason in reasons)
     assert any('too narrow' in str(reason) or 'idle' in str(reason) for reason in reasons)

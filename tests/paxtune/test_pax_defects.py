@@ -27,10 +27,10 @@ from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward
 from paxtune.running.callbacks import Callback
 from paxtune.running.runners import experiments
-from paxtune.running.search_checks import prepared_data
 from paxtune.schedulers import RankStopping, Scheduler, ThresholdStopping
 from paxtune.search_space.space import Space
-from paxtune.storage.open_study import load_study, open_study
+from paxtune.storage.open_study import load_study, open_plan, open_study
+from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_experiments import parts_of
@@ -57,7 +57,7 @@ def test_a_trial_that_was_trained_to_its_end_completes_after_a_kill(
     # 1, 12: the newest checkpoint is that of the last step, and the evaluation there was done.
     with tune(rates(), job_log_dir=tmp_path / 'whole') as study:
         wanted = [trial.reward for trial in study.trials]
-    with open_study(tmp_path / 'parts', rates(), prepared_data(Space(rates()))) as study:
+    with open_plan(tmp_path / 'parts', SearchPlan.compile(rates())) as study:
         trial = ask(study)
         (made,) = experiments(study, trial.view).values()
         for each in run(made, trial_directory(study.directory, trial.view)):
@@ -283,7 +283,7 @@ def test_a_reward_of_speed_needs_no_interval_to_fit(tmp_path: Path) -> None:
 def test_a_trial_that_cannot_be_timed_any_more_ends_no_study(tmp_path: Path) -> None:
     # 15: killed between its last checkpoint and its report, it has no step left to time.
     made = rates(search__objective=SPEED, train__evaluation__every=6)
-    with open_study(tmp_path, made, prepared_data(Space(made))) as study:
+    with open_plan(tmp_path, SearchPlan.compile(made)) as study:
         trial = ask(study)
         (alone,) = experiments(study, trial.view).values()
         list(run(alone, trial_directory(study.directory, trial.view)))

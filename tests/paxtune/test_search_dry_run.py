@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from paxtune import search
-from paxtune.running.search_checks import prepared_data
-from paxtune.search_space.space import Space
-from paxtune.storage.open_study import load_study, open_study
+from paxtune.storage.open_study import load_study, open_plan
+from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from tests.factories import tunables
 from tests.factories.studies import ask
@@ -44,7 +43,7 @@ def shown(capsys: pytest.CaptureFixture[str]):
 def opened(directory: Path, num_completed: int) -> Study:
     """A study of the experiment, with trials."""
     made = tunables.Rates()
-    study = open_study(directory, made, prepared_data(Space(made)))
+    study = open_plan(directory, SearchPlan.compile(made))
     for _ in range(num_completed):
         trial = ask(study)
         trial.report(6, {'eval/log_pplx': 2.0})

@@ -1,6 +1,5 @@
 """Studies of users' classes, read where these classes are not imported."""
 
-import dataclasses
 import json
 import os
 import shutil
@@ -120,7 +119,7 @@ def lose_classes(directory: Path) -> None:
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study with three trials, one of them completed."""
     directory = tmp_path_factory.mktemp('made')
-    plan = dataclasses.replace(SearchPlan.compile(windows(request.param)), exp='mine.Windows')
+    plan = SearchPlan.compile(windows(request.param), exp='mine.Windows')
     with open_plan(directory, plan) as study:
         for _ in range(3):
             trial = study.suggest()
@@ -231,7 +230,7 @@ if __name__ == '__main__':
 
 def create(directory: str, layer: Layer) -> None:
     experiment = Rates().rebind({'task.model.stack.layers': [Residual(layer)]})
-    plan = dataclasses.replace(SearchPlan.compile(experiment), exp='mine.Exp')
+    plan = SearchPlan.compile(experiment, exp='mine.Exp')
     with open_plan(directory, plan) as study:
         study.add({})
 

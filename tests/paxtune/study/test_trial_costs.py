@@ -29,7 +29,7 @@ from paxtune.running.runners import ExperimentRunner, TrialSpec
 from paxtune.running.tuner import Tuner
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_study
-from paxtune.study.suggester import Suggester
+from paxtune.study.feasibility import Feasibility
 from tests.factories import tunables
 from tests.factories.studies import beyond, never_trained
 from tests.factories.tiny import VOCAB, experiment
@@ -323,9 +323,9 @@ def test_several_threads_look_at_the_costs_of_models(monkeypatch: pytest.MonkeyP
     def reasons(threads: int, at_most: float) -> list[str | None]:
         monkeypatch.setattr('trainer.program.costs._static', {})
         search = made.search.rebind({'limits': [Limit('num_params', at_most=at_most)]})
-        suggester = Suggester(space, search, [], list)
+        feasibility = Feasibility(space, search)
         with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(suggester.why_infeasible, wanted))
+            return list(pool.map(feasibility.why_infeasible, wanted))
 
     found: list[Any] = [float(text.split()[2].rstrip(',')) for text in map(str, reasons(1, 1.0))]
     middle = sum(found) / len(found)

@@ -15,7 +15,6 @@ from paxtune.algorithms import (
 )
 from paxtune.api import tune
 from paxtune.config.faults import Faults
-from paxtune.running.search_checks import scheduler_without_effect
 from paxtune.schedulers import (
     Asha,
     MedianStopping,
@@ -23,7 +22,10 @@ from paxtune.schedulers import (
     Scheduler,
     ThresholdStopping,
 )
+from paxtune.schedulers.resources import without_effect
+from paxtune.search_space.space import Space
 from paxtune.study.plan import SearchPlan
+from paxtune.study.samples import first_fitting
 from tests.factories.tunables import rates
 from trainer.experiment import Evaluation
 from trainer.symbolic.errors import UserError
@@ -69,13 +71,17 @@ def test_a_scheduler_for_which_training_is_too_short_is_named(
     scheduler: Scheduler, fields: list[Any]
 ) -> None:
     """The six steps are evaluated after every second one."""
-    plan = SearchPlan.compile(rates(search__scheduler=scheduler))
-    found = [text.split(':')[0] for text in scheduler_without_effect(plan)]
+    parts = first_fitting(Space(rates())).values
+    found = [text.split(':')[0] for text in without_effect(scheduler, parts)]
     names = [f'milestones[{each}]' if isinstance(each, int) else each for each in fields]
     assert found == [f'search.scheduler.{name}' for name in names]
 
 
-def test_an_evaluation_at_the_end_alone_is_too_late_for_a_scheduler() -> None:
-    made = rates(search__scheduler=Asha(min_resource=1), train__evaluation=Evaluation(6))
-    (text,) = scheduler_without_effect(SearchPlan.compile(made))
+def test_an_evaluation_at_the_end_alone_is_too_late_for_a_scheduler(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    SearchPlan.compile(
+        rates(search__scheduler=Asha(min_resource=1), train__evaluation=Evaluation(6))
+    )
+    (text,) = caplog.messages
     assert 'at 1 steps. The last evaluation before the end is at 0.' in text
