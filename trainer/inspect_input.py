@@ -117,7 +117,7 @@ def go_to_checkpoint(data: 'Input', path: str) -> int:
     checkpoint = newest_checkpoint(path)
     if checkpoint is None:
         raise UserError(f'--from_checkpoint={path}: there is no checkpoint')
-    positions = CheckpointReader(checkpoint).progress['positions']
+    positions = CheckpointReader(checkpoint).progress.positions
     if len(positions) > 1 and not data.positions_are_global:
         raise UserError(
             f'--from_checkpoint={path}: several processes wrote it, each with its own shard of the '

@@ -20,8 +20,8 @@ from paxtune.study.trial_experiments import parts_of
 from paxtune.supernet.supernet import Supernet
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.loop.evaluate import evaluate
-from trainer.loop.rolling_eval import RollingEval
-from trainer.program.setup import compiled, inputs_by_path, localized
+from trainer.loop.run_inputs import set_eval_positions
+from trainer.program.setup import compiled, localized
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 
@@ -62,8 +62,7 @@ class PathEvaluator:
 
     def metrics(self, decisions: Decisions) -> dict[str, float]:
         """Evaluates a path on the evaluation sets."""
-        inputs = inputs_by_path(self._experiment)
-        RollingEval(inputs).resume(self._progress, self._program.data_shard)
+        set_eval_positions(self._experiment, self._progress, self._program.data_shard)
         chosen = self._program.replicated(self._supernet.numbers(decisions))
         values = {**self._values, **chosen}
         return evaluate(self._experiment, self._program, self.state, values)

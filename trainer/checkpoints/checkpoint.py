@@ -3,14 +3,14 @@ import functools
 import itertools
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orbax.checkpoint.experimental.v1 as ocp
 from absl import logging
 from etils import epath
 
 from trainer.checkpoints import save_barriers
-from trainer.checkpoints.manifest import DamagedError, Manifest
+from trainer.checkpoints.manifest import DamagedError, Manifest, Progress
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.runtime import processes
 from trainer.runtime.data_paths import data_path
@@ -37,13 +37,13 @@ class Restored(NamedTuple):
 
     Attributes:
         state: its arrays, on the mesh.
-        progress: other data saved with it.
+        progress: the progress of the run.
     """
 
     step: int
     path: str
     state: TrainState
-    progress: dict[str, Any]
+    progress: Progress
 
 
 class CheckpointStore:
@@ -90,8 +90,8 @@ class CheckpointStore:
         self._path = str(self._directory)  # Path of the last save.
 
     @during(CHECKPOINTS)
-    def save(self, step: int, state: TrainState, progress: dict[str, Any]) -> str:
-        """Starts to write a checkpoint, with progress as JSON data, and returns its path.
+    def save(self, step: int, state: TrainState, progress: Progress) -> str:
+        """Starts to write a checkpoint, and returns its path.
 
         Raises:
             SaveError: this save, or the one before it, failed.

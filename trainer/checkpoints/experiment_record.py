@@ -95,7 +95,7 @@ def shards_of_run(directory: epath.PathLike) -> int | None:
     if checkpoint is None:
         return None
     try:
-        return len(CheckpointReader(checkpoint).progress['positions'])
+        return len(CheckpointReader(checkpoint).progress.positions)
     except UserError:  # It is damaged: an older one may be used.
         return None
 

@@ -1,6 +1,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -16,19 +17,45 @@ class DamagedError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
+class Progress:
+    """JSON data that a resumed run needs besides the arrays; empty for a fresh run.
+
+    Attributes:
+        positions: the position in the training input, an item for each shard of a batch.
+        eval_positions: positions in the rolling evaluation sets, by path, an item for each shard.
+        train_metrics: sums of the training metrics (`TrainMetrics.to_json`).
+        best: the value of the best checkpoint (`RetentionPolicy.to_json`).
+        spent: tokens and seconds since step 0 (`ResourceCounters.to_json`).
+    """
+
+    positions: Sequence[dict[str, Any]] = ()
+    eval_positions: Sequence[dict[str, Any]] = ()
+    train_metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    best: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    spent: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields by name; without `eval_positions` where no evaluation rolls."""
+        fields = dict(vars(self))
+        if not self.eval_positions:
+            del fields['eval_positions']
+        return fields
+
+
+@dataclasses.dataclass(frozen=True)
 class Manifest:
     """Content of a checkpoint at its save, to detect damage at its load.
 
     Attributes:
-        progress: data that a resumed run needs besides the arrays, as JSON data.
+        progress: the progress of the run.
         arrays: shape, dtype and checksum of each array, by its path in the state.
     """
 
-    progress: dict[str, Any]
+    progress: Progress
     arrays: dict[str, tuple[list[int], str, int]]
 
     @classmethod
-    def of(cls, tree: Any, progress: dict[str, Any]) -> 'Manifest':
+    def of(cls, tree: Any, progress: Progress) -> 'Manifest':
         """Makes the manifest of a state that is about to be written."""
         sums = checksums(tree)
         arrays = {
@@ -39,7 +66,7 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """The manifest as JSON data, with a digest."""
-        data = {'format': _FORMAT, 'progress': self.progress, 'arrays': self.arrays}
+        data = {'format': _FORMAT, 'progress': self.progress.to_json(), 'arrays': self.arrays}
         return {**data, 'digest': _digest(data)}
 
     @classmethod
@@ -66,7 +93,7 @@ class Manifest:
             name: (list(shape), dtype, checksum)
             for name, (shape, dtype, checksum) in data['arrays'].items()
         }
-        return cls(data['progress'], arrays)
+        return cls(Progress(**data['progress']), arrays)
 
     def check_same(self, checkpoint: epath.Path, abstract: Any) -> None:
         """Raises UserError unless a checkpoint has the arrays of an abstract state."""

@@ -14,9 +14,10 @@ from trainer.checkpoints.manifest import DamagedError
 from trainer.experiment import Experiment
 from trainer.loop.decode_loop import decode
 from trainer.loop.evaluate import evaluate
-from trainer.loop.rolling_eval import RollingEval
-from trainer.program.program import Program, Values
-from trainer.program.setup import compiled, inputs_by_path, localized, prepare_inputs
+from trainer.loop.run_inputs import set_eval_positions
+from trainer.program.program import Program
+from trainer.program.setup import compiled, localized, prepare_inputs
+from trainer.program.step_functions import Values
 from trainer.runtime import processes
 from trainer.runtime.directory import job_path
 from trainer.runtime.metric_writer import MetricWriter
@@ -104,7 +105,7 @@ def _metrics(
     restored: Restored,
     job_log_dir: epath.PathLike,
 ) -> dict[str, float]:
-    RollingEval(inputs_by_path(experiment)).resume(restored.progress, program.data_shard)
+    set_eval_positions(experiment, restored.progress, program.data_shard)
     if job == 'eval':
         return evaluate(experiment, program, restored.state, values)
     return decode(experiment, program, restored.state, values, epath.Path(job_path(job_log_dir)))

@@ -7,7 +7,8 @@ from etils import epath
 from trainer.decoding.examples import DecodedExample, decoded_examples
 from trainer.experiment import Experiment
 from trainer.loop.evaluate import one_ahead, read_together
-from trainer.program.program import Program, Values
+from trainer.program.program import Program
+from trainer.program.step_functions import Values
 from trainer.runtime import processes
 from trainer.runtime.directory import write_text
 from trainer.runtime.throughput import Throughput

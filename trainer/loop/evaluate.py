@@ -9,7 +9,9 @@ from trainer.inputs.base import Batch, EndOfData, Input
 from trainer.inputs.evaluation import eval_batches
 from trainer.inputs.peek import Peekable
 from trainer.metrics import Metrics, Totals, joined, rows
-from trainer.program.program import Program, Scores, Values
+from trainer.program.program import Program
+from trainer.program.step_functions import Values
+from trainer.program.traced_steps import Scores
 from trainer.runtime import processes
 from trainer.runtime.throughput import Throughput
 from trainer.state import TrainState
@@ -34,7 +36,7 @@ def evaluate(
             steps = {count: _step(program, data, count) for count in sorted({1, size})}
         totals, scores = Totals(), dict[int, float]()
         outputs = (
-            (len(group), steps[len(group)](state.variables, program.put_several(group), values))
+            (len(group), steps[len(group)](state.variables, program.put(*group), values))
             for group in _groups(read_together(data, f'eval_inputs.{name}'), size)
         )
         for count, (of_batches, scored) in one_ahead(program, outputs):

@@ -9,8 +9,8 @@ from trainer.experiment import EVAL_TRAIN, Experiment
 from trainer.loop.resource_counters import RESOURCE_METRICS
 from trainer.metrics import Metrics, joined
 from trainer.program.costs import COSTS, abstract_metrics
-from trainer.program.program import Values, spec_key
-from trainer.program.step_functions import ElementSpec
+from trainer.program.program import spec_key
+from trainer.program.step_functions import ElementSpec, Values
 from trainer.runtime.throughput import THROUGHPUT_METRICS
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, key

@@ -1,6 +1,7 @@
 """Metrics of the train steps: summed, fetched late, and checked for values that are not finite."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ _MOST_SKIPPED = 10
 class TrainMetrics:
     """Training metrics since the last summary, and since the last evaluation."""
 
-    def __init__(self, saved: dict[str, Any] | None = None) -> None:
+    def __init__(self, saved: Mapping[str, Any] | None = None) -> None:
         """Starts anew, or from the result of `to_json`."""
         saved = saved or {}
         self._on_device: list[tuple[range, Metrics]] = []

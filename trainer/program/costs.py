@@ -16,10 +16,11 @@ from trainer.layers.embedding import Embedding
 from trainer.layers.heads import MultiHead
 from trainer.metrics import Metrics
 from trainer.program.flops import flops
-from trainer.program.program import Values, spec_key
+from trainer.program.program import spec_key
 from trainer.program.setup import compiled, data_shard
 from trainer.program.step_functions import (
     ElementSpec,
+    Values,
     abstract_random_key,
     abstract_values,
     forward,

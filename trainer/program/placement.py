@@ -1,6 +1,6 @@
 """Batches of a host as arrays on the devices of a mesh."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -22,32 +22,13 @@ class Placement:
         self._mesh = mesh
         self.data_shard = mesh_lib.data_shard(mesh)
 
-    def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
-        """Makes global arrays of the batch of a host."""
-        return self._put(batch, {name: self._place(array) for name, array in batch.items()})
-
-    def put_several(self, batches: Sequence[Mapping[str, np.ndarray]]) -> dict[str, jax.Array]:
-        """Makes global arrays of batches of a host, with a first axis of several."""
-        if len(batches) == 1:
-            return self.put(batches[0])
-        stacked = {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
-        count = len(batches)
-        return self._put(
-            stacked, {name: self._place(array, count) for name, array in batches[0].items()}
-        )
-
-    def abstract(self, spec: ElementSpec, count: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
-        """Makes the shapes of the result of `put`, or of `put_several` for several batches."""
-        shapes = {}
-        for name, each in spec.items():
-            shape, at = self._place(each, count)
-            dtype = jax.dtypes.canonicalize_dtype(each.dtype)
-            shapes[name] = jax.ShapeDtypeStruct(shape, dtype, sharding=at)
-        return shapes
-
-    def _put(
-        self, arrays: Mapping[str, np.ndarray], places: Mapping[str, tuple[Any, NamedSharding]]
-    ) -> dict[str, jax.Array]:
+    def put(self, *batches: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
+        """Makes global arrays of a batch of a host, or of several, with a first axis of those."""
+        first, count = batches[0], len(batches)
+        arrays = first
+        if count > 1:
+            arrays = {name: np.stack([batch[name] for batch in batches]) for name in first}
+        places = {name: self._place(array, count) for name, array in first.items()}
         if jax.process_count() == 1:  # One call for all arrays takes a third of the time.
             placed: dict[str, jax.Array] = jax.device_put(
                 dict(arrays), {name: at for name, (_, at) in places.items()}
@@ -57,6 +38,15 @@ class Placement:
             name: jax.make_array_from_process_local_data(at, arrays[name], shape)
             for name, (shape, at) in places.items()
         }
+
+    def abstract(self, spec: ElementSpec, count: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
+        """Makes the shapes of the result of `put` for a number of batches."""
+        shapes = {}
+        for name, each in spec.items():
+            shape, at = self._place(each, count)
+            dtype = jax.dtypes.canonicalize_dtype(each.dtype)
+            shapes[name] = jax.ShapeDtypeStruct(shape, dtype, sharding=at)
+        return shapes
 
     def _place(self, array: Any, count: int = 1) -> tuple[tuple[int, ...], NamedSharding]:
         # Each process has all positions of its examples, for any mesh.

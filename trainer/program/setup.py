@@ -4,7 +4,8 @@ from trainer import mesh as mesh_lib
 from trainer.experiment import Experiment
 from trainer.inputs.base import Input, require_weights
 from trainer.inputs.evaluation import check_evaluation
-from trainer.program.program import Program, Values, program_for
+from trainer.program.program import Program, program_for
+from trainer.program.step_functions import Values
 from trainer.runtime.wall_clock import INPUT, during
 from trainer.symbolic.errors import UserError, prefixed
 

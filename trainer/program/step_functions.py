@@ -26,6 +26,7 @@ from trainer.task import Task
 from trainer.tasks.tokens import TokenTask
 
 ElementSpec = Mapping[str, jax.ShapeDtypeStruct]
+Values = dict[str, jax.Array]
 
 
 def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array) -> Any:

@@ -13,7 +13,8 @@ from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.checksums import leaves_by_name, name_of
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.experiment import Experiment
-from trainer.program.program import Program, Values
+from trainer.program.program import Program
+from trainer.program.step_functions import Values
 from trainer.runtime import processes
 from trainer.runtime.directory import write_json
 from trainer.state import TrainState
@@ -113,13 +114,12 @@ class WarmStartLoader:
                 self._check_step(source, int(state.step))
         return state
 
-    def spent(self) -> Mapping[str, float] | None:
-        """Resource counts of the source whose steps the run continues; None without one."""
+    def spent(self) -> Mapping[str, float]:
+        """Resource counts of the source whose steps the run continues; empty without one."""
         for source, reader in zip(self._sources, self._readers, strict=True):
             if source.start.load_step:
-                spent: Mapping[str, float] = reader.progress['spent']
-                return spent
-        return None
+                return reader.progress.spent
+        return {}
 
     def write_provenance(self, job_log_dir: epath.Path) -> None:
         """Writes the source of each array into the directory of the run, and logs a summary.

@@ -7,7 +7,6 @@ import shutil
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from etils import epath
 from tests.factories.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.checkpoints.checksums import checksums
-from trainer.checkpoints.manifest import DamagedError, Manifest
+from trainer.checkpoints.manifest import DamagedError, Manifest, Progress
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.experiment import BestCheckpoint, Checkpoints
@@ -30,7 +29,7 @@ from trainer.symbolic.errors import UserError
 
 pytestmark = pytest.mark.contract
 
-Right = tuple[TrainState, dict[str, Any]]
+Right = tuple[TrainState, Progress]
 """Targets of a restore: the state, and the progress."""
 
 
@@ -282,10 +281,11 @@ def test_a_checkpoint_of_another_version_is_refused_and_not_stepped_over() -> No
     path = epath.Path('checkpoints/4')
     with pytest.raises(UserError, match='checkpoints/4 has format 1, and this version'):
         Manifest.from_json(path, {'format': 1, 'progress': {}})
-    data = Manifest({'position': 3}, {'step': ([], 'int32', 7)}).to_json()
-    assert Manifest.from_json(path, data).progress == {'position': 3}
+    progress = Progress([{'batch': 3}])
+    data = Manifest(progress, {'step': ([], 'int32', 7)}).to_json()
+    assert Manifest.from_json(path, data).progress == progress
     with pytest.raises(DamagedError):
-        Manifest.from_json(path, {**data, 'progress': {'position': 4}})
+        Manifest.from_json(path, {**data, 'progress': Progress([{'batch': 4}]).to_json()})
 
 
 def test_a_metric_that_is_not_there_cannot_be_the_best(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.factories.runs import final_state, measured, without_speed
 from tests.factories.tiny import experiment
 from tests.servers.disks import SmallDisk, small_disk
 from trainer.checkpoints.checkpoint import CheckpointStore, saved_checkpoints
+from trainer.checkpoints.manifest import Progress
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.experiment import Checkpoints, Experiment
 from trainer.loop.train_loop import run
@@ -84,7 +85,7 @@ def test_a_failed_save_names_the_checkpoint(made: Experiment, disk: SmallDisk) -
     program, values = compiled(localized(made))
     checkpoints = CheckpointStore(disk.path / 'checkpoints', RetentionPolicy(Checkpoints()))
     disk.fill(but=40 * _KIB)
-    path = checkpoints.save(1, program.init(program.random_key(0), values), {})
+    path = checkpoints.save(1, program.init(program.random_key(0), values), Progress())
     with pytest.raises(SaveError, match=f'checkpoint {path} could not be written: ') as raised:
         checkpoints.wait()
     assert raised.value.path == path

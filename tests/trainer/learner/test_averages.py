@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from tests.factories.tiny import experiment
-from trainer.program.program import Program, Values
+from trainer.program.program import Program
 from trainer.program.setup import compiled, localized
+from trainer.program.step_functions import Values
 from trainer.state import TrainState
 
 

@@ -12,6 +12,7 @@ from tests.conformance.optimizer_suite import PARAMS
 from tests.factories.learner_steps import GRADIENTS, stepped
 from tests.factories.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
+from trainer.checkpoints.manifest import Progress
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.experiment import Checkpoints
 from trainer.layers.stack import per_layer
@@ -128,7 +129,7 @@ def test_a_model_is_trained_in_part(tmp_path: Any) -> None:
             assert np.array_equal(leaf, after) == frozen, path
     assert 'layers_2' in paths(state.opt_state) and 'layers_1' not in paths(state.opt_state)
     checkpoints = CheckpointStore(tmp_path, RetentionPolicy(Checkpoints()))
-    checkpoints.save(2, state, {})
+    checkpoints.save(2, state, Progress())
     checkpoints.wait()
     restored = checkpoints.restore(program.abstract_state)
     checkpoints.close()

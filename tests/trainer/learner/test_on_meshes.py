@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from tests.factories.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
+from trainer.checkpoints.manifest import Progress
 from trainer.learner import Adafactor, AdamW, AuxiliaryOptimizer, Freeze, Learner
 from trainer.learner.paths import keys
 from trainer.mesh import Mesh
@@ -62,7 +63,7 @@ for name, mesh in meshes.items():
         losses[name].append(float(metrics['loss'].mean))
         if name == 'mixed' and step == 1:
             checkpoints = CheckpointStore(directory, RetentionPolicy(made.train.checkpoints))
-            checkpoints.save(2, state, {})
+            checkpoints.save(2, state, Progress())
             checkpoints.close()
             saved = jax.device_get(state)
     up = state.params['stack']['layers_0x2']['feed_forward']['up']

@@ -27,7 +27,6 @@ from trainer.loop.train_loop import run
 from trainer.metrics import Metrics
 from trainer.program.packing.lanes import Lane, Lanes
 from trainer.program.packing.stepper import Stepper
-from trainer.program.program import Program
 from trainer.program.setup import compiled, localized
 from trainer.runtime import pgle
 from trainer.runtime.metric_writer import read_metrics
@@ -50,18 +49,13 @@ def several(num_steps: int = 12, **changes: Any) -> Experiment:
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the executions of runs."""
     found: list[int] = []
-    step, steps = Stepper.step, Stepper.steps
+    step = Stepper.step
 
-    def one(self: Stepper, batch: Mapping[str, jax.Array]) -> Metrics:
-        found.append(1)
-        return step(self, batch)
-
-    def many(self: Stepper, batches: Mapping[str, jax.Array], count: int) -> Metrics:
+    def noted(self: Stepper, batch: Mapping[str, jax.Array], count: int = 1) -> Metrics:
         found.append(count)
-        return steps(self, batches, count)
+        return step(self, batch, count)
 
-    monkeypatch.setattr(Stepper, 'step', one)
-    monkeypatch.setattr(Stepper, 'steps', many)
+    monkeypatch.setattr(Stepper, 'step', noted)
     return found
 
 
@@ -196,16 +190,16 @@ class Scored(CountingInput):
 
 
 def test_batches_are_evaluated_several_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    groups: list[int] = []
-    put = Program.put_several
-
-    def noted(program: Program, batches: Any) -> Any:
-        groups.append(len(batches))
-        return put(program, batches)
-
-    monkeypatch.setattr(Program, 'put_several', noted)
     made = localized(several(eval_inputs={'eval': Scored(batch_size=8, num_eval_batches=7)}))
     program, values = compiled(made)
+    groups: list[int] = []
+    put = program.put
+
+    def noted(*batches: Any) -> Any:
+        groups.append(len(batches))
+        return put(*batches)
+
+    monkeypatch.setattr(program, 'put', noted)
     state = program.init(program.random_key(0), values)
     found = evaluate(made, program, state, values)
     assert groups == [3, 3, 1]

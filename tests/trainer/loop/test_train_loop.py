@@ -182,7 +182,7 @@ def test_the_next_training_batch_is_evaluated_and_then_trained_on(tmp_path: Path
     eval_step = program.eval_step(data.padded_spec())
     loss = eval_step(restored.state.variables, program.put(data.get_next()), values)['loss']
     assert got[-1].metrics['eval_train/loss'] == float(loss.total) / float(loss.weight)
-    assert restored.progress['positions'][0]['batch'] == 4
+    assert restored.progress.positions[0]['batch'] == 4
     # A run that resumes there repeats it.
     (again,) = measured(made, tmp_path / 'with')
     assert again.metrics['eval_train/loss'] == got[-1].metrics['eval_train/loss']

@@ -64,6 +64,7 @@ for name, mesh in meshes.items():
 import tempfile
 import numpy as np
 from trainer.checkpoints.checkpoint import CheckpointStore
+from trainer.checkpoints.manifest import Progress
 from trainer.experiment import Checkpoints
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.warm_start.warm_start import WarmStartLoader, warm_start_sources
@@ -74,7 +75,7 @@ made = localized(experiment(task__model=model.clone(deep=True)))
 for name in ('fsdp', 'tensor', 'mixed', 'data'):
     directory = tempfile.mkdtemp()
     checkpoints = CheckpointStore(directory, RetentionPolicy(Checkpoints()))
-    checkpoints.save(10, state, {})
+    checkpoints.save(10, state, Progress())
     checkpoints.close()
     program = programs[name]
     reader = CheckpointStore(directory)

@@ -15,6 +15,7 @@ from tests.factories import tiny_images
 from tests.factories.runs import measured
 from tests.factories.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
+from trainer.checkpoints.manifest import Progress
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.experiment import Checkpoints, Experiment, TrainLoop
@@ -55,7 +56,7 @@ def written(made: Experiment, directory: Path, seed: int = 0) -> TrainState:
     with contextlib.closing(
         CheckpointStore(directory, RetentionPolicy(Checkpoints()))
     ) as checkpoints:
-        checkpoints.save(STEP, drawn, {'spent': {'tokens': 70, 'seconds': 0.5}})
+        checkpoints.save(STEP, drawn, Progress(spent={'tokens': 70, 'seconds': 0.5}))
     return jax.device_get(drawn)
 
 

@@ -14,7 +14,8 @@ from trainer.metrics import Metrics
 from trainer.program.packing.packing import Mode, Pack, PackedRun
 from trainer.program.packing.place import Alone
 from trainer.program.packing.stepper import Stepper
-from trainer.program.program import Program, Values
+from trainer.program.program import Program
+from trainer.program.step_functions import Values
 from trainer.runtime.wall_clock import START_UP, STEPS, WallClock
 from trainer.state import TrainState
 
@@ -229,11 +230,14 @@ class Lane(Alone):
 class LaneRun(PackedRun):
     """The state of a run in a lane, and its train steps, each of which may be one of all lanes."""
 
-    can_do_several = False
-
     def __init__(self, lane: Lane, row: int, *args: Any) -> None:
         super().__init__(row, *args)
         self._lane = lane
 
-    def step(self, batch: Mapping[str, jax.Array]) -> Metrics:
+    @property
+    def can_do_several(self) -> bool:
+        return False
+
+    def step(self, batch: Mapping[str, jax.Array], count: int = 1) -> Metrics:
+        assert count == 1
         return self._lane.do(self, batch)

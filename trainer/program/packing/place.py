@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import jax
 
     from trainer.program.packing.stepper import Stepper
-    from trainer.program.program import Program, Values
+    from trainer.program.program import Program
+    from trainer.program.step_functions import Values
     from trainer.state import TrainState
 
 

@@ -88,7 +88,7 @@ def test_a_set_that_is_reset_has_no_position(tmp_path: Path) -> None:
         program, _ = compiled(localized(made))
         restored = CheckpointStore(tmp_path / name / 'checkpoints').restore(program.abstract_state)
         assert restored is not None
-        found.append([list(each) for each in restored.progress.get('eval_positions', [])])
+        found.append([list(each) for each in restored.progress.eval_positions])
     assert found == [[['eval_inputs.rolls']], []]
 
 

@@ -1,0 +1,179 @@
+"""An open run: its program, its state and its files, at the step from which it resumes."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from absl import logging
+from etils import epath
+
+from trainer.checkpoints import end_marker, experiment_record
+from trainer.checkpoints.checkpoint import CheckpointStore
+from trainer.checkpoints.manifest import Progress
+from trainer.checkpoints.retention import RetentionPolicy
+from trainer.experiment import Experiment, TrainLoop
+from trainer.loop.prepared_run import PreparedRun
+from trainer.loop.run_inputs import RunInputs
+from trainer.loop.run_texts import run_texts
+from trainer.program.packing.place import Alone
+from trainer.program.packing.stepper import Stepper
+from trainer.program.program import Program
+from trainer.program.setup import compiled, inputs_by_path, localized
+from trainer.runtime import processes
+from trainer.runtime.garbage_collection import GcSchedule
+from trainer.runtime.metric_writer import MetricWriter
+from trainer.runtime.profiling import Profiler
+from trainer.runtime.wall_clock import INITIALIZATION, during
+from trainer.warm_start.warm_start import WarmStartLoader
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run that is ready for its next step; `open_run` makes it.
+
+    Attributes:
+        experiment: a concrete one, whose inputs know the data shard of this process.
+        job_log_dir: the directory of the run.
+        stepper: the state, and the program with its random key and its numbers.
+        inputs: the training input, and the positions of all inputs.
+        checkpoints: the checkpoints of the run.
+        retention: selects the checkpoints to keep; None if none are written.
+        garbage: the schedule of the garbage collector.
+        profiler: profiles some steps.
+        writer: writes metrics, in the first process.
+        resumed_from: the step from which the run resumes; 0 for a fresh run.
+        saved: the path of the checkpoint of that step; None without one.
+        progress: the progress at that step.
+    """
+
+    experiment: Experiment
+    job_log_dir: epath.Path
+    stepper: Stepper
+    inputs: RunInputs
+    checkpoints: CheckpointStore
+    retention: RetentionPolicy | None
+    garbage: GcSchedule
+    profiler: Profiler | None
+    writer: MetricWriter | None
+    resumed_from: int
+    saved: str | None
+    progress: Progress
+
+    @property
+    def loop(self) -> TrainLoop:
+        """The settings of the train loop."""
+        return self.experiment.train
+
+    @property
+    def program(self) -> Program:
+        """The compiled program of the experiment."""
+        return self.stepper.program
+
+    @property
+    def steps_per_execution(self) -> int:
+        """The largest number of train steps in one execution."""
+        is_several = self.loop.executes_several_steps and self.stepper.can_do_several
+        return self.loop.steps_per_execution if is_several else 1
+
+    @property
+    def max_in_flight(self) -> int:
+        """The number of executions that may run behind the dispatched one."""
+        return min(self.program.max_in_flight, self.loop.max_inflight_steps)
+
+    def compile(self) -> None:
+        """Compiles the train steps of all executions."""
+        for count in {1, self.steps_per_execution}:
+            self.program.train_steps(count)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Writes the metrics of a step, in the first process."""
+        if self.writer is not None:
+            self.writer.write(step, metrics)
+
+
+@contextlib.contextmanager
+def open_run(
+    prepared: PreparedRun, profiler: Profiler | None = None, place: Alone | None = None
+) -> Iterator[Run]:
+    """Opens a run at its newest checkpoint, at the start of its warm start, or at step 0.
+
+    Leaving the context finishes all writes, unless another process was lost, which makes that
+    impossible.
+
+    Args:
+        prepared: the experiment, and the directory.
+        profiler: profiles some steps.
+        place: where the run does its steps; by default it shares this process with no other.
+
+    Raises:
+        UserError: the experiment does not fit the devices or the checkpoints.
+        SaveError: a save failed.
+    """
+    with contextlib.ExitStack() as opened:
+        run = _opened(prepared, profiler, place or Alone(), opened)
+        held = opened.pop_all()
+    try:
+        yield run
+    finally:
+        if not processes.is_lost():
+            held.close()
+
+
+@during(INITIALIZATION)
+def _opened(
+    prepared: PreparedRun, profiler: Profiler | None, place: Alone, opened: contextlib.ExitStack
+) -> Run:
+    experiment, job_log_dir = localized(prepared.experiment), prepared.job_log_dir
+    program, values = compiled(experiment)
+    loop, sources = experiment.train, prepared.warm_start
+    warm_start = WarmStartLoader(experiment, sources, program) if sources else None
+    random_key = program.random_key(loop.random_seed)
+    job_log_dir.mkdir(parents=True, exist_ok=True)
+    processes.agree()  # Now all processes are ready to begin.
+    end_marker.remove(job_log_dir)
+    for data in inputs_by_path(experiment).values():
+        opened.callback(data.close)
+    garbage = opened.enter_context(GcSchedule(loop.gc_interval_steps))
+    retention = None if loop.checkpoints is None else RetentionPolicy(loop.checkpoints)
+    checkpoints = CheckpointStore(job_log_dir / 'checkpoints', retention)
+    opened.callback(checkpoints.close)
+    inputs = RunInputs(experiment, program.data_shard)
+    if (restored := checkpoints.restore(program.abstract_state)) is not None:
+        step, saved, state, progress = restored
+        inputs.resume(progress, saved)
+        logging.info('Resumed from step %d', step)
+    elif warm_start is not None:
+        state = warm_start.load(random_key, values)
+        warm_start.write_provenance(job_log_dir)
+        step, saved, progress = int(state.step), None, Progress(spent=warm_start.spent())
+    else:
+        state = program.init(random_key, values)
+        step, saved, progress = 0, None, Progress()
+    if retention is not None:
+        retention.from_json(progress.best)
+    stepper = place.stepper(program, state, random_key, values)
+    writer = None
+    if processes.is_first():
+        experiment_record.write(job_log_dir, prepared.experiment, step, prepared.changes)
+        writer = MetricWriter(job_log_dir, step)
+        opened.callback(writer.close)
+        if prepared.changes or not writer.has_texts:
+            # A run that resumes again drops texts of its own step, but none of step 0.
+            texts = run_texts(experiment, program.abstract_state.params)
+            writer.write_texts(texts, step if writer.has_texts else 0)
+    if profiler is not None:
+        opened.callback(profiler.close)
+    return Run(
+        experiment,
+        job_log_dir,
+        stepper,
+        inputs,
+        checkpoints,
+        retention,
+        garbage,
+        profiler,
+        writer,
+        step,
+        saved,
+        progress,
+    )
