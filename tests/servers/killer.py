@@ -68,10 +68,10 @@ def arm(where: str) -> None:
     kind, _, number = where.partition(':')
     count = int(number)
     if kind in ('step', 'int', 'ints'):
-        from trainer.loop.train_loop import Training
+        from trainer.loop.interrupt_policy import InterruptPolicy
 
         actions = {'step': _die, 'int': _interrupt, 'ints': _interrupt_twice}
-        _before(Training, '_execute', count, actions[kind])
+        _before(InterruptPolicy, 'before_steps', count, actions[kind])
     elif kind == 'eval':
         from trainer.loop import checkpoint_jobs
 
