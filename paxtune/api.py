@@ -14,7 +14,7 @@ from absl import logging
 from etils import epy
 
 from paxtune.algorithms import Algorithm
-from paxtune.config.named_components import SCHEDULER_WORDS, chosen
+from paxtune.config.named_components import named_part
 from paxtune.config.search import Search
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.in_process import InProcess
@@ -316,17 +316,12 @@ def _listening(
 
 def _chosen(what: Any, given: Mapping[str, Algorithm | Scheduler | str | None]) -> dict[str, Any]:
     """Returns the algorithm and the scheduler that are given, those with names made."""
-    kinds: dict[str, type[Component]] = {'algorithm': Algorithm, 'scheduler': Scheduler}
     found: dict[str, Any] = {name: part for name, part in given.items() if part is not None}
+    search = what.search if _has_search(what) else None
+    rung = first_rung(what) if _is_experiment(what) else {}
     for name, part in found.items():
-        if not isinstance(part, str):
-            continue
-        if name == 'scheduler' and part in SCHEDULER_WORDS:
-            found[name] = SCHEDULER_WORDS[part]
-        else:
-            current = what.search.sym_getattr(name) if _has_search(what) else None
-            rung = first_rung(what) if _is_experiment(what) else {}
-            found[name] = chosen(kinds[name], part, f'{name}={part!r}', current, rung)
+        if isinstance(part, str):
+            found[name] = named_part(search, name, part, f'{name}={part!r}', rung)
     return found
 
 

@@ -2,7 +2,7 @@
 
 import collections
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -154,10 +154,9 @@ def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
     given = {path: getattr(args, name) for name, (path, *_) in _FIELDS.items()}
     changes = [f'search.{path}={value}' for path, value in given.items() if value is not None]
     tunable = overrides.override(tunable, changes)
-    if args.algorithm is not None:
-        tunable = with_algorithm(tunable, args.algorithm)
-    if args.scheduler is not None:
-        tunable = with_scheduler(tunable, args.scheduler)
+    for name in ('algorithm', 'scheduler'):
+        if (text := getattr(args, name)) is not None:
+            tunable = with_part(tunable, name, text)
     return _with_initial_trials(tunable, base, args)
 
 
@@ -209,38 +208,17 @@ def import_factory(algorithm: object) -> None:
         import_path.import_named(algorithm.factory)
 
 
-def with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
-    from paxtune.algorithms import Algorithm
-
-    tunable = _with_part(tunable, Algorithm, text)
-    if '(' in text:
-        import_factory(tunable.search.algorithm)
-    return tunable
-
-
-def with_scheduler(tunable: 'Tunable', text: str) -> 'Tunable':
-    from paxtune.config.named_components import SCHEDULER_WORDS
-    from paxtune.schedulers import Scheduler
+def with_part(tunable: 'Tunable', name: str, text: str) -> 'Tunable':
+    """Returns the experiment with the algorithm or the scheduler that a flag names."""
+    from paxtune.config.named_components import named_part
     from paxtune.schedulers.rungs import first_rung
     from trainer.symbolic import overrides
 
-    if text in SCHEDULER_WORDS:
-        return overrides.override(tunable, [f'search.scheduler={SCHEDULER_WORDS[text] or "null"}'])
-    return _with_part(tunable, Scheduler, text, first_rung(tunable))
-
-
-def _with_part(
-    tunable: 'Tunable', kind: type, text: str, known: 'Mapping[str, float] | None' = None
-) -> 'Tunable':
-    """The experiment with the named part; a part of that class stays as it is."""
-    from paxtune.config.named_components import classes_of, spelled
-    from trainer.symbolic import overrides
-
-    part, classes = kind.__name__.lower(), classes_of(kind)
-    if text in classes and type(tunable.search.sym_getattr(part)) is classes[text]:
-        return tunable
-    made = spelled(f'--{part}={text}', text, classes, known)
-    return overrides.override(tunable, [f'search.{part}={made}'])
+    where, known = f'--{name}={text}', first_rung(tunable) if name == 'scheduler' else {}
+    made = named_part(tunable.search, name, text, where, known)
+    if '(' in text:
+        import_factory(made)
+    return overrides.replaced(tunable, {f'search.{name}': made}, where)
 
 
 def summary(study: 'Study', exp: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyglove as pg
 
@@ -12,10 +12,12 @@ from paxtune.config.flag_names import flag_name
 from trainer.symbolic import literals
 from trainer.symbolic.errors import UserError, nearest
 
+if TYPE_CHECKING:
+    from paxtune.config.search import Search
+
 C = TypeVar('C', bound=pg.Object)
 
-SCHEDULER_WORDS: Mapping[str, Literal['default'] | None] = {'none': None, 'default': 'default'}
-"""Values of `Search.scheduler` that are no components, by their names in flags."""
+_SCHEDULER_WORDS: Mapping[str, Literal['default'] | None] = {'none': None, 'default': 'default'}
 
 _MISSING = pg.MISSING_VALUE
 
@@ -42,11 +44,30 @@ def component(kind: type[C], text: str, where: str, known: Mapping[str, Any] | N
     return found
 
 
-def chosen(
-    kind: type[C], text: str, where: str, current: C | None, known: Mapping[str, Any] | None = None
-) -> C:
-    """Returns `current` if the text is the name of its class, or a new component."""
-    if current is not None and classes_of(kind).get(text) is type(current):
+def named_part(
+    search: 'Search | None',
+    name: str,
+    text: str,
+    where: str,
+    known: Mapping[str, Any] | None = None,
+) -> Any:
+    """Returns the algorithm or the scheduler that a text names, for the field of a search.
+
+    Args:
+        search: keeps its own part if the text is the name of its class; None without a search.
+        name: 'algorithm' or 'scheduler'. A scheduler may be 'none' or 'default', too.
+        text: as for `spelled`.
+        where: as for `spelled`.
+        known: as for `spelled`.
+
+    Raises:
+        UserError: the text names no such part.
+    """
+    if name == 'scheduler' and text in _SCHEDULER_WORDS:
+        return _SCHEDULER_WORDS[text]
+    kind: type[pg.Object] = schedulers.Scheduler if name == 'scheduler' else algorithms.Algorithm
+    current = None if search is None else search.sym_getattr(name)
+    if classes_of(kind).get(text) is type(current):
         return current
     return component(kind, text, where, known)
 

@@ -99,7 +99,7 @@ def test_algorithm(share: int) -> None:
     tunable = Kinds()
 
     def check(text: str) -> None:
-        watch.refused_or_taken(lambda: paxtune.command_line.with_algorithm(tunable, text))
+        watch.refused_or_taken(lambda: paxtune.command_line.with_part(tunable, 'algorithm', text))
 
     names = [
         'RandomSearch',
@@ -118,7 +118,7 @@ def test_scheduler(share: int) -> None:
     tunable = Kinds()
 
     def check(text: str) -> None:
-        watch.refused_or_taken(lambda: paxtune.command_line.with_scheduler(tunable, text))
+        watch.refused_or_taken(lambda: paxtune.command_line.with_part(tunable, 'scheduler', text))
 
     names = ['Asha', 'ThresholdStopping', 'median_stopping', 'asha', 'none', 'Rungs', 'eval']
     calls = st.builds('{}({})'.format, st.sampled_from(names), texts.values())

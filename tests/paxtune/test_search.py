@@ -319,8 +319,10 @@ def test_an_experiment_keeps_its_own_scheduler_of_the_class_that_is_named() -> N
     own = ThresholdStopping(milestones=[[10, 0.5]])
     tunable = tunables.Rates()
     tunable.rebind({'search.scheduler': own})
-    assert pg.eq(command_line.with_scheduler(tunable, 'threshold_stopping').search.scheduler, own)
-    assert command_line.with_scheduler(tunable, 'none').search.scheduler is None
+    assert pg.eq(
+        command_line.with_part(tunable, 'scheduler', 'threshold_stopping').search.scheduler, own
+    )
+    assert command_line.with_part(tunable, 'scheduler', 'none').search.scheduler is None
 
 
 @pytest.mark.parametrize('path', ['objective.metric', 'limits[0].metric'])

@@ -110,7 +110,7 @@ def test_a_promoted_trial_without_its_checkpoint_fails(table: Path, tmp_path: Pa
             """Loses what a trial has come to when that is promoted."""
 
             def run(self, study: Study, trial: Any, *args: Any) -> Any:
-                if trial.record.pauses:
+                if trial.view.record.pauses:
                     shutil.rmtree(Path(trial_directory(study.directory, trial)) / 'checkpoints')
                 return super().run(study, trial, *args)
 
