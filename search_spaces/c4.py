@@ -31,10 +31,10 @@ class C4SpmdAdam(SpmdLm):
     checkpoint_every_n_steps: int = 1000
     summary_interval_steps: int = 10
 
-    def rows(self, is_training: bool) -> Input:
+    def _rows(self, is_training: bool) -> Input:
         return C4Input(
             split='train' if is_training else 'validation',
-            batch_size=self.batch_size,
+            batch_size=self._batch_size,
             is_training=is_training,
             packing=is_training,
             num_documents=0 if is_training else _EVAL_DOCUMENTS,

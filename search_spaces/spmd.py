@@ -109,7 +109,7 @@ class SpmdLm:
     summary_interval_steps: int = 100
 
     @property
-    def batch_size(self) -> int:
+    def _batch_size(self) -> int:
         """Rows of all devices together."""
         shape = self.ici_mesh_shape
         return self.percore_batch_size * shape[0] * shape[1] * shape[2] * self.num_slices
@@ -130,10 +130,10 @@ class SpmdLm:
 
     def _made(self, shared: dict[str, Any]) -> Experiment:
         return Experiment(
-            task=self.task(),
-            train_input=self.rows(is_training=True),
-            eval_inputs={'eval': self.rows(is_training=False)},
-            mesh=self.mesh(),
+            task=self._task(),
+            train_input=self._rows(is_training=True),
+            eval_inputs={'eval': self._rows(is_training=False)},
+            mesh=self._mesh(),
             train=TrainLoop(
                 num_train_steps=self.num_train_steps,
                 checkpoints=Checkpoints(self.checkpoint_every_n_steps, keep=10),
@@ -144,11 +144,11 @@ class SpmdLm:
             shared=shared,
         )
 
-    def rows(self, is_training: bool) -> Input:
+    def _rows(self, is_training: bool) -> Input:
         """The rows of text for training or for evaluation."""
         raise NotImplementedError(type(self).__name__)
 
-    def task(self) -> LanguageModelTask:
+    def _task(self) -> LanguageModelTask:
         """The model and its learner."""
         model = TransformerLm(
             embedding=Embedding(
@@ -168,7 +168,7 @@ class SpmdLm:
         )
         return LanguageModelTask(model=model, learner=self.learner, fprop_dtype=self.fprop_dtype)
 
-    def mesh(self) -> Mesh:
+    def _mesh(self) -> Mesh:
         """The devices of all slices; parameters are sharded only within a slice."""
         shape = self.ici_mesh_shape
         # Only gradients cross the network of the data center.
@@ -220,9 +220,9 @@ def _either(condition: Any, yes: str, no: str) -> Any:
 class SyntheticLm(SpmdLm):
     """A model on random tokens."""
 
-    def rows(self, is_training: bool) -> Input:
+    def _rows(self, is_training: bool) -> Input:
         return SyntheticLmInput(
-            batch_size=self.batch_size,
+            batch_size=self._batch_size,
             is_training=is_training,
             sequence_length=self.max_seq_len,
             vocab_size=self.vocab_size,

@@ -1,7 +1,8 @@
 """Checks of the structure of the three packages and the tests: `python -m tools.house --check`.
 
 Reads the sources with `ast` and imports nothing. Imports inside functions and under
-`TYPE_CHECKING` count. Without `--check` it prints the figures of each room.
+`TYPE_CHECKING` count. Without `--check` it prints the lines of each room beside its budget.
+`--write` puts the floors into docs/architecture.md: a room stands above all rooms that it imports.
 """
 
 import argparse
@@ -16,11 +17,59 @@ from typing import TypeAlias
 ROOT = Path(__file__).parents[1]
 PACKAGES = ('trainer', 'paxtune', 'search_spaces')
 
-MAX_ROOT_FILES = 14
-MAX_LINES = 450
+MAX_ROOT_FILES = 12
+MAX_LINES = 400
 MAX_TEST_LINES = 450
-MAX_PUBLIC_MEMBERS = 30
-MAX_TOTAL_LINES = 72_000
+MAX_PUBLIC_MEMBERS = 25
+
+BUDGETS = {
+    'paxtune': 2_020,
+    'paxtune/algorithms': 4_950,
+    'paxtune/analysis': 1_440,
+    'paxtune/completion': 430,
+    'paxtune/config': 380,
+    'paxtune/engines': 2_820,
+    'paxtune/integrations': 1_030,
+    'paxtune/kubernetes': 630,
+    'paxtune/objectives': 1_270,
+    'paxtune/page': 2_630,
+    'paxtune/plots': 2_280,
+    'paxtune/pyglove_backend': 900,
+    'paxtune/reports': 3_900,
+    'paxtune/running': 2_440,
+    'paxtune/scale': 830,
+    'paxtune/schedulers': 2_110,
+    'paxtune/search_space': 1_460,
+    'paxtune/service': 3_520,
+    'paxtune/simulate': 1_810,
+    'paxtune/storage': 2_010,
+    'paxtune/studies': 810,
+    'paxtune/study': 5_640,
+    'paxtune/supernet': 510,
+    'paxtune/vizier_service': 1_150,
+    'search_spaces': 1_280,
+    'trainer': 2_120,
+    'trainer/checkpoints': 1_340,
+    'trainer/decoding': 560,
+    'trainer/inputs': 4_360,
+    'trainer/layers': 3_080,
+    'trainer/learner': 1_760,
+    'trainer/loop': 1_220,
+    'trainer/measures': 370,
+    'trainer/program': 1_980,
+    'trainer/runtime': 1_990,
+    'trainer/symbolic': 2_430,
+    'trainer/tasks': 480,
+    'trainer/warm_start': 930,
+}
+"""The lines that each room may have. A room without a budget is a problem.
+
+A change that exceeds a budget merges or deletes something in that room, or explains a new budget.
+"""
+
+ARCHITECTURE = 'docs/architecture.md'
+FLOORS = '<!-- floors: python -m tools.house --write -->'
+"""The line of the document after which the floors stand."""
 
 CODEC = 'paxtune/storage/codec.py'
 """The one file that names the metadata keys of trials and studies."""
@@ -149,10 +198,12 @@ def problems(root: Path = ROOT) -> list[str]:
     graph = import_graph(trees)
     return [
         *_crowded_roots(trees),
+        *_budgets(root, trees),
         *(f'imports in a circle: {", ".join(each)}' for each in cycles(graph)),
         *_folder_cycles(graph),
         *_long_files(root, trees),
         *_long_tests(root),
+        *_outdated_floors(root, graph),
         *_wide_classes(trees),
         *_metadata_keys(trees),
         *_bad_docstrings(trees),
@@ -174,17 +225,83 @@ def _folder_cycles(graph: Graph) -> Iterator[str]:
 
 
 def _long_files(root: Path, trees: Mapping[str, ast.Module]) -> Iterator[str]:
-    lengths = {path: len((root / path).read_text().splitlines()) for path in trees}
-    for path, length in lengths.items():
-        if length > MAX_LINES:
+    for path in trees:
+        if (length := _length(root / path)) > MAX_LINES:
             yield f'{path}: {length} lines; at most {MAX_LINES}'
-    if (total := sum(lengths.values())) >= MAX_TOTAL_LINES:
-        yield f'the packages have {total} lines; fewer than {MAX_TOTAL_LINES}'
+
+
+def _length(file: Path) -> int:
+    return len(file.read_text().splitlines())
+
+
+def room_of(path: str) -> str:
+    """Returns the room of a file: a package, or a folder in it with all that the folder has.
+
+    Example:
+        >>> room_of('trainer/inputs/text/words.py'), room_of('paxtune/api.py')
+        ('trainer/inputs', 'paxtune')
+    """
+    parts = path.split('/')
+    return '/'.join(parts[: min(2, len(parts) - 1)])
+
+
+def room_lines(root: Path, trees: Iterable[str]) -> dict[str, int]:
+    """Returns the lines of each room."""
+    lines: dict[str, int] = {}
+    for path in trees:
+        lines[room_of(path)] = lines.get(room_of(path), 0) + _length(root / path)
+    return lines
+
+
+def _budgets(root: Path, trees: Iterable[str]) -> Iterator[str]:
+    for room, lines in room_lines(root, trees).items():
+        if lines > (budget := BUDGETS.get(room, 0)):
+            yield f'{room}/: {lines} lines; its budget has {budget}'
+
+
+def floors(graph: Graph) -> list[list[str]]:
+    """Returns the rooms by floor, the lowest first; a room stands above all that it imports.
+
+    The files at the root of a package are rooms of their own.
+    """
+    below: dict[str, set[str]] = {}
+    for path, imported in graph.items():
+        others = {_floor_room(other) for other in imported}
+        below.setdefault(_floor_room(path), set()).update(others - {_floor_room(path)})
+    levels: dict[str, int] = {}
+    while len(levels) < len(below):
+        ready = [room for room in below if room not in levels and below[room] <= levels.keys()]
+        if not ready:
+            raise ValueError(
+                f'rooms import each other in a circle: {sorted(below.keys() - levels)}'
+            )
+        levels |= {room: 1 + max((levels[o] for o in below[room]), default=0) for room in ready}
+    return [
+        sorted(room for room, level in levels.items() if level == floor)
+        for floor in range(1, max(levels.values(), default=0) + 1)
+    ]
+
+
+def _floor_room(path: str) -> str:
+    is_root_file = path.count('/') == 1 and not path.endswith('__init__.py')
+    return path if is_root_file and not path.startswith('search_spaces') else room_of(path)
+
+
+def floors_text(graph: Graph) -> str:
+    """Renders the floors as the document shows them, the highest first."""
+    rows = [*enumerate(floors(graph), 1)][::-1]
+    return '\n'.join(f'    {number:2}  {"  ".join(rooms)}' for number, rooms in rows)
+
+
+def _outdated_floors(root: Path, graph: Graph) -> Iterator[str]:
+    document = root / ARCHITECTURE
+    if document.exists() and floors_text(graph) not in document.read_text():
+        yield f'{ARCHITECTURE}: the floors have changed: python -m tools.house --write'
 
 
 def _long_tests(root: Path) -> Iterator[str]:
     for file in sorted((root / 'tests').rglob('*.py')):
-        if (length := len(file.read_text().splitlines())) > MAX_TEST_LINES:
+        if (length := _length(file)) > MAX_TEST_LINES:
             yield f'{file.relative_to(root)}: {length} lines; at most {MAX_TEST_LINES}'
 
 
@@ -219,18 +336,29 @@ def _bad_docstrings(trees: Mapping[str, ast.Module]) -> Iterator[str]:
 
 
 def _figures() -> Iterator[str]:
-    trees = sources()
-    for folder in folders(trees)[1:]:
-        here = [path for path in trees if str(Path(path).parent) == folder]
-        lines = sum(len((ROOT / path).read_text().splitlines()) for path in here)
-        yield f'{folder:36} {len(here):3} files {lines:6} lines'
+    lines = room_lines(ROOT, sources())
+    for room in sorted(lines):
+        yield f'{room:28} {lines[room]:6} of {BUDGETS.get(room, 0):6} lines'
+    yield f'{"all":28} {sum(lines.values()):6} of {sum(BUDGETS.values()):6} lines'
+
+
+def _write_floors() -> None:
+    document = ROOT / ARCHITECTURE
+    before, mark, after = document.read_text().partition(FLOORS)
+    rest = after.lstrip('\n').partition('\n\n')[2]
+    text = floors_text(import_graph(sources()))
+    document.write_text(f'{before}{mark}\n\n{text}\n\n{rest}')
 
 
 def main() -> int:
     """Prints the problems, or the figures; returns 1 where `--check` finds a problem."""
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument('--check', action='store_true', help='list what breaks a rule')
-    if not flags.parse_args().check:
+    flags.add_argument('--write', action='store_true', help=f'write the floors to {ARCHITECTURE}')
+    args = flags.parse_args()
+    if args.write:
+        _write_floors()
+    if not args.check:
         print(*_figures(), sep='\n')
         return 0
     found = problems()

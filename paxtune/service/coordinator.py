@@ -5,27 +5,24 @@ the hash of the bytes that it replaces; the transaction that writes compares bot
 a request ID too, so that a client can send it again after a lost connection.
 """
 
-import dataclasses
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from paxtune.service import schema
 from paxtune.service.change_feed import ChangeFeed
 from paxtune.service.leases import LEASE_SECONDS, Lease, Leases, process_of
 from paxtune.service.schema import RequestRejectedError, WorkerOptions
 from paxtune.service.suggest_lock import SuggestLock
-from paxtune.service.updates import Requests, Update, digest
+from paxtune.service.updates import Requests, Update, checked, digest, new_trial
 from paxtune.storage import codec
 from paxtune.storage.codec import TrialProto, encode_trial, parse_study, parse_trial
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
-from paxtune.study.record import Failures, Status, StudyRecord, TrialRecord
+from paxtune.study.record import Status, StudyRecord, TrialRecord
 from paxtune.study.redefinition import has_definition, is_redefinition
 from paxtune.study.transitions import Transition, WorkerLoss
-from trainer.symbolic.errors import UserError
 
 _RECALLED_TRIALS = 1000
 
@@ -65,8 +62,6 @@ class StudyCoordinator:
                 if not transitions.is_outside(lease.worker):
                     self._lose(id_, lease, loss, lease.max_attempts)
 
-    # The study.
-
     def study(self, known: str) -> schema.StudyReply:
         """Returns the specification, unless the caller has it already: `known` is its hash."""
         with self._lock:
@@ -84,8 +79,8 @@ class StudyCoordinator:
 
     def create_study(self, spec: bytes) -> schema.DoneReply:
         """Creates the study; `done` is False if it exists already."""
-        parsed = _checked(parse_study, spec)
-        _checked(codec.decode_study, parsed)
+        parsed = checked(parse_study, spec)
+        checked(codec.decode_study, parsed)
         with self._lock:
             return schema.DoneReply(done=self._store.create_from_spec(parsed))
 
@@ -109,7 +104,7 @@ class StudyCoordinator:
         request_id: str,
         may_replace: Callable[[StudyRecord, StudyRecord], bool],
     ) -> schema.DoneReply:
-        new = _checked(codec.decode_study, _checked(parse_study, spec))
+        new = checked(codec.decode_study, checked(parse_study, spec))
 
         is_current = False
 
@@ -146,8 +141,6 @@ class StudyCoordinator:
             self._requests, self._spec = Requests(), None
             return schema.EmptyReply()
 
-    # Trials.
-
     def studies(self) -> schema.StudiesReply:
         """Lists all studies of the service."""
         return schema.StudiesReply(names=self._store.database.studies())
@@ -174,7 +167,7 @@ class StudyCoordinator:
             suggest_lock: the token of the suggest lock; '' for trials that no algorithm suggests.
             after: the number of the newest trial that the caller knows; None for any.
         """
-        records = [_checked(parse_trial, content) for content in trials]
+        records = [checked(parse_trial, content) for content in trials]
         with self._lock:
             self._reap()
             if request_id in self._requests:
@@ -182,7 +175,8 @@ class StudyCoordinator:
             self._require_turn(suggest_lock, records, after)
             if not suggest_lock and any(each.status is Status.ACTIVE for each in records):
                 raise RequestRejectedError('invalid', 'only a suggested trial may start ACTIVE')
-            new = [encode_trial(self._new(each, worker, request_id)) for each in records]
+            now = self._store.now()
+            new = [encode_trial(new_trial(each, worker, request_id, now)) for each in records]
             with self._feed.writing():
                 added = self._store.add_protos(new)
             for proto in added:
@@ -214,16 +208,6 @@ class StudyCoordinator:
         if not is_next or after not in (None, newest):
             raise RequestRejectedError('conflict', 'trials were added in the meantime')
 
-    def _new(self, record: TrialRecord, worker: str, request_id: str) -> TrialRecord:
-        """Returns a new trial without the fields that only the service writes."""
-        new = dataclasses.replace(
-            record, holder='', attempt=1, failures=Failures(), request=request_id
-        )
-        if record.status is not Status.ACTIVE:
-            return new
-        new = dataclasses.replace(new, status=Status.REQUESTED, history=())
-        return transitions.claim(new, worker, self._store.now())
-
     def update(
         self, id: int, expected: str, trial: bytes, worker: str, attempt: int, request_id: str
     ) -> schema.UpdateReply:
@@ -236,7 +220,7 @@ class StudyCoordinator:
         Returns:
             True if the trial was written, and its current content.
         """
-        update = Update(id, expected, _checked(parse_trial, trial), worker, attempt, request_id)
+        update = Update(id, expected, checked(parse_trial, trial), worker, attempt, request_id)
         self._updates.append(update)
         with self._lock:
             # The previous owner of the lock may have written this update in its own transaction:
@@ -290,8 +274,6 @@ class StudyCoordinator:
                 self._feed.forget(id)
                 self._leases.pop(id, None)
             return schema.EmptyReply()
-
-    # Leases and the suggest lock.
 
     def claim(self, worker: str, options: WorkerOptions | None) -> schema.ClaimReply:
         """Leases a trial to a worker: its own, then one that was lost, then one that was added."""
@@ -410,11 +392,3 @@ class StudyCoordinator:
             # Clients repeat calls whose reply was lost.
             if request := self._feed.read(id_).request:
                 self._requests.add(request, id_)
-
-
-def _checked(parse: Callable[[Any], Any], content: Any) -> Any:
-    """Parses what a client sent, or rejects its request."""
-    try:
-        return parse(content)
-    except (codec.DamagedRecordError, UserError) as error:
-        raise RequestRejectedError('invalid', str(error)) from error

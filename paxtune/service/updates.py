@@ -1,15 +1,19 @@
 """Updates of trials: compare-and-swap, fencing, and repeated requests."""
 
 import dataclasses
+import datetime
 import hashlib
+from collections.abc import Callable
+from typing import Any
 
 from paxtune.service.change_feed import ChangeFeed
 from paxtune.service.leases import Leases
 from paxtune.service.schema import RequestRejectedError
-from paxtune.storage.codec import TrialProto, encode_trial
+from paxtune.storage.codec import DamagedRecordError, TrialProto, encode_trial
 from paxtune.study import transitions
-from paxtune.study.record import TrialRecord
+from paxtune.study.record import Failures, Status, TrialRecord
 from paxtune.study.transitions import IllegalTransition
+from trainer.symbolic.errors import UserError
 
 _KEPT_REQUESTS = 10_000
 
@@ -17,6 +21,25 @@ _KEPT_REQUESTS = 10_000
 def digest(content: bytes) -> str:
     """Returns the SHA-256 that clients send back for compare-and-swap."""
     return hashlib.sha256(content).hexdigest()
+
+
+def checked(parse: Callable[[Any], Any], content: Any) -> Any:
+    """Parses what a client sent; raises RequestRejectedError where it is something else."""
+    try:
+        return parse(content)
+    except (DamagedRecordError, UserError) as error:
+        raise RequestRejectedError('invalid', str(error)) from error
+
+
+def new_trial(
+    record: TrialRecord, worker: str, request_id: str, now: datetime.datetime
+) -> TrialRecord:
+    """Returns a new trial without the fields that only the service writes."""
+    new = dataclasses.replace(record, holder='', attempt=1, failures=Failures(), request=request_id)
+    if record.status is not Status.ACTIVE:
+        return new
+    new = dataclasses.replace(new, status=Status.REQUESTED, history=())
+    return transitions.claim(new, worker, now)
 
 
 class Requests(dict[str, list[int]]):
