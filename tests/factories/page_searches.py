@@ -114,7 +114,7 @@ def learning_search(directory: str) -> None:
 def searching(name: str, directory: Path, gates: Path) -> Iterator[subprocess.Popen[str]]:
     """Runs a search of this module, by name, in processes of its own while entered."""
     gates.mkdir(exist_ok=True)
-    code = f'from tests.paxtune.page import searches; searches.{name}({str(directory)!r})'
+    code = f'from tests.factories import page_searches; page_searches.{name}({str(directory)!r})'
     with open(directory.with_suffix('.out'), 'w') as out:
         process = subprocess.Popen(
             [sys.executable, '-c', code], cwd=ROOT, env=environment() | {GATES: str(gates)},
