@@ -69,7 +69,7 @@ class _Recorder:
 
     def __init__(self, suite: str) -> None:
         self._suite = suite
-        self._tests: collections.Counter[str] = collections.Counter()
+        self._tests: dict[str, float] = collections.defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._tests[report.nodeid] += report.duration

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from paxtune import tune
-from tests.documents import blocks, commands_of, dead_links, parsed
-from tests.pages import pages_of
+from tests.documents import blocks, commands_of, dead_links, pages_of, parsed
 from trainer.experiment import Experiment
 from trainer.layers import Residual
 from trainer.symbolic import registry

@@ -14,8 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.documents import commands_of
-from tests.pages import pages_of
+from tests.documents import commands_of, pages_of
 from tests.test_repository import ROOT, SOURCES, imported_packages
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']

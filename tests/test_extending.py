@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT, blocks, commands_of, dead_links, links, parsed
-from tests.pages import pages_of
+from tests.documents import ROOT, blocks, commands_of, dead_links, links, pages_of, parsed
 from trainer import command
 from trainer.experiment import Experiment
 from trainer.symbolic import registry

@@ -24,8 +24,7 @@ from paxtune.objectives.rewards import Reward
 from paxtune.schedulers import Scheduler
 from paxtune.service.monitoring import Metrics
 from paxtune.studies import __main__ as studies
-from tests.documents import ROOT, blocks, commands_of, dead_links, links, parsed
-from tests.pages import pages_of
+from tests.documents import ROOT, blocks, commands_of, dead_links, links, pages_of, parsed
 from tests.paxtune.test_serve import ended, served
 from trainer import command
 from trainer.experiment import Experiment

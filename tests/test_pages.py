@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT
-from tests.pages import modules_testing
+from tests.documents import ROOT, modules_testing
 
 PAGES = sorted([*ROOT.glob('*.md'), *(ROOT / 'docs').rglob('*.md')])
 _FENCE = re.compile(r'^```(.*)$', re.MULTILINE)
@@ -20,6 +19,6 @@ def test_a_page_with_code_has_a_test(page: Path) -> None:
     # A block in another language would be code that nothing looks for.
     assert languages <= _CODE | _OTHER
     tests = modules_testing(page)
-    assert tests or not languages & _CODE, 'no test runs the code: see tests/pages.py'
+    assert tests or not languages & _CODE, 'no test runs the code: see tests/documents.py'
     for test in tests:
         assert 'pages_of(__file__)' in test.read_text(), test

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from tests.documents import commands_of, dead_links, parsed
-from tests.pages import pages_of
+from tests.documents import commands_of, dead_links, pages_of, parsed
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
 

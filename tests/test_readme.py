@@ -12,8 +12,7 @@ import pytest
 from examples.tunable_lm import Tiny
 from paxtune import search, train
 from paxtune.storage.open_study import load_study
-from tests.documents import ROOT, anchors, blocks, commands_of, links, parsed
-from tests.pages import pages_of
+from tests.documents import ROOT, anchors, blocks, commands_of, links, pages_of, parsed
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
 

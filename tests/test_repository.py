@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import paxtune
-from tests.documents import commands_of
-from tests.pages import pages_of
+from tests.documents import commands_of, pages_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ('trainer', 'paxtune', 'search_spaces')

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 import trainer.decoding
-from tests.documents import blocks, commands_of, dead_links, parsed
-from tests.pages import pages_of
+from tests.documents import blocks, commands_of, dead_links, pages_of, parsed
 from trainer import main
 from trainer.decoding import Decoder
 from trainer.decoding.examples import DecodedExample, Text, text_metrics

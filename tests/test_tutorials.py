@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT, commands_of, dead_links, links, parsed
+from tests.documents import ROOT, commands_of, dead_links, links, pages_of, parsed
 from tests.followed import differences, files_of, follow
-from tests.pages import pages_of
 
 PAGES = [page for page in pages_of(__file__) if page.name != 'README.md']
 CONCEPT = ROOT / 'docs' / 'how-a-search-works.md'

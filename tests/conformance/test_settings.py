@@ -32,7 +32,7 @@ from paxtune.study.checkpoint_retention import remove_unneeded
 from paxtune.study.feasibility import Feasibility
 from paxtune.study.record import Lineage
 from paxtune.study.suggester import Suggester
-from tests.factories.learner_steps import GRADIENTS, stepped
+from tests.factories.parts import GRADIENTS, stepped
 from tests.factories.runs import without_speed
 from tests.factories.tiny import CountingInput, experiment
 from tests.paxtune.study.test_checkpoint_retention import add

@@ -1,11 +1,13 @@
 """Experiments whose trials are slow enough to be disturbed, or disturb their workers themselves."""
 
+import gc
 import os
 import time
 
 import pyglove as pg
 
 from paxtune.experiment import Tunable
+from tests.factories import tunables
 from tests.factories.tiny import CountingInput
 from tests.factories.tunables import Rates
 from trainer.inputs.base import Batch
@@ -65,4 +67,20 @@ def Faulty() -> Tunable:
     fault = pg.oneof(['none', 'abort', 'hang', 'memory'])
     made = _with(FaultyInput(batch_size=8, is_training=True, fault=fault), 10)
     made.rebind({'task.learner.learning_rate': 1e-2, 'search.budget.trials': 4})
+    return made
+
+
+class CollectingInput(CountingInput):
+    """Batches for a process that collects its garbage. Of the first one, a start has a look."""
+
+    def get_next(self) -> Batch:
+        if self._batch and not gc.isenabled():
+            raise RuntimeError('garbage is not collected')
+        return super().get_next()
+
+
+def CollectingRates() -> Tunable:
+    """`tunables.Rates` with such batches."""
+    made = tunables.Rates()
+    made.rebind(train_input=CollectingInput(batch_size=8, is_training=True))
     return made

@@ -1,8 +1,8 @@
-"""A run of several processes that the first pauses at a measurement: for `tests.servers.jobs`."""
+"""A run of several processes that the first pauses at a measurement: see `processes.job`."""
 
 import argparse
 
-from tests.factories import multi_process_experiments as joined
+from tests.factories import multi_process as joined
 from trainer import command
 from trainer.loop.report import Interrupted
 from trainer.loop.train_loop import run

@@ -1,4 +1,4 @@
-"""Training from Python in processes that JAX itself joins: for `tests.servers.jobs`."""
+"""Training from Python in processes that JAX itself joins: for `tests.servers.processes`."""
 
 import argparse
 import os
@@ -6,7 +6,7 @@ import signal
 
 import jax
 
-from tests.factories import multi_process_experiments as joined
+from tests.factories import multi_process as joined
 from trainer import command
 from trainer.loop.report import Interrupted
 from trainer.loop.train_loop import run

@@ -1,4 +1,4 @@
-"""Messages of two processes outside of training. Run by `tests.servers.jobs`."""
+"""Messages of two processes outside of training. Run by `tests.servers.processes`."""
 
 import argparse
 import os

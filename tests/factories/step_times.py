@@ -5,7 +5,7 @@ python -m tests.factories.step_times [--coordinator=… --num_processes=… --pr
 
 import argparse
 
-from tests.factories import multi_process_experiments as joined
+from tests.factories import multi_process as joined
 from trainer import command
 from trainer.program.costs import step_cost
 from trainer.runtime import processes

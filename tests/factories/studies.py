@@ -8,18 +8,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyglove as pg
+
+from paxtune import MetricReward
+from paxtune.algorithms import RandomSearch
 from paxtune.config.budget import Budget
+from paxtune.config.search import Search
+from paxtune.objectives.measurement import Measurement
 from paxtune.schedulers import MedianStopping
+from paxtune.search_space.parameters import to_parameters
 from paxtune.service import remote_store
 from paxtune.service.remote_store import RemoteStore
 from paxtune.storage.open_study import open_study
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
+from paxtune.study.record import Status, TrialRecord
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from paxtune.study.transitions import WorkerLoss
+from paxtune.study.transitions import WorkerLoss, claim
 from paxtune.study.trial import Trial
-from tests.factories.toys import search, toy
+from tests.factories.toys import LOSS, search, toy
 
 
 def ask(study: Study) -> RunningTrial:
@@ -149,4 +158,81 @@ def rename_module(study: Study | VizierStore, before: str, after: str) -> None:
             value=renamed(record.value),
             defaults=json.loads(renamed(json.dumps(record.defaults))),
         )
+    )
+
+
+def opened(directory: Path | None = None, space: Any = None, **fields: Any) -> Study:
+    given = {'objective': LOSS, 'budget': Budget(99), 'algorithm': RandomSearch()} | fields
+    search = Search(**given)
+    return open_study(directory, space or pg.Dict(x=pg.floatv(0.0, 100.0)), search=search)
+
+
+def finish_with(trial: RunningTrial, loss: float) -> RunningTrial:
+    trial.report(1, {'loss': loss, 'size': loss**2})
+    trial.complete()
+    return trial
+
+
+def ran(study: Study, *losses: float) -> Study:
+    """The study, with so many more trials."""
+    for loss in losses:
+        finish_with(ask(study), loss)
+    return study
+
+
+def tried(study: Study) -> list[tuple[int, int | None, int]]:
+    return [
+        (trial.id, trial.lineage.replicate_of_here, trial.lineage.replicate)
+        for trial in study.trials
+    ]
+
+
+def start_next(study: Study) -> RunningTrial:
+    number = len(study.trials) + 1
+    suggestion, lineage = study.suggester.next(number)
+    parameters = to_parameters(study.space.spec, suggestion.decisions)
+    record = TrialRecord(parameters, id=number, lineage=lineage)
+    return study._add(claim(record, 'a', study.store.now()))
+
+
+def confirmable(directory: Path | None = None, **fields: Any) -> Study:
+    """A done study: trial 3 is the luckiest."""
+    fields = {'budget': Budget(6)} | fields
+    return ran(opened(directory, **fields), 5.0, 3.0, 2.0, 2.5, 6.0, 4.0)
+
+
+NUM_TRIALS = 100
+EVIL = '<script>document.title = "stolen"</script>'
+SPACE = pg.Dict(
+    **{f'a_decision_of_some_length_{i}': pg.floatv(1e-4, 1e-1, 'log') for i in range(12)},
+    kind=pg.oneof(['plain', 'other', EVIL]),
+)
+
+
+def make_long_study(directory: Path) -> None:
+    """Makes the study. Every tenth trial is infeasible."""
+    search = Search(MetricReward('minimize', 'loss'), Budget(NUM_TRIALS), RandomSearch())
+    with open_study(directory, SPACE, search=search) as study:
+        rng = np.random.default_rng(0)
+        study.store.add_trials([_trial(study, i, rng) for i in range(1, NUM_TRIALS + 1)])
+
+
+def _trial(study: Study, number: int, rng: np.random.Generator) -> TrialRecord:
+    decisions = study.suggester.next(number)[0].decisions
+    losses = rng.random(300)  # Random digits compress worst.
+    measured = tuple(
+        Measurement(step, {'loss': float(loss)}, (float(loss),))
+        for step, loss in enumerate(losses, start=1)
+    )
+    is_infeasible = number % 10 == 0
+    return TrialRecord(
+        to_parameters(study.space.spec, decisions),
+        id=number,
+        status=Status.INFEASIBLE if is_infeasible else Status.COMPLETED,
+        measurements=measured,
+        final=None if is_infeasible else measured[-1],
+        reason=f'no memory {EVIL}' if is_infeasible else None,
+        created=study.store.now(),
+        ended=study.store.now(),
+        seconds=float(rng.random()),
     )

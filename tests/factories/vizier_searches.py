@@ -1,4 +1,4 @@
-"""Tunes a cheap function: `python -m … DIRECTORY [HOST:PORT]`, there in a Vizier server."""
+"""Parameters of Vizier studies."""
 
 import sys
 
@@ -6,7 +6,32 @@ import pyglove as pg
 
 import paxtune
 from paxtune.engines.vizier_storage import VizierStorage
+from paxtune.search_space.parameters import ParameterSpec
 from paxtune.service.address import Service
+
+
+def number(name, low, high, scale='UNIT_LINEAR_SCALE'):
+    made = ParameterSpec(parameter_id=name, scale_type=scale)
+    made.double_value_spec.min_value, made.double_value_spec.max_value = low, high
+    return made
+
+
+def integer(name, low, high):
+    made = ParameterSpec(parameter_id=name)
+    made.integer_value_spec.min_value, made.integer_value_spec.max_value = low, high
+    return made
+
+
+def numbers(name, *values):
+    made = ParameterSpec(parameter_id=name)
+    made.discrete_value_spec.values.extend(values)
+    return made
+
+
+def choice(name, *values):
+    made = ParameterSpec(parameter_id=name)
+    made.categorical_value_spec.values.extend(values)
+    return made
 
 
 def error(values):

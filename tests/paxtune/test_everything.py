@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from paxtune.storage.open_study import load_study, open_study
-from tests.factories.everything_experiment import MAX_PARAMS, Everything
+from tests.factories.tunables import MAX_PARAMS, Everything
 
 _SCRIPT = """
 import sys
 from paxtune.api import tune
-from tests.factories.everything_experiment import Everything
+from tests.factories.tunables import Everything
 tune(Everything(), job_log_dir=sys.argv[1]).close()
 """
 

@@ -10,7 +10,7 @@ import paxtune
 from paxtune import __main__ as console
 from paxtune.completion import protocol
 from tests.servers.processes import ROOT, command
-from tests.servers.shells import environment
+from tests.servers.terminal import environment
 from trainer.symbolic.errors import UserError
 
 

@@ -15,7 +15,7 @@ from tests.front_door.files import content
 from trainer.symbolic.errors import UserError
 
 EXP = '--exp=tests.factories.tunables.Rates'
-SIZED = '--exp=tests.factories.sized_experiments'
+SIZED = '--exp=tests.factories.tunables'
 
 
 @pytest.fixture(autouse=True)

@@ -5,11 +5,10 @@ import re
 import pytest
 
 from paxtune import space as command
-from tests.factories.sized_experiments import DIMS, HIDDEN, SIZE
-from tests.factories.tunables import WithoutData
+from tests.factories.tunables import DIMS, HIDDEN, SIZE, WithoutData
 from trainer.symbolic.errors import UserError
 
-MODULE = 'tests.factories.sized_experiments'
+MODULE = 'tests.factories.tunables'
 
 
 def shown(capsys: pytest.CaptureFixture[str], *flags: str) -> str:

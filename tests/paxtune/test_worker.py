@@ -57,5 +57,5 @@ def test_a_worker_that_is_cut_off_before_its_first_trial_ends_as_detached(tmp_pa
 def test_a_command_collects_garbage_once_it_trains(
     tmp_path: Path, module: str, flags: list[str], changes: list[str]
 ) -> None:
-    exp = ['--exp=tests.factories.garbage_experiment.Rates', f'--job_log_dir={tmp_path}']
+    exp = ['--exp=tests.factories.faulty_experiments.CollectingRates', f'--job_log_dir={tmp_path}']
     passed(command(module, *exp, *flags, '--set', 'train.num_train_steps=2', *changes))

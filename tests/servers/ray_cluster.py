@@ -20,8 +20,7 @@ from unittest import mock
 
 import psutil
 
-from tests.servers.jobs import free_port
-from tests.servers.processes import ROOT, environment
+from tests.servers.processes import ROOT, environment, free_port
 
 ENVIRONMENT = {
     'RAY_USAGE_STATS_ENABLED': '0',

@@ -24,8 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from tests.simulation.faults import Settings
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.scenarios import SCENARIOS, Scenario
-from tests.simulation.shrinking import shrink
-from tests.simulation.simulation import Outcome, simulate
+from tests.simulation.simulation import Outcome, shrink, simulate
 
 _SHOWN, _BATCH = 3, 8
 

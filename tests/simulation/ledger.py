@@ -16,8 +16,7 @@ from paxtune.study.record import Status, TrialRecord
 from paxtune.study.trial import Trial
 from tests.simulation.process import Process
 from tests.simulation.service import DATABASE
-from tests.simulation.workload import EVERY, truth
-from tests.simulation.world import World
+from tests.simulation.world import EVERY, World, truth
 
 _QUERY = "SELECT trial_id, serialized_trial FROM trials WHERE study_id = 'toys'"
 _SLOW = 15.0  # Seconds until calls are through again.

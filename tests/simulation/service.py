@@ -10,7 +10,7 @@ from paxtune.service import calls, schema, server
 from paxtune.service.calls import Calls
 from paxtune.service.database_studies import DatabaseStudies
 from paxtune.storage.database import DatabaseUnavailableError
-from tests.simulation.database import FaultyDatabase
+from tests.simulation.files import FaultyDatabase
 from tests.simulation.network import CallError
 from tests.simulation.process import Host, Process
 from tests.simulation.scheduler import KilledError

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from paxtune.storage.database import Database
@@ -15,7 +15,7 @@ from paxtune.storage.open_study import join_study, open_study
 from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
-from tests.simulation import disturbances, seams
+from tests.simulation import faults, seams
 from tests.simulation.faults import NONE, Settings
 from tests.simulation.files import Files
 from tests.simulation.ledger import Ledger
@@ -23,8 +23,7 @@ from tests.simulation.machine import SERVICE, Machine
 from tests.simulation.people import Person
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.service import DATABASE, Service
-from tests.simulation.workload import EVERY, STEPS, truth
-from tests.simulation.world import World
+from tests.simulation.world import EVERY, STEPS, World, truth
 
 _MEMORY = '/dev/shm'
 _IMPORTED = 3
@@ -107,7 +106,7 @@ def _run(
         Machine(world, i + 1, value, scenario.workers, fork) for i in range(scenario.machines)
     ]
     person = Person(world, scenario.edits)
-    disturbances.plan(world, machines)
+    faults.plan(world, machines)
 
     def is_over() -> bool:
         if not (person.is_done and all(each.is_done for each in machines)):
@@ -198,3 +197,23 @@ def undisturbed(name: str) -> list[tuple[object, ...]]:
     (scenario,) = (each for each in SCENARIOS if each.name == name)
     alone = dataclasses.replace(scenario, machines=1, workers=1)
     return simulate(0, NONE, scenario=alone).results
+
+
+def shrink(names: Sequence[str], fails: Callable[[Sequence[str]], bool]) -> list[str]:
+    """Removes names, first many at once and then single ones, while `fails` returns True.
+
+    Example:
+        >>> shrink('abcdefgh', lambda kept: {'c', 'g'} <= set(kept))
+        ['c', 'g']
+    """
+    kept, size = list(names), max(1, len(names) // 2)
+    while size:
+        start = 0
+        while start < len(kept):
+            fewer = kept[:start] + kept[start + size :]
+            if fails(fewer):
+                kept = fewer
+            else:
+                start += size
+        size //= 2
+    return kept

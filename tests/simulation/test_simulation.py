@@ -12,10 +12,8 @@ import pytest
 
 from paxtune.service.leases import Leases
 from tests.simulation.faults import NONE, Settings
-from tests.simulation.regressions import REGRESSIONS
-from tests.simulation.scenarios import SCENARIOS, Scenario
-from tests.simulation.shrinking import shrink
-from tests.simulation.simulation import simulate, undisturbed
+from tests.simulation.scenarios import REGRESSIONS, SCENARIOS, Scenario
+from tests.simulation.simulation import shrink, simulate, undisturbed
 
 BRIEF = Settings(until=60.0, between=8.0)
 SMALL = Scenario('small', num_trials=4, machines=2)

@@ -1,13 +1,82 @@
-"""The simulated world: the clock, draws, faults, the trace and the violations of a simulation."""
+"""The trials of simulated studies: real directories and checkpoints, and training by a formula."""
 
 import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.simulation.draws import Draws
-from tests.simulation.faults import Faults, Settings
+from paxtune.running.runner import Runner, RunnerWorkload
+from paxtune.running.runners import TrialSpec
+from paxtune.schedulers.base import Unit
+from paxtune.search_space.space import Space
+from paxtune.simulate.checkpoints import newest, save
+from paxtune.study.running_trial import RunningTrial
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
+from paxtune.study.trial_paths import attempt_directory
+from tests.simulation.faults import Draws, Faults, Settings
 from tests.simulation.process import Host, Process
 from tests.simulation.scheduler import Scheduler
+from trainer.loop.report import Interrupted, Report
+
+STEPS, EVERY = 8, 2
+
+
+def truth(decisions: Mapping[str, Any], step: int) -> float:
+    """The loss of a trial at a step."""
+    a, b = (float(decisions[name]) for name in ('a', 'b'))
+    return round((a - 0.3) ** 2 + 0.1 * b + 1.0 / step, 12)
+
+
+class Simulated(RunnerWorkload):
+    """The value that is searched."""
+
+    a: float = 0.0
+    b: float = 0.0
+
+    def runner(self) -> Runner:
+        return FormulaRunner()
+
+    def max_resource(
+        self, space: Space, trials: Sequence[Trial], trial: Trial, unit: Unit
+    ) -> float | None:
+        return float(STEPS)
+
+
+class FormulaRunner(Runner):
+    """Trains as `paxtune.simulate.replay_workload.TableRunner` does."""
+
+    def run(
+        self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
+    ) -> Generator[Report, None, None]:
+        world = World.current
+        home = Path(attempt_directory(study.directory, trial.view))
+        where = f'{trial.id}.{trial.view.attempt}'
+        with world.ledger.writing(home):
+            folder = Path(TrialSpec.of(study, trial.view).begin())
+            state, checkpoint = newest(folder)
+            begun, done = trial.continues_from, state.step
+            # One that has lost a trial, which ended, finds no checkpoints any more.
+            is_held = world.ledger.holder(trial.id) == world.process.name
+            if is_held and begun is not None and done < begun[1]:
+                world.violate('checkpoint', f'trial {trial.id} begins at {done}, not {begun}')
+            if done:
+                yield Report(done, state.metrics, checkpoint, done, done == STEPS)
+                if done < STEPS and should_interrupt():
+                    raise Interrupted(done)
+            for step in range(done + 1, STEPS + 1):
+                world.scheduler.sleep(world.draws.uniform(0.3, 3.0, 'step', where))
+                if step % EVERY == 0:
+                    world.ledger.writes(home)
+                    world.files.before_write(where)
+                    loss = truth(trial.decisions, step)
+                    state = state.after(trial.id, step, {'loss': loss})
+                    world.ledger.trained(trial, state)
+                    checkpoint = save(state, folder)
+                    yield Report(step, state.metrics, checkpoint, done, step == STEPS)
+                if step < STEPS and should_interrupt():
+                    raise Interrupted(state.step)
+
 
 _EPOCH = 1.75e9
 

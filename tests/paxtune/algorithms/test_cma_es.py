@@ -7,8 +7,15 @@ import pytest
 
 from paxtune.algorithms import CMAES, Observation, RandomSearch
 from paxtune.search_space.decisions import Decisions
-from tests.conformance.algorithm_suite import ask, check_algorithm, run, searched
-from tests.factories.bowl import best_of, bowl, bowl_spec
+from tests.conformance.algorithm_suite import (
+    ask,
+    best_of,
+    bowl,
+    bowl_spec,
+    check_algorithm,
+    run,
+    searched,
+)
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 

@@ -5,8 +5,15 @@ import pytest
 
 from paxtune.algorithms import HillClimbing, Observation, RandomSearch
 from paxtune.search_space.decisions import Decisions
-from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, run
-from tests.factories.bowl import best_of, bowl, bowl_spec
+from tests.conformance.algorithm_suite import (
+    ask,
+    best_of,
+    bowl,
+    bowl_spec,
+    check_algorithm,
+    conditional,
+    run,
+)
 from trainer.symbolic.errors import UserError
 
 

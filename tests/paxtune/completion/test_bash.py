@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paxtune.__main__ import COMMANDS
-from tests.servers.shells import completed, environment
+from tests.servers.terminal import completed, environment
 
 MODULE = """
 open('imported', 'w').close()

@@ -7,14 +7,14 @@ import pytest
 
 from paxtune.storage.open_study import load_study
 from paxtune.study.study_view import StudyView
-from tests.factories import multi_process_searches as joined
-from tests.servers.jobs import Ended, all_passed, job
+from tests.factories import multi_process as joined
+from tests.servers.processes import Ended, all_passed, job
 
 assert joined.__name__  # Importing it makes its classes known to `load_study`.
 
 
 def search(directory: Path, *flags: str, **how: Any) -> list[Ended]:
-    exp = '--exp=tests.factories.multi_process_searches.Search'
+    exp = '--exp=tests.factories.multi_process.Search'
     flags = (exp, f'--job_log_dir={directory}', *flags)
     return job('paxtune.search', *flags, **how)
 

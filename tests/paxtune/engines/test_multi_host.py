@@ -11,7 +11,7 @@ from paxtune.storage.open_study import load_study
 from paxtune.study.transitions import WorkerLoss
 from tests.factories.studies import lose, never_trained
 from tests.paxtune.engines.conftest import search, told
-from tests.servers.jobs import all_passed, job
+from tests.servers.processes import all_passed, job
 
 pytestmark = pytest.mark.slow
 
@@ -95,7 +95,7 @@ def test_workers_are_for_one_process(tmp_path: Path) -> None:
 
 
 def test_processes_measure_a_step_together(tmp_path: Path) -> None:
-    flags = ('--exp=tests.factories.multi_process_searches.Timed', f'--job_log_dir={tmp_path}')
+    flags = ('--exp=tests.factories.multi_process.Timed', f'--job_log_dir={tmp_path}')
     # What was measured before the kill holds for the attempt after it.
     ended = job('paxtune.search', *flags, kill={1: 'step:3'})
     assert ended[1].code == -signal.SIGKILL
@@ -113,7 +113,7 @@ def test_processes_measure_a_step_together(tmp_path: Path) -> None:
 
 
 def test_no_process_trains_a_step_beyond_a_limit_on_its_time(tmp_path: Path) -> None:
-    flags = ('--exp=tests.factories.multi_process_searches.Timed', f'--job_log_dir={tmp_path}')
+    flags = ('--exp=tests.factories.multi_process.Timed', f'--job_log_dir={tmp_path}')
     limit = ['--set', 'search.limits[0].at_most=1e-9']
     ended = job('paxtune.search', *flags, *limit)
     assert [each.code for each in ended] == [1, 1], ended  # No trial was completed.

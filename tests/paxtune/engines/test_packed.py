@@ -13,7 +13,7 @@ from paxtune import search
 from paxtune.engines.packed import Packed
 from paxtune.running.json_logs import LOGS
 from paxtune.study.trial import Trial
-from tests.factories import killed_searches as killed
+from tests.factories import searches as killed
 from tests.factories.searches import run
 from tests.factories.tunables import Rates
 from tests.servers.processes import command, passed

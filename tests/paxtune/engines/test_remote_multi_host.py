@@ -14,10 +14,10 @@ from paxtune.service.address import Service
 from paxtune.service.study_location import ServiceLocation
 from paxtune.study.plan import SearchPlan
 from paxtune.study.redefinition import fingerprint
-from tests.factories import multi_process_searches as joined
+from tests.factories import multi_process as joined
 from tests.paxtune.engines.conftest import search, told
 from tests.paxtune.test_serve import served
-from tests.servers.jobs import Ended, all_passed, job
+from tests.servers.processes import Ended, all_passed, job
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,7 @@ class Group:
             f'--study={service.study}',
             f'--job_log_dir={directory}',
             f'--definition={definition}',
-            '--modules=tests.factories.multi_process_searches',
+            '--modules=tests.factories.multi_process',
         ]
 
     def run(self, worker: str, **how: Any) -> list[Ended]:

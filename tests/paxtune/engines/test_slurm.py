@@ -166,7 +166,7 @@ def test_one_worker_has_a_process_on_each_node_and_leaves_on_a_signal(
     tmp_path: Path, slurm: dict[str, str], undisturbed: list[Any]
 ) -> None:
     flags = (
-        '--exp=tests.factories.multi_process_searches.Search',
+        '--exp=tests.factories.multi_process.Search',
         '--num_trials=2',
         '--slurm',
         'time=10',

@@ -12,7 +12,7 @@ import pytest
 
 from paxtune.service.address import Service
 from paxtune.service.study_location import VizierLocation
-from tests.factories.killed_searches import told, trials_of
+from tests.factories.searches import told, trials_of
 from tests.factories.vizier_searches import tuned
 from tests.paxtune.test_serve import served
 from tests.servers.processes import ROOT, command, environment, passed

@@ -20,7 +20,7 @@ from paxtune.integrations.mlflow import MlflowCallback
 from paxtune.running.tuner import Paused
 from paxtune.study.study import Study
 from tests.factories.function_studies import PARALLEL, process_of
-from tests.servers.jobs import free_port
+from tests.servers.processes import free_port
 from trainer.symbolic.errors import UserError
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from paxtune.page.live import LiveStudy
-from tests.factories.hostile_pages import make_study, opened
+from tests.factories.page_searches import make_study, opened
 from tests.servers import chromium
 
 

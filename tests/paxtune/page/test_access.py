@@ -8,7 +8,7 @@ from paxtune.page.access import COOKIE
 from paxtune.page.live import LiveStudy
 from paxtune.page.server import access_rule
 from paxtune.plots.script import script
-from tests.factories.hostile_pages import HOST, client
+from tests.factories.page_searches import HOST, client
 
 SECRET = '0123456789abcdef'
 OWN = {'Host': '127.0.0.1:8471', 'Origin': HOST, 'Sec-Fetch-Site': 'same-origin'}

@@ -16,7 +16,7 @@ from paxtune.page.access import COOKIE
 from paxtune.storage.open_study import load_study
 from paxtune.study import notes
 from paxtune.study.trial_paths import trial_directory
-from tests.factories.hostile_pages import SCRIPT, make_study
+from tests.factories.page_searches import SCRIPT, make_study
 from tests.servers import chromium
 from tests.servers.study_page import draw_all, served, views, visit
 

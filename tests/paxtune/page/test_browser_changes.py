@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 from paxtune.reports.ask_tell import ask
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.trial_paths import trial_directory
-from tests.factories.hostile_pages import SEARCH, SPACE, make_study
+from tests.factories.page_searches import SEARCH, SPACE, make_study
 from tests.servers import chromium
 from tests.servers.study_page import served, visit
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser
 
 from paxtune.page.live import LiveStudy
 from tests.documents import ROOT
-from tests.factories.hostile_pages import HOST, client
+from tests.factories.page_searches import HOST, client
 from tests.paxtune.page import screenshots
 from tests.servers import chromium
 

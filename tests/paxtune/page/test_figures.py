@@ -22,7 +22,7 @@ from paxtune.page.figures import clicked_trial
 from paxtune.page.live import LiveStudy
 from paxtune.plots import svg
 from paxtune.storage.open_study import open_study
-from tests.factories.hostile_pages import HOST, SCRIPT, call, client, opened
+from tests.factories.page_searches import HOST, SCRIPT, call, client, opened
 
 PANELS = {
     panel.id: panel

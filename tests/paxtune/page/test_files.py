@@ -19,7 +19,7 @@ from paxtune.page.live import LiveStudy
 from paxtune.page.server import access_rule
 from paxtune.page.trial_files import File, files_of, open_file
 from paxtune.study.trial_paths import trial_directory
-from tests.factories.hostile_pages import HOST, SCRIPT, call, client, make_study, opened
+from tests.factories.page_searches import HOST, SCRIPT, call, client, make_study, opened
 from trainer.symbolic.errors import UserError
 
 HOSTILE = '<img src=x onerror=alert(1)>\n&.txt'

@@ -5,7 +5,7 @@ import pytest
 from paxtune.page import rows
 from paxtune.page.live import LiveStudy
 from paxtune.study.columns import Column, row_of
-from tests.factories.hostile_pages import SCRIPT
+from tests.factories.page_searches import SCRIPT
 from trainer.symbolic.errors import UserError
 
 COLUMNS = [

@@ -15,7 +15,7 @@ from paxtune.page.live import LiveStudy
 from paxtune.page.trial_log import log_of
 from paxtune.reports.ask_tell import ask
 from paxtune.storage.open_study import load_study, open_study
-from tests.factories.hostile_pages import (
+from tests.factories.page_searches import (
     HOST,
     SCRIPT,
     SEARCH,

@@ -10,7 +10,7 @@ from paxtune.objectives.metrics import Metric
 from paxtune.reports.space_costs import Kept, costs, histogram, spread
 from paxtune.reports.space_tables import samples
 from paxtune.search_space.space import Space
-from tests.factories.sized_experiments import SIZE, Following, Widths
+from tests.factories.tunables import SIZE, Following, Widths
 
 
 def test_costs_and_why_samples_are_infeasible():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories.killed_searches import search, told, trials_of
+from tests.factories.searches import search, told, trials_of
 from tests.servers.processes import passed
 
 pytestmark = pytest.mark.slow

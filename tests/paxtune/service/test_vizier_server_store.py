@@ -29,7 +29,7 @@ from paxtune.studies import __main__ as studies
 from paxtune.study.record import TrialRecord
 from paxtune.study.transitions import LeaseLostError
 from paxtune.vizier_service.service import VizierService
-from tests.factories.killed_searches import told
+from tests.factories.searches import told
 from tests.properties import examples
 from trainer.symbolic.errors import UserError
 

@@ -21,7 +21,7 @@ from paxtune.storage.open_study import load_study
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directories
-from tests.paxtune.simulate.tables import write_curves
+from tests.factories.curve_tables import write_curves
 from tests.servers.processes import ROOT, environment
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.symbolic.errors import UserError

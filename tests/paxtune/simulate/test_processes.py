@@ -22,7 +22,7 @@ from paxtune.storage.open_study import open_study
 from paxtune.studies import __main__ as studies
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.simulate.tables import write_curves
+from tests.factories.curve_tables import write_curves
 from trainer.checkpoints.checkpoint import saved_checkpoints
 from trainer.symbolic.errors import UserError
 

@@ -9,8 +9,7 @@ import pytest
 from paxtune.plots import script
 from paxtune.storage.open_study import open_study
 from paxtune.studies import __main__ as studies
-from tests.factories.long_study import EVIL, make_long_study
-from tests.factories.studies import ask, finish
+from tests.factories.studies import EVIL, ask, finish, make_long_study
 from tests.factories.toys import OBJECTIVES, search, toy
 from trainer.symbolic.errors import UserError
 

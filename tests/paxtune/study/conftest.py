@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from paxtune.study.study import Study
-from tests.factories.replicated_studies import opened, ran
+from tests.factories.studies import opened, ran
 
 
 @pytest.fixture

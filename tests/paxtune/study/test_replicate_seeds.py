@@ -14,8 +14,8 @@ from paxtune.running.runners import experiments
 from paxtune.search_space.differences import differences
 from paxtune.study.replicate_seeds import reseeded
 from paxtune.study.trial_paths import trial_directory
-from tests.factories.replicated_studies import finish, opened, ran
-from tests.factories.studies import ask
+from tests.factories.studies import ask, opened, ran
+from tests.factories.studies import finish_with as finish
 from tests.factories.tunables import Rates
 from trainer.inputs import MixtureInput, StdlibInput
 from trainer.runtime.metric_writer import read_metrics

@@ -19,8 +19,8 @@ from paxtune.reports.overview import Overview
 from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import load_study
 from paxtune.study.study import Study
-from tests.factories.replicated_studies import finish, opened, ran, start_next, tried
-from tests.factories.studies import ask
+from tests.factories.studies import ask, opened, ran, start_next, tried
+from tests.factories.studies import finish_with as finish
 from tests.factories.toys import LOSS
 from trainer.symbolic.errors import UserError
 

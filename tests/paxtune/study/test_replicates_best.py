@@ -10,8 +10,7 @@ from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.reports.overview import Overview
 from paxtune.service.study_location import DirectoryLocation
 from paxtune.study.study import Study
-from tests.factories.replicated_studies import confirmable, opened, ran
-from tests.factories.studies import ask, best
+from tests.factories.studies import ask, best, confirmable, opened, ran
 from tests.factories.toys import LOSS
 from trainer.symbolic.errors import UserError
 

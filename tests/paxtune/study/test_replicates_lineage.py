@@ -12,8 +12,8 @@ from paxtune.study.export import export
 from paxtune.study.study import Study
 from paxtune.study.trial_import import import_trials
 from paxtune.study.trial_paths import trial_directory
-from tests.factories.replicated_studies import finish, opened, ran, tried
-from tests.factories.studies import ask, best
+from tests.factories.studies import ask, best, opened, ran, tried
+from tests.factories.studies import finish_with as finish
 from trainer.symbolic.errors import UserError
 
 

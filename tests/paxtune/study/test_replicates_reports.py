@@ -15,7 +15,7 @@ from paxtune.config.budget import Budget
 from paxtune.running.progress import Progress
 from paxtune.search import parser
 from paxtune.study.running_trial import RunningTrial
-from tests.factories.replicated_studies import confirmable, opened, ran
+from tests.factories.studies import confirmable, opened, ran
 
 
 def test_commands_show_means_and_how_sure_they_are(

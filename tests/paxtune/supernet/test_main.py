@@ -10,7 +10,7 @@ from paxtune.__main__ import COMMANDS
 from paxtune.supernet import __main__ as supernet
 from trainer.symbolic.errors import UserError
 
-_EXP = '--exp=tests.factories.layer_spaces.Layers'
+_EXP = '--exp=tests.factories.tunables.Layers'
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from paxtune.study.trial_costs import static_costs
 from paxtune.study.trial_experiments import parts_of
 from paxtune.supernet.ranking import PathEvaluator, ranked
 from paxtune.supernet.supernet import Supernet, supernet
-from tests.factories.layer_spaces import layers
-from tests.factories.tunables import REWARD
+from tests.factories.tunables import REWARD, layers
 from trainer.loop.evaluate import evaluate
 from trainer.loop.train_loop import run
 from trainer.program.setup import compiled, localized

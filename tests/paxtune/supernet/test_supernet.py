@@ -10,7 +10,7 @@ from paxtune.search_space.decisions import to_dna
 from paxtune.study.trial_experiments import parts_of
 from paxtune.supernet.supernet import supernet
 from search_spaces.vision import DigitsNas
-from tests.factories.layer_spaces import blocks, kinds, layers
+from tests.factories.tunables import blocks, kinds, layers
 from trainer.experiment import Decoding, Experiment
 from trainer.layers import (
     Attention,

@@ -14,7 +14,7 @@ from paxtune.service.server import Server
 from paxtune.storage.codec import StudySpec
 from paxtune.storage.database import Database
 from paxtune.vizier_service.service import VizierService
-from tests.factories.vizier_specs import number
+from tests.factories.vizier_searches import number
 
 STUDY = 'owners/me/studies/mine'
 

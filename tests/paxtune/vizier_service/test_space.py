@@ -4,7 +4,7 @@ from paxtune.search_space.decisions import decision_points
 from paxtune.search_space.parameters import ParameterSpec, reader, to_parameters, to_search_space
 from paxtune.storage.codec import TrialProto, read_parameters, write_parameters
 from paxtune.vizier_service.space import PlainSpace
-from tests.factories.vizier_specs import choice, integer, number, numbers
+from tests.factories.vizier_searches import choice, integer, number, numbers
 
 
 def test_each_kind_of_parameter_becomes_a_decision_point_and_back():

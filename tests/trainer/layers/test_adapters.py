@@ -19,7 +19,7 @@ from tests.conformance.layer_examples import (
     OfNnx,
     Perceptron,
 )
-from tests.factories.single_layer import apply
+from tests.factories.parts import apply
 from tests.factories.tiny_images import experiment
 from trainer.layers import Layer, LinenAdapter, NnxAdapter, Residual, Stack
 from trainer.layers.base import ForwardContext, forward_context

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.factories.single_layer import apply, init, token_by_token
+from tests.factories.parts import apply, init, token_by_token
 from trainer.layers import Attention, DepthwiseConv1D, Positions
 from trainer.layers.base import ForwardContext, forward_context
 from trainer.symbolic.errors import UserError

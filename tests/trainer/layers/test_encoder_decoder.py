@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conformance.layer_examples import X_BTD, block, decoder_block, encoder_decoder
-from tests.factories.single_layer import apply, init
+from tests.factories.parts import apply, init
 from trainer.layers import (
     Attention,
     CrossAttention,

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.factories.single_layer import apply, init
-from tests.servers.jobs import on_devices
+from tests.factories.parts import apply, init
+from tests.servers.processes import on_devices
 from trainer.layers import Attention, Positions
 from trainer.layers.base import ForwardContext, forward_context
 from trainer.layers.cross_attention import CrossAttention, Memory
@@ -102,7 +102,7 @@ import json
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tests.factories.single_layer import init, meshes_of_sequences
+from tests.factories.parts import init, meshes_of_sequences
 from trainer.layers import Attention, Positions
 from trainer.layers.base import ForwardContext, forward_context
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.factories.single_layer import apply, init
+from tests.factories.parts import apply, init
 from trainer.layers import (
     Chain,
     Conv2D,

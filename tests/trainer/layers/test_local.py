@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.factories.single_layer import apply, init, token_by_token
+from tests.factories.parts import apply, init, token_by_token
 from tests.factories.tiny import experiment
-from tests.servers.jobs import on_devices
+from tests.servers.processes import on_devices
 from trainer.inputs.synthetic import SyntheticLmInput
 from trainer.layers import Attention, FeedForward, Positions, Stack, TransformerBlock
 from trainer.layers.attention import rotate
@@ -166,7 +166,7 @@ import json
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tests.factories.single_layer import init, meshes_of_sequences
+from tests.factories.parts import init, meshes_of_sequences
 from trainer.layers import Attention, DepthwiseConv1D, Positions
 from trainer.layers.base import ForwardContext, forward_context
 

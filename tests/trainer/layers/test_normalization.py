@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.factories.single_layer import apply, init
+from tests.factories.parts import apply, init
 from trainer.layers import BatchNorm, GroupNorm
 from trainer.layers.base import ForwardContext, forward_context
 from trainer.symbolic.errors import UserError

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.servers.jobs import on_devices
+from tests.servers.processes import on_devices
 
 pytestmark = pytest.mark.slow
 

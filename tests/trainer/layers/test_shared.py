@@ -8,7 +8,7 @@ import numpy as np
 import pyglove as pg
 import pytest
 
-from tests.factories.single_layer import apply, init
+from tests.factories.parts import apply, init
 from trainer.layers import (
     Attention,
     BatchNorm,

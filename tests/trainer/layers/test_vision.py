@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.conformance.layer_examples import IMAGES, resnet, vision_transformer
-from tests.factories.single_layer import apply, init
+from tests.factories.parts import apply, init
 from trainer.layers import (
     Attention,
     BottleneckBlock,

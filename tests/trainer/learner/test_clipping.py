@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from tests.conformance.optimizer_suite import PARAMS, UNSCANNED
-from tests.factories.learner_steps import GRADIENTS, stepped
+from tests.factories.parts import GRADIENTS, stepped
 from trainer.layers.stack import per_layer
 from trainer.learner import (
     SGD,

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from tests.conformance.optimizer_suite import PARAMS
-from tests.factories.learner_steps import GRADIENTS, stepped
+from tests.factories.parts import GRADIENTS, stepped
 from tests.factories.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.checkpoints.manifest import Progress

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conformance.schedule_suite import check_schedule
+from tests.conformance.optimizer_suite import check_schedule
 from trainer.learner import (
     Constant,
     Cosine,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.factories import tiny
-from tests.servers.jobs import all_passed, job
+from tests.servers.processes import all_passed, job
 from trainer.decoding import BeamSearch, Greedy, Sample
 from trainer.experiment import Decoding, Experiment
 from trainer.inputs.base import Batch

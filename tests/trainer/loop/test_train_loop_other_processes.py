@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.servers.jobs import Ended, all_passed
+from tests.servers.processes import Ended, all_passed
 from tests.trainer.runtime.test_processes import metrics, train
 
 _SIZES = ('train_input.batch_size', 'eval_inputs.eval.batch_size')

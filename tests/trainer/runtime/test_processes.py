@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers.jobs import Ended, all_passed, job
+from tests.servers.processes import Ended, all_passed, job
 from trainer.runtime import processes
 from trainer.runtime.metric_writer import read_metrics
 from trainer.runtime.signals import SkipTrial, StopTrial
@@ -80,7 +80,7 @@ def test_an_error_of_another_process_is_named(error: Exception, wanted: Exceptio
 
 def train(name: str, directory: Path, *flags: str, **how: Any) -> list[Ended]:
     flags = (
-        f'--exp=tests.factories.multi_process_experiments.{name}',
+        f'--exp=tests.factories.multi_process.{name}',
         f'--job_log_dir={directory}',
         *flags,
     )

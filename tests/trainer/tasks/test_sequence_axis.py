@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.servers.jobs import on_devices
+from tests.servers.processes import on_devices
 
 _SCRIPT = """
 import json

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conformance.layer_examples import encoder_decoder
-from tests.factories.single_layer import apply, init
+from tests.factories.parts import apply, init
 from tests.factories.tiny import CountingInput, model
 from trainer.layers import Attention, Embedding, FeedForward, Stack, TransformerBlock, TransformerLm
 from trainer.layers.positions import Positions

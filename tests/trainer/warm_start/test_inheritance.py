@@ -10,7 +10,7 @@ import pytest
 from etils import epath
 
 from tests.factories import tiny
-from tests.servers.jobs import on_devices
+from tests.servers.processes import on_devices
 from tests.trainer.warm_start.test_warm_start_rules import written
 from trainer.experiment import Experiment
 from trainer.layers import (

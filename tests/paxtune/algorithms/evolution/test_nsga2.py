@@ -21,13 +21,15 @@ from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import (
     LAYER_SPACES,
     ask,
+    best_of,
+    bowl,
+    bowl_spec,
     check_algorithm,
     conditional,
     layer_stack,
     run,
     searched,
 )
-from tests.factories.bowl import best_of, bowl, bowl_spec
 from trainer.symbolic.errors import UserError
 
 

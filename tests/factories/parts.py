@@ -1,4 +1,4 @@
-"""Initializes and runs a single layer."""
+"""Single layers, and steps of a learner without a model."""
 
 from typing import Any
 
@@ -7,9 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.conformance.optimizer_suite import MASK, PARAMS, gradients_of
 from trainer.layers import Layer, Positions
 from trainer.layers.base import CACHE, ForwardContext, forward_context
+from trainer.learner import Learner
 from trainer.mesh import Mesh
+from trainer.metrics import Metrics, WeightedScalar
+from trainer.state import TrainState
+from trainer.symbolic.component import bind, numbers
 
 
 def init(layer: Layer, *args: Any) -> Any:
@@ -61,3 +66,30 @@ def token_by_token(layer: Layer, variables: Any, x_BTD: jax.Array, lengths: list
         cache, out = extend_jit(cache, x_BTD[rows, at_B][:, None], Positions(at_B[:, None]))
         written[rows, at_B] = out[:, 0]
     return written
+
+
+GRADIENTS = gradients_of(PARAMS)
+
+
+def stepped(
+    learner: Learner,
+    count: int = 1,
+    params: Any = PARAMS,
+    gradients: Any = GRADIENTS,
+    mask: Any = MASK,
+) -> tuple[TrainState, Metrics]:
+    """The state after some steps with the same gradients, and the metrics of the last."""
+
+    @jax.jit
+    def step(state: TrainState, values: Any) -> tuple[TrainState, Metrics]:
+        bound = bind(learner, values)
+        loss = WeightedScalar(jnp.ones(()), jnp.ones(()))
+        update = bound.update(state, bound.trained(gradients), loss, mask)
+        return update.state({}), update.metrics
+
+    opt_state = jax.jit(lambda params: learner.init(params, mask))(params)
+    ema_params = learner.init_ema(params)
+    state = TrainState(jnp.zeros((), jnp.int32), params, {}, opt_state, ema_params)
+    for _ in range(count):
+        state, metrics = step(state, numbers(learner))
+    return state, metrics
