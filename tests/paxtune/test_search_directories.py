@@ -106,7 +106,7 @@ def test_two_who_ask_at_once_get_different_trials(tmp_path: Path) -> None:
 def test_two_forks_at_once_begin_with_each_trial_once(tmp_path: Path, source: Path) -> None:
     own = {'job_log_dir': 'fork', 'fork_study': 'source', 'num_trials': 6}
     fields = f'**(functions.PARALLEL | {own!r})'
-    code = 'import paxtune; from tests.paxtune import functions; '
+    code = 'import paxtune; from tests.factories import function_studies as functions; '
     at_once(tmp_path, f'{code}paxtune.tune(functions.process_of, {fields}).close()')
     with load_study(tmp_path / 'fork') as study:
         origins = [trial.lineage.origin for trial in study.trials]
