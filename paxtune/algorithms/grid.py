@@ -51,7 +51,7 @@ class Grid(Algorithm):
         grid = enumeration(context.spec, self.points_per_range)
         name = f'grid_shuffled_by_{context.seed}' if self.shuffle else 'grid'
         for position in range(_first_position(context, name, grid.size), grid.size):
-            index = _shuffled(position, grid.size, context.seed) if self.shuffle else position
+            index = shuffled(position, grid.size, context.seed) if self.shuffle else position
             decisions = grid.at(index)
             if context.is_eligible(decisions):
                 return Suggestion(decisions, algorithm_state={name: f'{position}/{grid.size}'})
@@ -68,7 +68,7 @@ def _first_position(context: SuggestionContext, name: str, size: int) -> int:
     return max((int(position) + 1 for position, total in tried if int(total) == size), default=0)
 
 
-def _shuffled(index: int, size: int, seed: int) -> int:
+def shuffled(index: int, size: int, seed: int) -> int:
     """Image of an index under a pseudo-random permutation of range(size).
 
     A Feistel network: each round adds a hash of one half of the index to the other half, which is

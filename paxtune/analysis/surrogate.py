@@ -95,15 +95,17 @@ class Surrogate:
         space: the space, whose rows it predicts.
         trials: the completed trials that it was fitted to.
         values: the final values of `trials`: [trials], float64.
+        warped: the values on the scale of the model, larger is better: [trials], float64.
+        posterior: the fitted process.
     """
 
     axis: Axis
     space: FlatSpace
     trials: 'Sequence[Trial]'
     values: Array
-    _warped: Array
+    warped: Array
+    posterior: 'Posterior'
     _encoding: 'EncodingSpec'
-    _posterior: 'Posterior'
 
     @property
     def best(self) -> 'Trial':
@@ -120,28 +122,29 @@ class Surrogate:
         from paxtune.algorithms.gp import model
 
         _, points, _ = encoder(self._encoding)(rows)
-        found = model.predict(self._posterior, points)
-        return self._in_units(found.mean, found.deviation)
+        found = model.predict(self.posterior, points)
+        return self.in_units(found.mean, found.deviation)
 
     def cross_validate(self) -> CrossValidation:
         """Predicts each trial without it; length scales and noise stay those of all trials."""
-        inverse = self._posterior.inverse_cholesky[:, : len(self.trials)]
+        inverse = self.posterior.inverse_cholesky[:, : len(self.trials)]
         precision = np.sum(inverse**2, axis=0)
-        weights = self._posterior.weights[: len(self.trials)]
+        weights = self.posterior.weights[: len(self.trials)]
         errors, deviation = weights / precision, precision**-0.5
-        predicted = self._in_units(self._warped - errors, deviation)
+        predicted = self.in_units(self.warped - errors, deviation)
         return CrossValidation(
             self.axis,
             self.trials,
             self.values,
             predicted,
-            float(1.0 - np.sum(errors**2) / np.sum((self._warped - self._warped.mean()) ** 2)),
+            float(1.0 - np.sum(errors**2) / np.sum((self.warped - self.warped.mean()) ** 2)),
             float(np.mean(np.abs(errors) <= _WIDTH * deviation)),
         )
 
-    def _in_units(self, mean: Array, deviation: Array) -> Predictions:
+    def in_units(self, mean: Array, deviation: Array) -> Predictions:
+        """Converts predictions on the scale of the model to the units of the reward."""
         sign = self.axis.sign
-        units = _Units(sign * self.values, self._warped)
+        units = _Units(sign * self.values, self.warped)
         worse, middle, better = (sign * units(mean + k * deviation) for k in (-_WIDTH, 0, _WIDTH))
         return Predictions(middle, np.minimum(worse, better), np.maximum(worse, better))
 
@@ -189,7 +192,7 @@ def fitted(study: 'StudyView', reward: str | None = None) -> Surrogate | None:
     with one_blas_thread():
         theta = model.fit(data, encoding.columns, np.random.default_rng(_SEED))
     posterior = model.posterior(theta, data, encoding.columns)
-    return Surrogate(axis, space, trials, values, warped, encoding, posterior)
+    return Surrogate(axis, space, trials, values, warped, posterior, encoding)
 
 
 def _is_final(axis: Axis, trial: 'Trial') -> bool:

@@ -154,7 +154,7 @@ class Adaptive(RungScheduler):
         known = [each.max_resource for each in curves if each.max_resource is not None]
         end = max(known) if self.max_resource is None else self.max_resource
         progress = [rung / end for rung in rungs]
-        to_next, to_end = _links(rewards)
+        to_next, to_end = links(rewards)
         # Curves may turn after a rung, or wander between rungs: the more careful estimate counts.
         careful = [
             min(
@@ -199,7 +199,7 @@ def _best_first(scores: Array, numbers: np.ndarray) -> list[int]:
     return [int(number) for number in numbers[order[: np.isfinite(scores).sum()]]]
 
 
-def _links(rewards: Array) -> tuple[list[Link], list[Link]]:
+def links(rewards: Array) -> tuple[list[Link], list[Link]]:
     """Links each rung to the next one that a trial has reached, or its end; and to the end.
 
     Args:

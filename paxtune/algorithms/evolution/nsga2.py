@@ -57,7 +57,7 @@ class NSGA2(Algorithm):
         if len(completed) < self.population_size:
             return Suggestion(draw_quasi_random(context))
         rng = context.rng()
-        population, fitness = _survivors(completed, self.population_size)
+        population, fitness = survivors(completed, self.population_size)
         for _ in range(_MAX_TRIES):
             parents = [_winner(population, fitness, rng) for _ in range(2)]
             child = self._child(context.spec, parents, rng)
@@ -77,7 +77,7 @@ class NSGA2(Algorithm):
         return child
 
 
-def _survivors(
+def survivors(
     trials: Sequence[Observation], size: int
 ) -> tuple[Sequence[Observation], Sequence[Fitness]]:
     """The best trials, and their fitness among each other.

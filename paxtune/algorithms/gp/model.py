@@ -135,7 +135,7 @@ def _cholesky(matrix: Array, noise: float) -> tuple[Array, Array]:
     return root, _TRTRI(root, lower=1)[0]
 
 
-def _loss(theta: Array, points: Array, values: Array, columns: Array) -> tuple[float, Array]:
+def loss(theta: Array, points: Array, values: Array, columns: Array) -> tuple[float, Array]:
     """Negative logarithm of the posterior of the parameters, and its gradient."""
     amplitude, noise = np.exp(theta[:2])
     scaled = points / np.exp(theta[2:])[columns]
@@ -149,7 +149,7 @@ def _loss(theta: Array, points: Array, values: Array, columns: Array) -> tuple[f
     weights = inverse_root.T @ white
     mean, width = _hyperprior(len(theta) - 2)
     prior = (theta - mean) / width
-    loss = white @ white / 2 + np.sum(np.log(np.diag(root))) + prior @ prior / 2
+    total = white @ white / 2 + np.sum(np.log(np.diag(root))) + prior @ prior / 2
     # Derivative by the covariance matrix.
     outer = (inverse_root.T @ inverse_root - np.outer(weights, weights)) / 2
     by_square = amplitude * outer * _slopes(distances)
@@ -157,7 +157,7 @@ def _loss(theta: Array, points: Array, values: Array, columns: Array) -> tuple[f
     by_column = 2 * (by_square.sum(1) @ scaled**2 - np.sum(scaled * (by_square @ scaled), axis=0))
     lengths = np.bincount(columns, by_column, len(theta) - 2)
     slope = np.array([amplitude * np.sum(outer * kernel), noise * np.trace(outer), *lengths])
-    return float(loss), slope + prior / width
+    return float(total), slope + prior / width
 
 
 def fit(data: TrainingData, columns: Array, rng: np.random.Generator) -> Array:
@@ -180,7 +180,7 @@ def fit(data: TrainingData, columns: Array, rng: np.random.Generator) -> Array:
     low, high = np.array(ends).T
     found = [
         scipy.optimize.minimize(
-            _loss,
+            loss,
             np.clip(start, low, high),
             args=(data.points[data.is_observed], data.values[data.is_observed], columns),
             jac=True,

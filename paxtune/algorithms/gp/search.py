@@ -63,7 +63,7 @@ class FittedModel(NamedTuple):
 
 def fit(context: SuggestionContext, space: FlatSpace, rng: np.random.Generator) -> FittedModel:
     """Fits the process to at least two completed trials."""
-    trials = _subsample(context.observations)
+    trials = subsampled(context.observations)
     encoding = encoding_spec(space)
     data = _training_data(trials, space, encoding)
     theta = model.fit(data, encoding.columns, rng)
@@ -89,7 +89,7 @@ def suggest_decisions(
     posterior = model.posterior(theta, data, encoding.columns)
     incumbent = np.max(model.predict(posterior, data.points[data.is_observed]).mean)
     prior = _prior(context.prior or {}, space, prior_strength / len(completed))
-    region = _trust_region(context.number, completed, theta, space, encoding)
+    region = trust_region(context.number, completed, theta, space, encoding)
     # The other acquisition functions are no logarithms.
     slopes = log_cost_slopes(trials, data.points) * (kind == 'log_ei')
     inputs = AcquisitionContext(float(incumbent), *prior, *region, slopes)
@@ -106,7 +106,7 @@ def suggest_decisions(
     return found
 
 
-def _subsample(observations: Sequence[Observation]) -> list[Observation]:
+def subsampled(observations: Sequence[Observation]) -> list[Observation]:
     """All trials; of more than the model takes, the running, the best and the latest."""
     if len(observations) <= MAX_TRIALS:
         return list(observations)
@@ -152,7 +152,7 @@ def _prior(prior: Decisions, space: FlatSpace, strength: float) -> tuple[np.ndar
     return row, weight
 
 
-def _trust_region(
+def trust_region(
     number: int,
     completed: Sequence[Observation],
     theta: np.ndarray,

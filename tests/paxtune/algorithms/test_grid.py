@@ -3,7 +3,7 @@ import pytest
 
 from paxtune.algorithms import Exhausted, Grid, Observation, SuggestionContext
 from paxtune.algorithms.encoding.enumeration import enumeration
-from paxtune.algorithms.grid import _shuffled
+from paxtune.algorithms.grid import shuffled
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import (
     ask,
@@ -86,7 +86,7 @@ def test_shuffling_permutes_the_grid_by_seed():
 
 @pytest.mark.parametrize('count', [1, 2, 3, 17, 64, 1000])
 def test_a_shuffle_is_a_permutation(count):
-    found = [_shuffled(place, count, 5) for place in range(count)]
+    found = [shuffled(place, count, 5) for place in range(count)]
     assert sorted(found) == list(range(count))
     assert count < 17 or found != sorted(found)
 

@@ -89,17 +89,17 @@ def test_cross_validation_is_that_of_a_model_without_the_trial(model: Surrogate)
 
     kernel = matern52(
         math.sqrt(5.0)
-        * np.linalg.norm(model._posterior.points[:, None] - model._posterior.points[None], axis=2)
+        * np.linalg.norm(model.posterior.points[:, None] - model.posterior.points[None], axis=2)
     )
-    inverse = np.linalg.pinv(model._posterior.inverse_cholesky)
+    inverse = np.linalg.pinv(model.posterior.inverse_cholesky)
     covariance = inverse @ inverse.T
-    noise = covariance[0, 0] - model._posterior.amplitude
+    noise = covariance[0, 0] - model.posterior.amplitude
     assert noise >= 0.0
-    covariance = model._posterior.amplitude * kernel + noise * np.eye(len(kernel))
+    covariance = model.posterior.amplitude * kernel + noise * np.eye(len(kernel))
     others = np.arange(len(kernel)) != 7
-    weights = np.linalg.solve(covariance[np.ix_(others, others)], model._warped[others])
+    weights = np.linalg.solve(covariance[np.ix_(others, others)], model.warped[others])
     mean = covariance[7, others] @ weights
-    wanted = model._in_units(np.array([mean]), np.zeros(1)).mean[0]
+    wanted = model.in_units(np.array([mean]), np.zeros(1)).mean[0]
     assert model.cross_validate().predicted.mean[7] == pytest.approx(wanted, rel=1e-3, abs=1e-4)
 
 

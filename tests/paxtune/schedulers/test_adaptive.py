@@ -14,7 +14,7 @@ from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import Adaptive, Pause, Promote, PromotingAsha, TrialCurve
-from paxtune.schedulers.adaptive import _links, is_probe
+from paxtune.schedulers.adaptive import is_probe, links
 from paxtune.schedulers.base import State
 from paxtune.schedulers.correlation import expected_correlation, link
 from paxtune.schedulers.survivors import share_with_best, survivor_shares
@@ -237,14 +237,14 @@ def test_trials_that_later_rungs_selected_make_no_useless_rung_look_useful() -> 
 def test_a_rung_that_trials_lack_is_left_out_between_others() -> None:
     # Short trials have no second rung.
     rewards = np.array([[i, math.nan, -i] for i in range(6)], float)
-    to_next, to_end = _links(rewards)
+    to_next, to_end = links(rewards)
     assert to_next[0] == to_end[0] == pytest.approx((-1.0, 6.0))
     assert to_next[1] == (0.0, 0.0)
 
 
 def test_a_rung_is_linked_to_the_next_one_and_to_the_end() -> None:
     rewards = np.array([[i, i, -i] for i in range(6)], float)
-    to_next, to_end = _links(rewards)
+    to_next, to_end = links(rewards)
     assert [each.correlation for each in to_next] == pytest.approx([1.0, -1.0])
     assert [each.correlation for each in to_end] == pytest.approx([-1.0, -1.0])
 

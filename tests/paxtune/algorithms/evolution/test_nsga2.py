@@ -15,7 +15,7 @@ from paxtune.algorithms import (
     RandomSearch,
     SwapLayers,
 )
-from paxtune.algorithms.evolution.nsga2 import _survivors
+from paxtune.algorithms.evolution.nsga2 import survivors
 from paxtune.objectives.pareto import front
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import (
@@ -58,7 +58,7 @@ def _trials(scores: Sequence[tuple[float, ...]]) -> list[Observation]:
 
 def test_survivors_are_ordered_by_front_and_crowding():
     scores = [(0, 0), (5, 5), (1, 9), (9, 1), (4, 6), (6, 4), (4, 4), (0, 9)]
-    kept, fitness = _survivors(_trials([tuple(map(float, each)) for each in scores]), 4)
+    kept, fitness = survivors(_trials([tuple(map(float, each)) for each in scores]), 4)
     # (1, 9), (9, 1), (4, 6), (6, 4) and (5, 5) are the front; (5, 5) is the most crowded.
     assert {trial.id for trial in kept} == {3, 4, 5, 6}
     assert {rank for rank, _ in fitness} == {0}
@@ -66,7 +66,7 @@ def test_survivors_are_ordered_by_front_and_crowding():
 
 def test_survivors_of_one_reward_are_the_best():
     scores = [(float(17 * i % 101),) for i in range(100)]
-    kept, _ = _survivors(_trials(scores), 5)
+    kept, _ = survivors(_trials(scores), 5)
     assert sorted(trial.scores[0] for trial in kept) == sorted(each for (each,) in scores)[-5:]
 
 

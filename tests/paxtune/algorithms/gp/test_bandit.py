@@ -144,7 +144,7 @@ def test_large_studies_are_subsampled_by_pending_best_and_latest_trials():
         for i in range(1, 900)
     ]
     history.append(Observation(900, {'x': 0.1, 'y': 1.0}, 'pending'))
-    chosen = search._subsample(history)
+    chosen = search.subsampled(history)
     assert len(chosen) == search.MAX_TRIALS
     assert chosen[-1].state == 'pending'
     best = sorted(history, key=lambda trial: trial.scores, reverse=True)

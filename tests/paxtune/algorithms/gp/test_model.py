@@ -24,9 +24,9 @@ def test_gradients_of_the_likelihood_equal_finite_differences():
     rng = np.random.default_rng(0)
     points, values, columns = rng.random((12, 4)), rng.normal(size=12), np.array([0, 1, 1, 2])
     for theta in rng.normal(size=(5, 5)):
-        _, found = model._loss(theta, points, values, columns)
+        _, found = model.loss(theta, points, values, columns)
         expected = scipy.optimize.approx_fprime(
-            theta, lambda at: model._loss(at, points, values, columns)[0], 1e-7
+            theta, lambda at: model.loss(at, points, values, columns)[0], 1e-7
         )
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 

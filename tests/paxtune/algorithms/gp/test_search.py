@@ -20,7 +20,7 @@ def _radius(number: int, noise: float) -> np.ndarray:
         for id in range(1, number)
     ]
     theta = np.log([1.0, noise, *_LENGTHS])
-    center, radius = search._trust_region(number, trials, theta, _SPACE, encoding_spec(_SPACE))
+    center, radius = search.trust_region(number, trials, theta, _SPACE, encoding_spec(_SPACE))
     assert center[:2] == pytest.approx([0.3, 0.5])
     return radius
 
