@@ -80,7 +80,6 @@ with epy.lazy_api_imports(globals()):
     from paxtune.objectives.rewards import TunasAbsolute as TunasAbsolute
     from paxtune.objectives.rewards import WeightedSum as WeightedSum
     from paxtune.running.callbacks import Callback as Callback
-    from paxtune.running.progress import Progress as Progress
     from paxtune.schedulers import Adaptive as Adaptive
     from paxtune.schedulers import Asha as Asha
     from paxtune.schedulers import Hyperband as Hyperband
@@ -96,6 +95,7 @@ with epy.lazy_api_imports(globals()):
     from paxtune.storage.open_study import open_study as open_study
     from paxtune.study.study import Study as Study
     from paxtune.study.sweeps import parameter_sweep as parameter_sweep
+    from paxtune.terminal.progress import Progress as Progress
     from trainer.runtime.signals import SkipTrial as SkipTrial
     from trainer.runtime.signals import StopTrial as StopTrial
     from trainer.symbolic.derived import derived as derived

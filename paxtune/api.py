@@ -43,8 +43,8 @@ with epy.lazy_imports():  # They import JAX, and a study of a function has no us
     from paxtune import experiment as experiments
     from paxtune.engines import multi_host, remote, remote_multi_host, threads
     from paxtune.engines import workers as worker_engine
-    from paxtune.reports import displays
-    from paxtune.running import progress, runners
+    from paxtune.running import runners
+    from paxtune.terminal import displays, progress
     from trainer import experiment as trainer_experiment
     from trainer.runtime import processes
 

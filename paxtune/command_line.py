@@ -61,13 +61,13 @@ def run(
     """
     from paxtune.api import tune
     from paxtune.running import device_allocation
-    from paxtune.running.progress import Progress
     from paxtune.running.supervisor import DETACHED
     from paxtune.running.tuner import INTERRUPTED, Paused, StudyStoppedError
     from paxtune.storage.database import DatabaseUnavailableError
     from paxtune.storage.study_file import unreadable
     from paxtune.storage.vizier_store import BROKEN
     from paxtune.study.transitions import DetachedError
+    from paxtune.terminal.progress import Progress
     from trainer.runtime import processes
     from trainer.runtime.interrupt import Interrupt
 

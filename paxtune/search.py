@@ -70,11 +70,11 @@ def main(argv: Sequence[str] | None) -> int:
 def _dry_run(args: 'argparse.Namespace') -> int:
     """Prints what the search would do."""
     from paxtune.api import preview
-    from paxtune.reports.displays import standard_console
     from paxtune.reports.dry_run import show_dry_run
     from paxtune.storage.study_file import unreadable
     from paxtune.storage.vizier_store import BROKEN
     from paxtune.study.data_fingerprints import MissingDataError
+    from paxtune.terminal.displays import standard_console
     from trainer.runtime import processes
 
     processes.require_flags(args)

@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import dataclasses
-import hashlib
 import math
 import threading
 import time
@@ -11,13 +10,13 @@ import uuid
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
+from paxtune.analysis.study_poller import StudyPoller
+from paxtune.analysis.study_state import StudyState
 from paxtune.service.schema import RequestRejectedError
 from paxtune.service.study_location import StudyLocation
 from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.storage.study_file import unreadable
 from paxtune.storage.vizier_store import BROKEN
-from paxtune.study.record import StudyRecord
-from paxtune.study.study_view import Trials
 from paxtune.study.transitions import DetachedError
 
 LEAST_SECONDS = 1.0
@@ -26,19 +25,6 @@ LEAST_SECONDS = 1.0
 # A computation takes longer with more trials, on a machine that is busy with training.
 _MOST_OF_THE_TIME = 0.1
 _MOST_RESULTS = 32  # That are kept: browsers choose what figures show.
-
-
-@dataclasses.dataclass(frozen=True)
-class Snapshot:
-    """The study at one moment.
-
-    Attributes:
-        version: differs where anything differs that the page shows.
-    """
-
-    trials: Trials
-    record: StudyRecord
-    version: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +61,7 @@ class LiveStudy:
     def __init__(self, where: StudyLocation, location: Sequence[str]) -> None:
         """Opens the study and reads it; raises UserError if there is none."""
         self.where, self.location, self.study = where, [*location], where.open()
+        self._poller = StudyPoller.of(self.study)
         self._lock = threading.RLock()
         self._read_at = 0.0
         self._snapshot = self._read()
@@ -86,7 +73,7 @@ class LiveStudy:
         """Closes the study."""
         self.study.close()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> StudyState:
         """Returns the study as it stood at most `LEAST_SECONDS` ago; raises UserError."""
         with self._lock, readable(self.where):
             if time.monotonic() - self._read_at >= LEAST_SECONDS:
@@ -141,17 +128,9 @@ class LiveStudy:
             slot.result = Computed(value, uuid.uuid4().hex)
             return slot.result
 
-    def _read(self) -> Snapshot:
-        trials, record = self.study.trials, self.study.record
+    def _read(self) -> StudyState:
         self._read_at = time.monotonic()
-        state = [
-            (each.id, str(each.status), each.record.holder, each.attempt, len(each.measurements))
-            for each in trials.unended
-        ]
-        requests = record.stop_requests, record.pause_requested, record.note
-        notes = sorted(record.notes.items())
-        content = repr((len(trials), sum(each.id for each in trials), state, requests, notes))
-        return Snapshot(trials, record, hashlib.sha256(content.encode()).hexdigest())
+        return self._poller.poll()
 
 
 @contextlib.contextmanager

@@ -151,7 +151,8 @@ def _page(
         raise UserError(f'there is no column {sort["column"]}')
     if sort['column'] == 'trial' and not text.strip():  # Only the visible rows are made.
         shortlist, number, count = rows.page_of(trials[::-1] if is_down else trials, number)
-        visible, num_found = [row_of(trial, columns) for trial in shortlist], len(trials)
+        visible: list[Row] = [row_of(trial, columns) for trial in shortlist]
+        num_found = len(trials)
     else:
         found = _found(live, columns, text, sort)
         (visible, number, count), num_found = rows.page_of(found, number), len(found)

@@ -3,7 +3,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from paxtune.reports.overview import databases
+from paxtune.reports.study_list import databases
 from paxtune.reports.tables import Document
 from paxtune.service.study_location import StudyLocation
 from paxtune.storage.deletion import delete, foreign_files

@@ -359,9 +359,9 @@ def _compact(
     reached = [each.key for each in columns if each.key == 'rung']
     rewards = [each.key for each in heads if each.group == 'rewards']
     added = sorted({f'attributes.{name}' for trial in trials for name in trial.attributes})
-    shown = ['trial', 'state', *several, *reached, *rewards, 'seconds', 'decisions', *added]
+    names = ['trial', 'state', *several, *reached, *rewards, 'seconds', 'decisions', *added]
     rows = [row_of(trial, heads) for trial in trials]
-    return Table.compact(rows, [*shown, 'reason'], decision_names(study.space), title)
+    return Table.compact(rows, [*names, 'reason'], decision_names(study.space), title)
 
 
 def _best_tables(study: Study, best: Sequence[Trial]) -> list[Table]:

@@ -22,7 +22,7 @@ _AXIS = 'a reward, or a metric, of which less is better; +METRIC where more is'
     COMMANDS, 'list', 'shows the studies in a directory and below', is_view=True, is_on_all=True
 )
 def _list(args: Args) -> None:
-    from paxtune.reports.overview import listing, table_of
+    from paxtune.reports.study_list import listing, table_of
 
     if isinstance(args.where, study_location.ServiceLocation):
         write(table_of(args.where.others(), 'The service has no studies.'), args.format)
@@ -71,7 +71,7 @@ def _show(args: Args) -> None:
 
 
 def _watch(args: Args) -> None:
-    from paxtune.reports.live_view import watch
+    from paxtune.terminal.live_view import watch
     from trainer.runtime.interrupt import ended_by_signal
 
     if args.trial is not None or args.format != 'table':

@@ -91,6 +91,23 @@ def next_action(view: View) -> Action:
     return Suggest() if view.has_room else Wait('the study has all of its trials')
 
 
+def is_exhausted(
+    records: Sequence[TrialRecord], size: int | None, exhausted_at: int | None
+) -> bool:
+    """Returns True if trials have tried every point of a space.
+
+    Args:
+        size: the number of points; None for an infinite space.
+        exhausted_at: the number of trials at which the algorithm found nothing more, if it has.
+            That holds until a trial is deleted.
+    """
+    if exhausted_at is not None and exhausted_at <= len(records):
+        return True
+    if size is None or len(records) < size:
+        return False
+    return len({tuple(record.parameters.items()) for record in records}) >= size
+
+
 def done_reason(view: View) -> str | None:
     """Says why the study needs no more trials; None while it does."""
     if view.budget_used is not None:

@@ -71,13 +71,8 @@ class TrialQueue:
         """Returns True if these trials have tried every point of the space."""
         if self._suggester.replicate_due(trials) is not None:
             return False
-        # The algorithm's own finding holds until a trial is deleted.
-        if self._exhausted_at is not None and self._exhausted_at <= len(trials):
-            return True
-        size = self._space.size
-        if size is None or len(trials) < size:
-            return False
-        return len({tuple(trial.by_id.items()) for trial in trials}) >= size
+        records = [trial.record for trial in trials]
+        return schedule.is_exhausted(records, self._space.size, self._exhausted_at)
 
     def _view(self, trials: Trials, may_claim: bool = True) -> View:
         rewards = self._search.rewards

@@ -13,6 +13,8 @@ import pyglove as pg
 
 from paxtune import MetricReward
 from paxtune.algorithms import RandomSearch
+from paxtune.analysis.study_poller import StudyPoller, source_of
+from paxtune.analysis.study_state import StudyState
 from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.objectives.measurement import Measurement
@@ -116,6 +118,11 @@ def rewrite(study: Study, number: int, **fields: Any) -> None:
 def rewrite_study(study: Study, **fields: Any) -> None:
     """Replaces fields of a stored study, as another program might."""
     study.store.update_study(lambda record: dataclasses.replace(record, **fields))
+
+
+def bare_state(study: Study) -> StudyState:
+    """The state of a study, as one reads it that does not know the classes of its experiment."""
+    return StudyPoller(source_of(study.store, 'here')).poll()
 
 
 def mixed(directory: Path) -> None:

@@ -17,8 +17,8 @@ from paxtune.algorithms import (
     RegularizedEvolution,
 )
 from paxtune.objectives.rewards import Reward
-from paxtune.running.progress import Progress
 from paxtune.storage.open_study import open_study
+from paxtune.terminal.progress import Progress
 from tests.conformance.algorithm_suite import conditional, log_range, small
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from paxtune.running.progress import Progress
 from paxtune.running.runners import ExperimentRunner
 from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
 from paxtune.schedulers import Stop
@@ -19,6 +18,7 @@ from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
+from paxtune.terminal.progress import Progress
 from tests.factories import tunables
 from trainer.loop.report import Interrupted, Report
 

@@ -15,11 +15,9 @@ from paxtune.algorithms import (
 )
 from paxtune.config.budget import Budget
 from paxtune.config.search import Search
-from paxtune.reports.overview import Overview
-from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import load_study
 from paxtune.study.study import Study
-from tests.factories.studies import ask, opened, ran, start_next, tried
+from tests.factories.studies import ask, bare_state, opened, ran, start_next, tried
 from tests.factories.studies import finish_with as finish
 from tests.factories.toys import LOSS
 from trainer.symbolic.errors import UserError
@@ -86,10 +84,10 @@ def test_a_finite_space_is_tried_so_often_and_the_study_is_done_then(tmp_path: P
         assert study.num_trials == 6
         for done in range(6):
             assert not study.is_done
-            assert Overview.read(DirectoryLocation(str(tmp_path))).is_done is False
+            assert bare_state(study).is_done is False
             ran(study, float(done))
         assert study.is_done
-        assert Overview.read(DirectoryLocation(str(tmp_path))).is_done
+        assert bare_state(study).is_done
         assert study.ask() is None
 
 

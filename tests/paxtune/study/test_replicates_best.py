@@ -7,10 +7,8 @@ import pytest
 
 from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, Objectives
-from paxtune.reports.overview import Overview
-from paxtune.service.study_location import DirectoryLocation
 from paxtune.study.study import Study
-from tests.factories.studies import ask, best, confirmable, opened, ran
+from tests.factories.studies import ask, bare_state, best, confirmable, opened, ran
 from tests.factories.toys import LOSS
 from trainer.symbolic.errors import UserError
 
@@ -76,7 +74,7 @@ def test_a_target_must_be_reached_in_the_mean(tmp_path: Path) -> None:
         assert (
             study.done_reason == 'trial 4 has reached the target reward 2.0 in the mean of 2 trials'
         )
-        assert Overview.read(DirectoryLocation(str(tmp_path))).is_done
+        assert bare_state(study).is_done
 
 
 def test_of_several_objectives_the_front_is_of_means() -> None:

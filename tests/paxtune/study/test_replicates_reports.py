@@ -12,9 +12,9 @@ import pytest
 from paxtune.api import tune
 from paxtune.command_line import summary, tunable_for
 from paxtune.config.budget import Budget
-from paxtune.running.progress import Progress
 from paxtune.search import parser
 from paxtune.study.running_trial import RunningTrial
+from paxtune.terminal.progress import Progress
 from tests.factories.studies import confirmable, opened, ran
 
 

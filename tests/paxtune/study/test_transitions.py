@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from paxtune.analysis.study_state import StudyState, bare_trials
 from paxtune.objectives.measurement import Measurement
-from paxtune.reports.overview import Overview, bare_trials
 from paxtune.search_space.parameters import to_parameters
 from paxtune.storage.codec import decode_trial, encode_trial, parse_trial
 from paxtune.storage.open_study import open_study
@@ -204,8 +204,8 @@ class TrialLife(RuleBasedStateMachine):
         assert found['stopped'] == (self.record.status is Status.STOPPED)
         row = row_of(trial, COLUMNS)
         assert (row['state'], row['decisions.x']) == (found['state'], 0.5)
-        overview = Overview.of(STUDY, bare_trials(STUDY, [self.record]), START)
-        assert overview.counts == {self.record.status: 1}
+        state = StudyState(STUDY, bare_trials(STUDY, [self.record]), START, self.now)
+        assert state.counts == {self.record.status: 1}
         (bare,) = bare_trials(STUDY, [self.record])
         assert (bare.reward, bare.history) == (trial.reward, trial.history)
 

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from paxtune.analysis.study_poller import StudyPoller, found_metrics, source_of
 from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, Objectives
-from paxtune.reports import live_view
-from paxtune.reports.live_view import watch
-from paxtune.reports.study_snapshot import SnapshotReader, source_of
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
 from paxtune.study import stop_requests
 from paxtune.study.transitions import WorkerLoss
 from paxtune.study.trial_paths import trial_directory
+from paxtune.terminal import live_view
+from paxtune.terminal.live_view import watch
 from tests.factories.studies import ask, finish, lose, rewrite, run
 from tests.factories.toys import LOSS, search, toy
 from tests.servers.processes import ROOT, environment
@@ -36,11 +36,11 @@ Acts = list[Callable[[], Any]]
 
 
 @contextlib.contextmanager
-def looking(directory: Path) -> Iterator[SnapshotReader]:
+def looking(directory: Path) -> Iterator[StudyPoller]:
     """A look at a study from outside, which cannot write."""
     with contextlib.closing(LocalStore(Database(directory / 'study.db', read_only=True))) as store:
         where = str(directory)
-        yield SnapshotReader(source_of(store, where), store.created, where, directory)
+        yield StudyPoller(source_of(store, where), found_metrics(directory))
 
 
 @pytest.fixture
@@ -75,26 +75,31 @@ def test_running_trials_are_shown_with_worker_and_attempt(tmp_path: Path) -> Non
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         finish(ask(study))
         trial = ask(study)
-        (row,) = looker.read().running
+        (row,) = looker.poll().running
         worker = study.store.worker
-        assert (row.number, row.worker, row.attempt) == (2, worker, 1)
+        assert (row.trial.id, row.trial.record.holder, row.trial.attempt) == (2, worker, 1)
         assert (row.step, row.rewards, row.event) == (0, (), 'claimed')
         claimed = row.since
         trial.report(10, {'loss': 0.5})
-        (row,) = looker.read().running
+        (row,) = looker.poll().running
         assert (row.step, row.rewards, row.event) == (10, (0.5,), 'claimed')
         assert claimed is not None and row.since is not None and row.since > claimed
-        assert looker.read().running[0].since == row.since
+        assert looker.poll().running[0].since == row.since
         lose(trial, WorkerLoss('it crashed', counts=True, is_dead=True), 3)
-        (row,) = looker.read().running
-        assert (row.worker, row.attempt, row.event) == ('', 2, 'failed')
+        (row,) = looker.poll().running
+        assert (row.trial.record.holder, row.trial.attempt, row.event) == ('', 2, 'failed')
         again = ask(study)
         again.add_event('resumed', 20)
-        (row,) = looker.read().running
-        assert (row.number, row.worker, row.attempt, row.step) == (2, worker, 2, 20)
+        (row,) = looker.poll().running
+        assert (row.trial.id, row.trial.record.holder, row.trial.attempt, row.step) == (
+            2,
+            worker,
+            2,
+            20,
+        )
         again.report(30, {'loss': 0.25})
         again.complete()
-        assert looker.read().running == []
+        assert looker.poll().running == []
 
 
 def test_steps_between_evaluations_are_read_from_the_metrics_of_a_trial(tmp_path: Path) -> None:
@@ -103,27 +108,27 @@ def test_steps_between_evaluations_are_read_from_the_metrics_of_a_trial(tmp_path
         directory = trial_directory(tmp_path, trial.view)
         directory.mkdir(parents=True)
         (directory / 'metrics.jsonl').write_text('{"step": 7, "train/loss": 2.5}\n{"step": 8')
-        (row,) = looker.read().running
+        (row,) = looker.poll().running
         assert (row.step, row.training['train/loss'], row.curve) == (7, 2.5, (2.5,))
         assert row.state == 'running'
         trial.report(10, {'loss': 0.5})
-        (row,) = looker.read().running
+        (row,) = looker.poll().running
         assert row.step == 10
 
 
 def test_the_overview_follows_the_study(tmp_path: Path) -> None:
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
-        assert not looker.read().overview.counts
+        assert not looker.poll().counts
         for number in range(1, 6):
-            assert not looker.read().overview.is_done
+            assert not looker.poll().is_done
             finish(ask(study))
-            seen = looker.read().overview
+            seen = looker.poll()
             assert seen.counts == {'completed': number}
             assert study.best is not None
-            assert (seen.best_trial, seen.best) == (study.best.id, study.best.reward)
-        assert looker.read().overview.is_done
+            assert seen.best is not None and seen.best.trial.id == study.best.id
+        assert looker.poll().is_done
         study.delete_trial(5)
-        seen = looker.read().overview
+        seen = looker.poll()
         assert (seen.counts, seen.is_done) == ({'completed': 4}, False)
 
 
@@ -131,7 +136,7 @@ def test_ended_trials_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         finish(ask(study))
         ask(study)
-        looker.read()
+        looker.poll()
         asked: list[list[int]] = []
         read = LocalStore.trials
 
@@ -140,14 +145,14 @@ def test_ended_trials_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             return read(self, ids)
 
         monkeypatch.setattr(LocalStore, 'trials', trials)
-        looker.read()
+        looker.poll()
         assert asked == [[2]]
 
 
 def test_a_trial_without_a_history_has_no_last_event(tmp_path: Path) -> None:
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         rewrite(study, ask(study).id, history=())
-        (row,) = looker.read().running
+        (row,) = looker.poll().running
         assert row.since is None and row.event == ''
 
 
@@ -219,7 +224,7 @@ def test_a_pause_and_a_front_are_shown(tmp_path: Path, watched: Callable[..., st
 def test_a_study_that_was_not_written_yet(tmp_path: Path) -> None:
     Database(tmp_path / 'study.db').close()
     with looking(tmp_path) as looker, pytest.raises(UserError, match='nothing was written yet'):
-        looker.read()
+        looker.poll()
 
 
 # --- As a person runs it ---

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from paxtune.reports.displays import SharedConsole, TerminalDisplay
+from paxtune.terminal.displays import SharedConsole, TerminalDisplay
 from tests.servers.terminal import final_lines
 
 

@@ -2,8 +2,6 @@
 
 import contextlib
 import contextvars
-import dataclasses
-import datetime
 import itertools
 import threading
 import time
@@ -12,12 +10,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from paxtune.reports.displays import Display, display_for, standard_console
-from paxtune.reports.live_screen import screen, state_remarks, summary_line
-from paxtune.reports.study_snapshot import SnapshotReader, StudySnapshot, source_of
+from paxtune.analysis.study_poller import StudyPoller, found_metrics, source_of
+from paxtune.analysis.study_state import StudyState
+from paxtune.reports.running_trials import running_rows
 from paxtune.reports.tables import Table, say, to_text
 from paxtune.study.record import Status
 from paxtune.study.store import StudyStore
+from paxtune.terminal.displays import Display, display_for, standard_console
+from paxtune.terminal.live_screen import Labels, ended_line, screen, state_remarks, summary_line
 from trainer.command import printable
 from trainer.runtime.interrupt import SignalEvent
 
@@ -34,8 +34,9 @@ class LiveView:
 
     def __init__(
         self,
-        read: Callable[[], StudySnapshot],
+        read: Callable[[], StudyState],
         display: Display,
+        labels: Labels,
         interval: float = 0.5,
         notice: Callable[[], str] = lambda: '',
     ) -> None:
@@ -46,12 +47,12 @@ class LiveView:
             interval: the least number of seconds between two reads.
             notice: returns a line for people, which is shown within a moment.
         """
-        self._read, self._display = read, display
+        self._read, self._display, self._labels = read, display, labels
         self._interval, self._notice = interval, notice
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.RLock()
-        self._last: StudySnapshot | None = None
+        self._last: StudyState | None = None
         self.is_shown = False
 
     def start(self) -> None:
@@ -82,16 +83,16 @@ class LiveView:
                 if self.is_shown:
                     self._close()
                     if self._last is not None:
-                        self._display.say(summary_line(self._last))
+                        self._display.say(summary_line(self._last, self._labels))
 
     def _follow(self) -> None:
         with self._guarded():
-            for snapshot in looks(self._read, self._interval, self._rest):
+            for state in looks(self._read, self._interval, self._rest):
                 with self._lock:
                     if not self.is_shown:
                         return
-                    self._last = snapshot
-                    _show(snapshot, self._display, self._notice())
+                    self._last = state
+                    _show(state, self._display, self._labels, self._notice())
 
     def _rest(self, seconds: float) -> bool:
         """Waits until the next read is due, or the notice changes; returns True at the end."""
@@ -121,8 +122,8 @@ class LiveView:
 
 
 def looks(
-    read: Callable[[], StudySnapshot], interval: float, rest: Callable[[float], bool]
-) -> Iterator[StudySnapshot]:
+    read: Callable[[], StudyState], interval: float, rest: Callable[[float], bool]
+) -> Iterator[StudyState]:
     """Reads a study repeatedly, in a small part of the time, and once more at the end.
 
     That part includes the time between two reads in which the caller draws.
@@ -156,86 +157,68 @@ def watch(
         store: holds the study; it is only read.
         where: its name for people.
         interval: the least number of seconds between two reads.
-        directory: as of `SnapshotReader`.
+        directory: of the study, where it is known: trials report steps there.
 
     Raises:
         UserError: there is no study of this version.
     """
     display = display_for(console or standard_console())
-    # Elsewhere each step would be a line.
-    directory = None if display is None else directory
-    reader = SnapshotReader(source_of(store, where), store.created, where, directory)
-    snapshots = looks(reader.read, interval, ended.wait)
-    if display is None:
-        _show_lines(snapshots)
-    else:
-        _show_screens(snapshots, display)
+    labels, source = Labels(where), source_of(store, where)
+    if display is None:  # Each step would be a line.
+        _show_lines(looks(StudyPoller(source).poll, interval, ended.wait), labels)
+        return
+    poller = (
+        StudyPoller(source) if directory is None else StudyPoller(source, found_metrics(directory))
+    )
+    _show_screens(looks(poller.poll, interval, ended.wait), display, labels)
 
 
-def _show_screens(snapshots: Iterator[StudySnapshot], display: Display) -> None:
-    last = next(snapshots)  # Before anything is drawn: there may be no study.
+def _show_screens(states: Iterator[StudyState], display: Display, labels: Labels) -> None:
+    last = next(states)  # Before anything is drawn: there may be no study.
     display.open()
     with contextlib.closing(display):
-        for snapshot in itertools.chain([last], snapshots):
-            last = snapshot
-            _show(snapshot, display)
-            if snapshot.overview.is_done:
+        for state in itertools.chain([last], states):
+            last = state
+            _show(state, display, labels)
+            if state.is_done:
                 break
-    display.say(summary_line(last))
+    display.say(summary_line(last, labels))
 
 
-def _show_lines(snapshots: Iterator[StudySnapshot]) -> None:
+def _show_lines(states: Iterator[StudyState], labels: Labels) -> None:
     printed = None
-    for snapshot in snapshots:
-        # Not the estimates, which each look changes.
-        running = [dataclasses.replace(each, speed=None) for each in snapshot.running]
-        content = _headline(snapshot), running
-        if content != printed and not say(_lines(snapshot)):
+    for state in states:
+        rows = running_rows(state.running, state.now)
+        # Estimates and ages change with each look.
+        known = [[row[name] for name in _COLUMNS[:-1]] for row in rows]
+        content = _headline(state, labels), known, [each.since for each in state.running]
+        if content != printed and not say(_lines(state, labels)):
             return
-        if snapshot.overview.is_done:
+        if state.is_done:
             return
         printed = content
 
 
-def _show(snapshot: StudySnapshot, display: Display, notice: str = '') -> None:
-    for line in snapshot.ended_lines:
-        display.say(line)
-    display.draw(screen(snapshot, display.size, notice))
+def _show(state: StudyState, display: Display, labels: Labels, notice: str = '') -> None:
+    for trial in state.ended:
+        display.say(ended_line(trial, labels))
+    display.draw(screen(state, labels, display.size, notice))
 
 
-def _lines(snapshot: StudySnapshot) -> str:
-    now = f'{datetime.datetime.now():%H:%M:%S}'
-    lines = [f'{now} {_headline(snapshot)}']
-    if snapshot.running:
-        lines += [f'  {line}' for line in to_text(_table(snapshot)).splitlines()]
+def _lines(state: StudyState, labels: Labels) -> str:
+    lines = [f'{state.now.astimezone():%H:%M:%S} {_headline(state, labels)}']
+    if state.running:
+        table = Table(running_rows(state.running, state.now), _COLUMNS)
+        lines += [f'  {line}' for line in to_text(table).splitlines()]
     return '\n'.join(lines)
 
 
-def _headline(snapshot: StudySnapshot) -> str:
-    seen = snapshot.overview
-    parts = [f'{snapshot.num_ended} of {seen.num_trials or "?"} trials']
-    parts += [f'{seen.counts[how]} {how}' for how in Status if seen.counts.get(how)]
-    if seen.best is not None:
-        parts.append(f'best: trial {seen.best_trial} with {seen.best:.6g}')
-    if seen.front:
-        parts.append(f'{seen.front} that no other is better than')
-    parts += state_remarks(snapshot)
-    return printable(f'{snapshot.where}: {", ".join(parts)}')
-
-
-def _table(snapshot: StudySnapshot) -> Table:
-    now = datetime.datetime.now(datetime.UTC)
-    rows = [
-        {
-            'trial': each.number,
-            'worker': each.worker or '(waits for one)',
-            'attempt': each.attempt,
-            'step': each.step,
-            'reward': ', '.join(f'{reward:.6g}' for reward in each.rewards),
-            'last event': each.event,
-            # Clocks of two machines may differ.
-            'seconds ago': each.since and max(0, round((now - each.since).total_seconds())),
-        }
-        for each in snapshot.running
-    ]
-    return Table(rows, _COLUMNS)
+def _headline(state: StudyState, labels: Labels) -> str:
+    parts = [f'{state.num_ended} of {state.num_trials or "?"} trials']
+    parts += [f'{state.counts[how]} {how}' for how in Status if state.counts.get(how)]
+    if state.best is not None:
+        parts.append(f'best: trial {state.best.trial.id} with {state.best.rewards[0]:.6g}')
+    if state.front:
+        parts.append(f'{state.front} that no other is better than')
+    parts += state_remarks(state)
+    return printable(f'{labels.where}: {", ".join(parts)}')

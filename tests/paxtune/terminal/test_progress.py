@@ -14,11 +14,11 @@ from rich.console import Console
 from paxtune.api import tune
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
-from paxtune.running.progress import Progress
 from paxtune.storage.open_study import open_study
 from paxtune.study.record import Lineage
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from paxtune.terminal.progress import Progress
 from tests.factories.function_studies import SPACE, search
 from tests.factories.studies import ask
 from tests.servers.terminal import final_lines
@@ -127,7 +127,7 @@ def test_plain_lines_tell_of_steps_now_and_then(monkeypatch: pytest.MonkeyPatch)
     progress.on_study_start(study)
     progress.on_trial_start(study, trial(1, DECISIONS))
     progress.on_step(study, trial(1, DECISIONS), 1, {})
-    monkeypatch.setattr('paxtune.running.progress._PLAIN_SECONDS', 0.0)
+    monkeypatch.setattr('paxtune.terminal.progress._PLAIN_SECONDS', 0.0)
     progress.on_step(study, trial(1, DECISIONS), 2, {'train/loss': 2.5})
     assert out.getvalue().splitlines()[1:] == ['trial 1: step 2 train/loss=2.5']
 
@@ -247,7 +247,7 @@ def test_an_error_of_the_screen_ends_only_the_screen(
     def broken(*args: object) -> Any:
         raise KeyError('a defect')
 
-    monkeypatch.setattr('paxtune.reports.live_view.screen', broken)
+    monkeypatch.setattr('paxtune.terminal.live_view.screen', broken)
 
     def slow(x: float) -> float:
         deadline = time.monotonic() + 20

@@ -2,14 +2,17 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from rich.cells import cell_len
 from rich.text import Text
 
-from paxtune.reports.study_snapshot import LOSS, Running, StudySnapshot, TrialEvent
+from paxtune.analysis.study_poller import LOSS
+from paxtune.analysis.study_state import StudyState, TrialEvent, TrialProgress
 from paxtune.study.record import Status
+from paxtune.study.replicates import LeaderboardEntry
+from paxtune.study.trial import Trial
 from trainer.command import printable
 from trainer.runtime.run_display import rendered_time
 
@@ -36,7 +39,22 @@ class Size:
     is_ascii: bool = False
 
 
-def screen(snapshot: StudySnapshot, size: Size, notice: str = '') -> Text:
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """Names of a study and its parts, for people.
+
+    Attributes:
+        where: the name of the study.
+        rewards: one name for each objective.
+        describe: renders the decisions of a trial on one line; '' where they cannot be read.
+    """
+
+    where: str
+    rewards: Sequence[str] = ('reward',)
+    describe: Callable[[Trial], str] = lambda trial: ''
+
+
+def screen(state: StudyState, labels: Labels, size: Size, notice: str = '') -> Text:
     """Renders the state of a study, in no more lines and columns than there are.
 
     A small terminal first loses the last events, then the trials that began first.
@@ -44,16 +62,17 @@ def screen(snapshot: StudySnapshot, size: Size, notice: str = '') -> Text:
     Args:
         notice: a line for people at the end, such as the answer to a signal.
     """
-    head = [_progress(snapshot, size), _counts(snapshot), *_best(snapshot)]
-    if snapshot.where and size.height >= _FEW_LINES:
-        head.insert(0, Text(printable(snapshot.where), 'bold'))
+    head = [_progress(state, size), _counts(state), *_best(state, labels)]
+    if labels.where and size.height >= _FEW_LINES:
+        head.insert(0, Text(printable(labels.where), 'bold'))
     foot = [Text(printable(notice), 'bold yellow')] if notice else []
     room = max(0, size.height - len(head) - len(foot))
     # A search without rewards only measures.
-    reward = next(iter(snapshot.reward_names), 'reward')
-    trials = _trials(snapshot.running, reward, size, room)
+    reward = printable(next(iter(labels.rewards), 'reward'))
+    cells = [_cells(each, reward, labels, size) for each in state.running]
+    trials = _trials(cells, size, room)
     count = min(_MOST_EVENTS, room - len(trials) - 1)
-    events = [_event(each) for each in snapshot.events[-count:]] if count > 0 else []
+    events = [_event(each) for each in state.events(count)] if count > 0 else []
     lines = [*head, *trials, *([Text()] if events else []), *events, *foot]
     return Text('\n').join(_cropped(line, size) for line in lines[: size.height])
 
@@ -79,53 +98,65 @@ def sparkline(values: Sequence[float], width: int, is_ascii: bool = False) -> st
     )
 
 
-def counts_line(snapshot: StudySnapshot) -> str:
+def counts_line(state: StudyState) -> str:
     """Renders the numbers of trials by their state, and of the failed ones."""
-    counts = snapshot.overview.counts
-    failed = {Status.INFEASIBLE: f' ({snapshot.failed} failed)' if snapshot.failed else ''}
+    counts, num_failed = state.counts, state.num_failed
+    failed = {Status.INFEASIBLE: f' ({num_failed} failed)' if num_failed else ''}
     parts = [f'{counts[how]} {how}{failed.get(how, "")}' for how in Status if counts.get(how)]
     return ', '.join(parts) or 'no trial yet'
 
 
-def best_line(snapshot: StudySnapshot) -> str:
+def best_line(state: StudyState, labels: Labels) -> str:
     """Renders the best trial so far, or the size of the Pareto front; '' before the first."""
-    seen = snapshot.overview
-    if seen.best is not None:
-        text = f'best: trial {seen.best_trial}, {snapshot.reward_names[0]}={seen.best:.6g}'
-        if seen.standard_error is not None:
-            text += f' ± {seen.standard_error:.2g}, the mean of {seen.num_replicates} trials'
-        return printable(text)
-    if seen.front:
-        return f'{seen.front} that no other is better than'
-    return ''
+    if (best := state.best) is not None:
+        text = f'best: trial {best.trial.id}, {labels.rewards[0]}={best.rewards[0]:.6g}'
+        return printable(text + error_text(best))
+    return f'{state.front} that no other is better than' if state.front else ''
 
 
-def state_remarks(snapshot: StudySnapshot) -> list[str]:
+def error_text(best: LeaderboardEntry) -> str:
+    """Renders the standard error of a mean reward; '' where a trial ran once."""
+    error = best.standard_errors[0]
+    return '' if error is None else f' ± {error:.2g}, the mean of {len(best.trials)} trials'
+
+
+def state_remarks(state: StudyState) -> list[str]:
     """Says for people why no trial runs, or soon none will; empty where trials run."""
-    if snapshot.overview.is_done:
+    if state.is_done:
         return ['the study is done']
-    if snapshot.is_to_pause:
+    if state.record.pause_requested:
         return ['a pause was asked for']
-    return [] if any(each.worker for each in snapshot.running) else ['no worker has a trial']
+    held = any(each.trial.record.holder for each in state.running)
+    return [] if held else ['no worker has a trial']
 
 
-def summary_line(snapshot: StudySnapshot) -> str:
+def summary_line(state: StudyState, labels: Labels) -> str:
     """Renders the counts of a study and its best trial, on one line."""
-    ended = f'{snapshot.num_ended} of {snapshot.overview.num_trials or "?"} trials'
-    return '; '.join(filter(None, [f'{ended}: {counts_line(snapshot)}', best_line(snapshot)]))
+    ended = f'{state.num_ended} of {state.num_trials or "?"} trials'
+    return '; '.join(filter(None, [f'{ended}: {counts_line(state)}', best_line(state, labels)]))
 
 
-def _progress(snapshot: StudySnapshot, size: Size) -> Text:
-    done, total = snapshot.num_ended, snapshot.overview.num_trials
+def ended_line(trial: Trial, labels: Labels) -> str:
+    """Renders how a trial has ended."""
+    named = zip(labels.rewards, trial.rewards, strict=False)
+    parts = [str(trial.status), *(f'{name}={reward:.5g}' for name, reward in named)]
+    text = f'trial {trial.id}: {", ".join(parts)}'
+    if decisions := labels.describe(trial):
+        text += f' ({decisions})'
+    return text + (f': {trial.reason}' if trial.reason else '')
+
+
+def _progress(state: StudyState, size: Size) -> Text:
+    done, total = state.num_ended, state.num_trials
     text = Text().append(f'{done} of {total or "?"} trials', 'bold')
     if total:
         width = max(0, min(_BAR_WIDTH, size.width - _BESIDE_BAR))
         filled = round(min(1.0, done / total) * width)
         full, empty = '#-' if size.is_ascii else '━─'
         text.append(' ').append(full * filled, 'green').append(empty * (width - filled), 'dim')
-    if snapshot.seconds_left is not None:
-        text.append(f' {_rendered_time(snapshot.seconds_left)}')
-    elif total and not snapshot.overview.is_done:
+    if state.seconds_left is not None:
+        text.append(f' {_rendered_time(state.seconds_left)}')
+    elif total and not state.is_done:
         text.append(f' {max(0, total - done)} trials left')
     return text
 
@@ -135,18 +166,19 @@ def _rendered_time(seconds: float) -> str:
     return f'about {hours:.1f} h left' if hours > 1.5 else rendered_time(seconds)
 
 
-def _counts(snapshot: StudySnapshot) -> Text:
-    text = Text(counts_line(snapshot))
+def _counts(state: StudyState) -> Text:
+    text = Text(counts_line(state))
     text.highlight_words([Status.STOPPED], 'yellow')
     text.highlight_words([Status.INFEASIBLE, 'failed'], 'red')
-    return Text(', ').join([text, *map(Text, state_remarks(snapshot))])
+    return Text(', ').join([text, *map(Text, state_remarks(state))])
 
 
-def _best(snapshot: StudySnapshot) -> list[Text]:
-    if not (text := best_line(snapshot)):
+def _best(state: StudyState, labels: Labels) -> list[Text]:
+    if not (text := best_line(state, labels)):
         return []
-    decisions = f' ({printable(snapshot.best_decisions)})' if snapshot.best_decisions else ''
-    return [Text().append(text, 'bold green').append(decisions, 'green')]
+    decided = printable(labels.describe(state.best.trial)) if state.best is not None else ''
+    more = f' ({decided})' if decided else ''
+    return [Text().append(text, 'bold green').append(more, 'green')]
 
 
 def _event(event: TrialEvent) -> Text:
@@ -159,36 +191,35 @@ def _one_line(text: str) -> str:
     return ' '.join(text.split())
 
 
-def _trials(running: Sequence[Running], reward: str, size: Size, room: int) -> list[Text]:
+def _trials(running: Sequence[dict[str, str]], size: Size, room: int) -> list[Text]:
     """Renders a heading and a line for each trial, in at most `room` lines."""
     if not running or room < 2:
         return []
     most = room - 1  # Beside the heading.
     drawn = running if len(running) <= most else running[-max(1, most - 1) :]
-    cells = [_cells(each, reward, size) for each in drawn]
-    columns = _fitting(cells, size.width)
+    columns = _fitting(drawn, size.width)
     lines = [_line({name: name for name in columns}, columns, size, 'dim')]
-    for each, line in zip(drawn, cells, strict=True):
-        lines.append(_line(line, columns, size, '' if each.state == 'running' else 'dim'))
+    for cells in drawn:
+        lines.append(_line(cells, columns, size, '' if cells['state'] == 'running' else 'dim'))
     if (hidden := len(running) - len(drawn)) and len(lines) < room:
         lines.append(Text(f'and {hidden} earlier ones', 'dim'))
     return lines
 
 
-def _cells(each: Running, reward: str, size: Size) -> dict[str, str]:
+def _cells(each: TrialProgress, reward: str, labels: Labels, size: Size) -> dict[str, str]:
     """Renders a trial by column, the most important ones first."""
     loss = each.training.get(LOSS)
     cells = {
-        'trial': str(each.number),
+        'trial': str(each.trial.id),
         'step': str(each.step),
         reward: f'{each.rewards[0]:.5g}' if each.rewards else '',
         'curve': sparkline(each.curve, _CURVE_WIDTH, size.is_ascii),
         'steps/s': '' if each.speed is None else f'{each.speed:.3g}',
         'state': each.state,
-        'decisions': each.decisions,
+        'decisions': labels.describe(each.trial),
         'train/loss': '' if loss is None else f'{loss:.5g}',
-        'worker': each.worker,
-        'attempt': str(each.attempt) if each.attempt > 1 else '',
+        'worker': each.trial.record.holder,
+        'attempt': str(each.trial.attempt) if each.trial.attempt > 1 else '',
     }
     return {name: printable(text) for name, text in cells.items()}
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from paxtune.reports.live_screen import Size
+from paxtune.terminal.live_screen import Size
 from trainer.command import printable
 
 _NOTEBOOK = Size(110, 40)

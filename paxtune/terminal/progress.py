@@ -2,20 +2,20 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from paxtune.algorithms import Default
-from paxtune.reports.displays import display_for, standard_console
-from paxtune.reports.live_view import LiveView
+from paxtune.analysis.study_poller import StudyPoller
 from paxtune.reports.profiles import profile_of, profile_text, since
-from paxtune.reports.study_snapshot import SnapshotReader
 from paxtune.reports.tables import assignments
 from paxtune.running.callbacks import Callback
 from paxtune.study.columns import reward_headings
 from paxtune.study.default_scheduler import default_scheduler
+from paxtune.terminal.displays import display_for, standard_console
+from paxtune.terminal.live_screen import Labels, error_text
+from paxtune.terminal.live_view import LiveView
 from trainer.command import printable
 from trainer.runtime.interrupt import Interrupt
 from trainer.runtime.run_display import rendered_speed, rendered_time
@@ -50,7 +50,7 @@ class Progress(Callback):
         self._done_before = self._ended = 0
         self._started = self._printed = time.monotonic()
         self._interrupt = interrupt or Interrupt()
-        self._reader: SnapshotReader | None = None
+        self._poller: StudyPoller | None = None
         self._view: LiveView | None = None
         self._profile_before: Profile = {}
 
@@ -80,15 +80,9 @@ class Progress(Callback):
         """Starts a screen, where there is a place for one."""
         if (display := display_for(self._console)) is None:
             return
-        self._reader = SnapshotReader(
-            lambda: (study.record, study.trials),
-            study.store.created,
-            str(study.directory or ''),
-            study.directory if isinstance(study.directory, Path) else None,
-            self.reward_names,
-            self._decisions,
-        )
-        self._view = LiveView(self._reader.read, display, notice=self._notice)
+        self._poller = StudyPoller.of(study)
+        labels = Labels(str(study.directory or ''), self.reward_names, self._decisions)
+        self._view = LiveView(self._poller.poll, display, labels, notice=self._notice)
         self._view.start()
         self._interrupt.is_displayed = self._is_live
 
@@ -115,8 +109,8 @@ class Progress(Callback):
     def on_step(
         self, study: 'Study', trial: 'Trial', step: int, metrics: Mapping[str, float]
     ) -> None:
-        if self._reader is not None:
-            self._reader.note_step(trial.id, step, metrics)
+        if self._poller is not None:
+            self._poller.note_step(trial.id, step, metrics)
         known = self._metrics.setdefault(trial.id, {})
         known.update(metrics)
         if time.monotonic() - self._printed > _PLAIN_SECONDS:
@@ -167,9 +161,8 @@ class Progress(Callback):
         found = study.leaderboard if len(study.rewards) == 1 else []
         if not found:
             return None
-        best, count, error = found[0], len(found[0].trials), found[0].standard_errors[0]
-        self._replicates = '' if error is None else f' ± {error:.2g}, the mean of {count} trials'
-        return best.trial.id, best.rewards
+        self._replicates = error_text(found[0])
+        return found[0].trial.id, found[0].rewards
 
     def _decisions(self, trial: 'Trial') -> str:
         replicate = trial.lineage.replicate

@@ -1,0 +1,84 @@
+import contextlib
+import datetime
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paxtune.analysis.study_poller import StudyPoller, source_of
+from paxtune.reports.tables import Document, Table
+from paxtune.service.study_location import DirectoryLocation, StudyLocation
+from paxtune.storage.study_file import DATABASE
+from paxtune.study.record import Status
+from paxtune.study.trial import TRIALS
+from trainer.symbolic.errors import UserError
+
+_COLUMNS = [
+    'study', 'experiment', 'trials', 'num_trials', *Status, 'best', 'front', 'created',
+    'changed', 'done', 'problem',
+]  # fmt: skip
+
+
+def listing(root: Path) -> Document:
+    """The studies in a directory and below, one that cannot be read with the reason.
+
+    Raises:
+        UserError: there is no such directory.
+    """
+    if not root.is_dir():
+        raise UserError(f'{root}: there is no such directory: name the one that holds the studies')
+    found = [DirectoryLocation(str(path.parent)) for path in databases(root)]
+    return table_of(found, f'There are no studies in {root} and below.')
+
+
+def table_of(studies: Sequence[StudyLocation], without: str) -> Document:
+    """A row for each study, with the reason where one cannot be read; a remark without any."""
+    rows = [_row(each) for each in studies]
+    cells = [row | _cells(row) for row in rows]
+    columns = ['study', 'trials', 'best', 'front', 'done', 'states', 'changed', 'experiment']
+    table = Table.compact(cells, [*columns, 'problem'], {})
+    return Document(rows, rows, _COLUMNS, [table], '' if rows else without)
+
+
+def databases(root: Path) -> Iterator[Path]:
+    """The databases of the studies in a directory and below."""
+    for directory, folders, files in os.walk(root):
+        if DATABASE in files:
+            yield Path(directory) / DATABASE
+            # Thousands of directories, and no studies.
+            folders[:] = [name for name in folders if name != TRIALS]
+        folders[:] = sorted(name for name in folders if not name.endswith('.deleted'))
+
+
+def _row(location: StudyLocation) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {'study': str(location)}
+    if location.directory is not None:
+        modified = os.stat(location.directory / DATABASE).st_mtime
+        row['changed'] = datetime.datetime.fromtimestamp(modified, datetime.UTC)
+    try:
+        with contextlib.closing(location.store()) as store:
+            found = StudyPoller(source_of(store, str(location))).poll()
+    # The file may be of any version, or anything else: whatever it takes to read it may fail.
+    except Exception as error:
+        reason = str(error).split('\n')[0].removeprefix(f'{location}/{DATABASE}: ')
+        return row | {'problem': reason or type(error).__name__}
+    return row | {
+        'experiment': found.record.exp or found.record.experiment.rpartition('.')[2],
+        'trials': len(found.trials),
+        'num_trials': found.num_trials,
+        **{str(how): found.counts.get(how, 0) for how in Status},
+        'best': None if found.best is None else found.best.rewards[0],
+        'front': found.front,
+        'created': found.created,
+        'done': found.is_done,
+    }
+
+
+def _cells(row: Mapping[str, Any]) -> dict[str, str]:
+    cells = {}
+    if row['changed'] is not None:
+        cells['changed'] = f'{row["changed"].astimezone():%Y-%m-%d %H:%M}'
+    if row['trials'] is not None:
+        cells['trials'] = f'{row["trials"]}/{row["num_trials"] or "?"}'
+        cells['states'] = ', '.join(f'{row[how]} {how}' for how in Status if row[how])
+    return cells
