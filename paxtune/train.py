@@ -190,7 +190,7 @@ def _validate_experiment(job_log_dir: str, experiment: 'Experiment') -> None:
     # A checkpoint of another trial of the same structure could be read, and would be wrong.
     from trainer.checkpoints import experiment_record
 
-    if changes := experiment_record.changes(job_log_dir, experiment):
+    if changes := experiment_record.changes(job_log_dir, experiment_record.recorded(experiment)):
         raise UserError(
             f'--job_log_dir: {job_log_dir} holds another experiment: choose another directory. '
             'There, and in the trial:\n' + '\n'.join(map(str, changes))
@@ -198,12 +198,12 @@ def _validate_experiment(job_log_dir: str, experiment: 'Experiment') -> None:
 
 
 def _validate_data(study: 'Study', name: str, experiment: 'Experiment') -> None:
-    from trainer.program.setup import inputs_by_path, prepare_inputs
+    from trainer.program.setup import prepare_inputs
     from trainer.symbolic.concrete import open_decisions
 
     prepare_inputs(experiment)
     open_paths = open_decisions(study.value)
-    for path, data in inputs_by_path(experiment).items():
+    for path, data in experiment.inputs_by_path.items():
         key = f'{path}:{name}' if name else path
         before, now = study.data.get(key), data.fingerprint()
         # Where an input has decisions in it, the study knows the data of one of the choices only.

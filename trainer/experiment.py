@@ -193,6 +193,15 @@ class Experiment(Component):
     smoke: dict[str, Any] = {}
     shared: dict[str, Any] = {}
 
+    @property
+    def inputs_by_path(self) -> dict[str, Input]:
+        """All inputs, by their paths."""
+        inputs = {'train_input': self.train_input}
+        for field in ('eval_inputs', 'decode_inputs'):
+            sets = self.sym_getattr(field).items()
+            inputs |= {f'{field}.{name}': data for name, data in sets}
+        return inputs
+
     def _repr_html_(self) -> str:
         parts = {'task.model': self.task.model, 'task.learner': self.task.learner}
         parts |= {name: self.sym_getattr(name) for name in self.sym_init_args if name != 'task'}

@@ -103,8 +103,12 @@ def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
 
     from trainer import state as states
     from trainer.layers.base import PARAMS, ParameterBox
-    from trainer.program.costs import abstract_metrics
-    from trainer.program.step_functions import abstract_random_key, abstract_values, init_variables
+    from trainer.program.step_functions import (
+        abstract_metrics,
+        abstract_random_key,
+        abstract_values,
+        init_variables,
+    )
     from trainer.symbolic.component import bind
 
     mesh, task = _mesh(experiment, num_devices), experiment.task
@@ -145,12 +149,12 @@ def validate(experiment: 'Experiment', found: Layout) -> None:
     Raises:
         UserError: parts do not fit together. The message begins with the path.
     """
-    from trainer.program.setup import check_batch_sizes, check_lengths, check_suits, inputs_by_path
+    from trainer.program.setup import check_batch_sizes, check_lengths, check_suits
 
     parts = math.prod(found.mesh_shape[axis] for axis in ('data', 'fsdp'))
     check_batch_sizes(experiment, parts)
     check_lengths(experiment, found.mesh_shape['sequence'])
-    for path, data in inputs_by_path(experiment).items():
+    for path, data in experiment.inputs_by_path.items():
         try:
             check_suits(experiment, path, data)
             _trace(experiment, data.element_spec(), path.partition('_')[0])
@@ -183,8 +187,7 @@ def _trace(experiment: 'Experiment', element_spec: Any, step: str) -> None:
     import jax.numpy as jnp
 
     from trainer.layers.base import ForwardContext
-    from trainer.program.costs import abstract_metrics
-    from trainer.program.step_functions import decode
+    from trainer.program.step_functions import abstract_metrics, decode
     from trainer.symbolic.component import bind
 
     task = experiment.task
@@ -242,7 +245,6 @@ def _print(experiment: 'Experiment', found: Layout, validated: bool) -> None:
 
 
 def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) -> Iterator[str]:
-    from trainer.program.setup import inputs_by_path
 
     yield f'mesh            {_mesh_text(found.mesh_shape)}'
     num_slices = math.prod(found.slices.values())
@@ -255,7 +257,7 @@ def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) ->
     yield f'train state     {found.state_bytes / 2**30:.3f} GiB per device'
     yield f'gradients       {found.gradient_bytes / 2**30:.3f} GiB per device'
     yield '                without activations: see device_memory_bytes of the compiled step'
-    for path, data in inputs_by_path(experiment).items():
+    for path, data in experiment.inputs_by_path.items():
         specs = data.padded_spec().items()
         yield f'{path:15} {", ".join(f"{name} {s.dtype} {_times(s.shape)}" for name, s in specs)}'
     learner = experiment.task.learner

@@ -54,10 +54,10 @@ def main(argv: Sequence[str] | None) -> int:
             raise UserError(f'--{name} must be at least {least}: {getattr(args, name)}')
 
     from trainer.program.input_checks import check_hosts, check_vocabularies
-    from trainer.program.setup import inputs_by_path, prepare_inputs
+    from trainer.program.setup import prepare_inputs
 
     experiment = with_concrete_inputs(command.experiment_of(args))
-    inputs = inputs_by_path(experiment)
+    inputs = experiment.inputs_by_path
     chosen = _chosen(inputs, args.input)
     prepare_inputs(experiment)
     read = 0
@@ -79,13 +79,12 @@ def with_concrete_inputs(experiment: 'Experiment') -> 'Experiment':
     Raises:
         UserError: an input has open decisions or derived values.
     """
-    from trainer.program.setup import inputs_by_path
     from trainer.symbolic.concrete import concrete, open_decisions
     from trainer.symbolic.derived import derived_values
 
     if not open_decisions(experiment):
         return concrete(experiment)
-    for path, data in inputs_by_path(experiment).items():
+    for path, data in experiment.inputs_by_path.items():
         found = [*open_decisions(data), *map(str, derived_values(data))]
         if found:
             raise UserError(f'{path} is not concrete: {", ".join(found)}. Set values with --set')

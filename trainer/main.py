@@ -121,7 +121,7 @@ def _train(
     from rich.console import Console
 
     from trainer.loop import train_loop
-    from trainer.loop.prepared_run import prepare_run
+    from trainer.loop.open_run import prepare_run
     from trainer.loop.report import Interrupted
     from trainer.runtime import compilation_cache, directory, garbage_collection, processes
     from trainer.runtime.interrupt import Interrupt

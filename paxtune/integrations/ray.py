@@ -128,7 +128,8 @@ def _continued(spec: TrialSpec, restored: str, parts: Mapping[str, Tunable]) -> 
     import dataclasses
 
     is_own = not any(
-        experiment_record.changes(Path(restored) / name, part) for name, part in parts.items()
+        experiment_record.changes(Path(restored) / name, experiment_record.recorded(part))
+        for name, part in parts.items()
     )
     newest = newest_checkpoint(Path(restored) / 'checkpoints')
     if is_own or newest is None:

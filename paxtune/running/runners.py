@@ -274,7 +274,7 @@ def _require_own_experiment(study: Study, directory: JobPath, trial: Trial, part
     require_no_link(study.directory, *written)
     found = [
         change
-        for change in experiment_record.changes(directory, part)
+        for change in experiment_record.changes(directory, experiment_record.recorded(part))
         # It has the path of a trial, which changes with that of the study.
         if not change.path.startswith('train.init_from_checkpoint')
     ]

@@ -34,6 +34,6 @@ def fingerprints(parts: 'Mapping[str, Tunable]') -> dict[str, str]:
             raise MissingDataError(
                 f'sub_experiments.{name}: {error}' if name else str(error)
             ) from error
-        prints = {path: data.fingerprint() for path, data in setup.inputs_by_path(part).items()}
+        prints = {path: data.fingerprint() for path, data in part.inputs_by_path.items()}
         found |= {f'{path}:{name}' if name else path: text for path, text in prints.items()}
     return found

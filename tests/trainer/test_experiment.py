@@ -26,7 +26,7 @@ from trainer.learner import (
     Scaled,
     Schedule,
 )
-from trainer.loop.prepared_run import prepare_run
+from trainer.loop.open_run import prepare_run
 
 
 @pytest.mark.parametrize(

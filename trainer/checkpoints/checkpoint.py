@@ -52,6 +52,10 @@ class CheckpointStore:
     A save copies the state and returns; writing continues during the next steps. A checkpoint
     counts once it is complete. A process that dies while writing leaves a temporary directory,
     which the next process removes.
+
+    Attributes:
+        retention: selects the checkpoints to keep; None for a reader.
+        last: the step and the path of the last checkpoint that was restored or saved.
     """
 
     @during(CHECKPOINTS)
@@ -67,6 +71,8 @@ class CheckpointStore:
                 A writer with older checkpoints renames that one instead. Or a writer's directory
                 is a symbolic link.
         """
+        self.retention = retention
+        self.last: tuple[int, str] | None = None
         # Orbax rejects relative paths, but only when it writes.
         self._directory = absolute(directory)
         if retention is not None and os.path.islink(self._directory):
@@ -110,7 +116,12 @@ class CheckpointStore:
             )
             if self._saving is None:
                 raise RuntimeError('orbax did not save it')
+        self.last = step, self._path
         return self._path
+
+    def path_of(self, step: int) -> str | None:
+        """The path of the checkpoint of a step, if that is the last one."""
+        return self.last[1] if self.last is not None and self.last[0] == step else None
 
     @during(CHECKPOINTS)
     def restore(self, abstract: TrainState) -> Restored | None:
@@ -146,7 +157,9 @@ class CheckpointStore:
             UserError: it belongs to another experiment or version.
         """
         found, state = self._read(step, abstract)
-        return Restored(step, str(self._directory / str(step)), state, found.progress)
+        path = str(self._directory / str(step))
+        self.last = step, path
+        return Restored(step, path, state, found.progress)
 
     @during(CHECKPOINTS)
     def wait(self) -> None:

@@ -11,7 +11,6 @@ from etils import epath
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.experiment import Experiment
-from trainer.program.setup import data_shard
 from trainer.runtime.directory import write_text
 from trainer.symbolic.concrete import concrete
 from trainer.symbolic.errors import UserError, shortened
@@ -45,8 +44,13 @@ class Change(NamedTuple):
         return self.path.startswith(('mesh', 'train.')) and self.path != _SEED
 
 
+def recorded(experiment: Experiment) -> str:
+    """The text of the record of an experiment without open decisions; UserError with some."""
+    return to_json_text(concrete(experiment))
+
+
 def changes(
-    directory: epath.PathLike, experiment: Experiment, num_shards: tuple[int, int] = (1, 1)
+    directory: epath.PathLike, record: str, num_shards: tuple[int, int] = (1, 1)
 ) -> list[Change]:
     """Lists the changes of an experiment since a run recorded it; none before it has begun.
 
@@ -54,6 +58,8 @@ def changes(
     checkpoints are in a directory without a record is unknown, unless a fork has yet to begin.
 
     Args:
+        directory: the directory of the run.
+        record: the text of the experiment now, from `recorded`.
         num_shards: shards of a batch in the run, and now. Where they differ, batches of all shards
             are compared.
 
@@ -66,11 +72,11 @@ def changes(
         if is_fork or newest_checkpoint(path.parent / 'checkpoints') is None:
             return []
         return [Change(FILE, 'missing, beside checkpoints', 'this experiment')]
-    before, after = path.read_text(), to_json_text(concrete(experiment))
-    if before == after and num_shards[0] == num_shards[1]:
+    before = path.read_text()
+    if before == record and num_shards[0] == num_shards[1]:
         return []
     try:
-        trees = _trees(before, after)
+        trees = _trees(before, record)
         if num_shards[0] != num_shards[1]:
             trees = [_with_global_batches(*each) for each in zip(trees, num_shards, strict=True)]
         return list(_differences('', *trees))
@@ -81,23 +87,25 @@ def changes(
         ) from error
 
 
-def changes_of_resumption(directory: epath.PathLike, experiment: Experiment) -> list[Change]:
+def changes_of_resumption(directory: epath.PathLike, record: str, num_shards: int) -> list[Change]:
     """Lists the changes with which a run would resume; none if it starts from the beginning."""
-    if newest_checkpoint(epath.Path(directory) / 'checkpoints') is None:
-        return []
-    now = data_shard(experiment)[0]
-    return changes(directory, experiment, (shards_of_run(directory) or now, now))
+    before = shards_of_run(directory, num_shards)
+    return [] if before is None else changes(directory, record, (before, num_shards))
 
 
-def shards_of_run(directory: epath.PathLike) -> int | None:
-    """Reads in how many shards a run had its batches; None without a readable checkpoint."""
+def shards_of_run(directory: epath.PathLike, default: int = 1) -> int | None:
+    """Reads in how many shards a run had its batches; None without a checkpoint.
+
+    Args:
+        default: the result where the newest checkpoint is damaged; an older one may be used.
+    """
     checkpoint = newest_checkpoint(epath.Path(directory) / 'checkpoints')
     if checkpoint is None:
         return None
     try:
         return len(CheckpointReader(checkpoint).progress.positions)
-    except UserError:  # It is damaged: an older one may be used.
-        return None
+    except UserError:
+        return default
 
 
 def require_free(directory: epath.PathLike, found: Sequence[Change]) -> None:
@@ -111,13 +119,11 @@ def require_free(directory: epath.PathLike, found: Sequence[Change]) -> None:
         )
 
 
-def write(
-    directory: epath.PathLike, experiment: Experiment, step: int, found: Sequence[Change]
-) -> None:
+def write(directory: epath.PathLike, record: str, step: int, found: Sequence[Change]) -> None:
     """Records an experiment. An earlier record, if it differs, stays beside it.
 
     Args:
-        experiment: a concrete one.
+        record: the text of the experiment, from `recorded`.
         step: the step from which the run resumes, in the name of the earlier record.
         found: the changes since that record.
     """
@@ -126,7 +132,7 @@ def write(
         number = 1 + sum(1 for _ in path.parent.glob('experiment-*-until-step-*.json'))
         kept = path.with_name(f'experiment-{number}-until-step-{step}.json')
         write_text(kept, path.read_text())
-    write_text(path, to_json_text(experiment))
+    write_text(path, record)
 
 
 def _trees(*texts: str) -> list[Any]:

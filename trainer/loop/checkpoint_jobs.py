@@ -89,7 +89,8 @@ def _prepared(job: Job, experiment: Experiment, job_log_dir: epath.PathLike) -> 
         verb = 'evaluate on' if job == 'eval' else 'decode'
         raise UserError(f'{job}_inputs: there is nothing to {verb}')
     experiment = concrete(experiment)
-    for change in experiment_record.changes(job_log_dir, experiment):
+    record = experiment_record.recorded(experiment)
+    for change in experiment_record.changes(job_log_dir, record):
         if change.path.startswith('task'):  # Other data, or devices, are the job's own affair.
             logging.warning('%s was trained with another task:%s', job_log_dir, change)
     experiment = localized(experiment)

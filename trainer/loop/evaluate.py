@@ -10,8 +10,7 @@ from trainer.inputs.evaluation import eval_batches
 from trainer.inputs.peek import Peekable
 from trainer.metrics import Metrics, Totals, joined, rows
 from trainer.program.program import Program
-from trainer.program.step_functions import Values
-from trainer.program.traced_steps import Scores
+from trainer.program.step_functions import Scores, Values
 from trainer.runtime import processes
 from trainer.runtime.throughput import Throughput
 from trainer.state import TrainState

@@ -8,9 +8,8 @@ import jax
 from trainer.experiment import EVAL_TRAIN, Experiment
 from trainer.loop.resource_counters import RESOURCE_METRICS
 from trainer.metrics import Metrics, joined
-from trainer.program.costs import COSTS, abstract_metrics
-from trainer.program.program import spec_key
-from trainer.program.step_functions import ElementSpec, Values
+from trainer.program.costs import COSTS
+from trainer.program.step_functions import ElementSpec, Values, abstract_metrics, spec_key
 from trainer.runtime.throughput import THROUGHPUT_METRICS
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, key
@@ -35,6 +34,7 @@ def metric_names(experiment: Experiment) -> tuple[set[str], set[str]]:
     Raises:
         Exception: code of the experiment raises while it is traced.
     """
+    names = certain_names(experiment)
     train, task = experiment.train_input, experiment.task
     batches = {name: data.padded_spec() for name, data in experiment.eval_inputs.items()}
     if experiment.train.evaluation.train_batch:
@@ -46,7 +46,7 @@ def metric_names(experiment: Experiment) -> tuple[set[str], set[str]]:
     more = {f'{name}/' for name, data in experiment.eval_inputs.items() if data.wants_scores}
     if experiment.train.decoding is not None:
         more |= {f'decode_{name}/' for name in experiment.decode_inputs}
-    return certain_names(experiment) | _known[identity], more
+    return names | _known[identity], more
 
 
 def require_best_metric(experiment: Experiment) -> None:

@@ -1,4 +1,4 @@
-"""An open run: its program, its state and its files, at the step from which it resumes."""
+"""A run before its next step: prepared by checks that write nothing, then opened."""
 
 import contextlib
 import dataclasses
@@ -12,19 +12,75 @@ from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.checkpoints.manifest import Progress
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.experiment import Experiment, TrainLoop
-from trainer.loop.prepared_run import PreparedRun
+from trainer.loop.metric_names import require_best_metric
 from trainer.loop.run_inputs import RunInputs
 from trainer.loop.run_texts import run_texts
 from trainer.program.packing.place import Alone
 from trainer.program.packing.stepper import Stepper
 from trainer.program.program import Program
-from trainer.program.setup import compiled, inputs_by_path, localized
+from trainer.program.setup import compiled, data_shard, localized, prepare_inputs
 from trainer.runtime import processes
 from trainer.runtime.garbage_collection import GcSchedule
 from trainer.runtime.metric_writer import MetricWriter
 from trainer.runtime.profiling import Profiler
 from trainer.runtime.wall_clock import INITIALIZATION, during
-from trainer.warm_start.warm_start import WarmStartLoader
+from trainer.symbolic.concrete import concrete
+from trainer.symbolic.serialization import to_json_text
+from trainer.warm_start.warm_start import Source, WarmStartLoader, warm_start_sources
+
+_warned: set[str] = set()
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedRun:
+    """A run that is ready to start; `prepare_run` makes it.
+
+    Attributes:
+        experiment: a concrete one, whose inputs know the data shard of this process; the data
+            exist and suit the task.
+        record: the text of the experiment.
+        job_log_dir: the directory of the run.
+        warm_start: checkpoints to start from; empty where the run resumes.
+        changes: changes of the experiment with which the run resumes.
+    """
+
+    experiment: Experiment
+    record: str
+    job_log_dir: epath.Path
+    warm_start: tuple[Source, ...]
+    changes: tuple[experiment_record.Change, ...] = ()
+
+
+@during(INITIALIZATION)
+def prepare_run(
+    experiment: Experiment, job_log_dir: epath.PathLike, allow_changes: bool = False
+) -> PreparedRun:
+    """Resolves an experiment, prepares its inputs, and finds the checkpoints of its warm start.
+
+    Args:
+        experiment: without open decisions.
+        job_log_dir: the directory of the run.
+        allow_changes: resume also with another task, other data or another seed.
+
+    Raises:
+        UserError: a decision is open, data is missing, there is no checkpoint to start from, the
+            metric of the best checkpoint is not measured, or the run has another experiment.
+    """
+    processes.require_joined()
+    experiment = concrete(experiment)
+    record, (num_shards, _) = to_json_text(experiment), data_shard(experiment)
+    changes = experiment_record.changes_of_resumption(job_log_dir, record, num_shards)
+    if not allow_changes:
+        experiment_record.require_free(job_log_dir, changes)
+    experiment = localized(experiment)
+    prepare_inputs(experiment)
+    require_best_metric(experiment)
+    for text in experiment.without_effect():
+        if text not in _warned:  # The trials of a search say the same.
+            logging.warning('%s', text)
+            _warned.add(text)
+    sources = warm_start_sources(experiment, job_log_dir)
+    return PreparedRun(experiment, record, epath.Path(job_log_dir), tuple(sources), tuple(changes))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +93,10 @@ class Run:
         stepper: the state, and the program with its random key and its numbers.
         inputs: the training input, and the positions of all inputs.
         checkpoints: the checkpoints of the run.
-        retention: selects the checkpoints to keep; None if none are written.
         garbage: the schedule of the garbage collector.
         profiler: profiles some steps.
         writer: writes metrics, in the first process.
         resumed_from: the step from which the run resumes; 0 for a fresh run.
-        saved: the path of the checkpoint of that step; None without one.
         progress: the progress at that step.
     """
 
@@ -51,12 +105,10 @@ class Run:
     stepper: Stepper
     inputs: RunInputs
     checkpoints: CheckpointStore
-    retention: RetentionPolicy | None
     garbage: GcSchedule
     profiler: Profiler | None
     writer: MetricWriter | None
     resumed_from: int
-    saved: str | None
     progress: Progress
 
     @property
@@ -123,7 +175,7 @@ def open_run(
 def _opened(
     prepared: PreparedRun, profiler: Profiler | None, place: Alone, opened: contextlib.ExitStack
 ) -> Run:
-    experiment, job_log_dir = localized(prepared.experiment), prepared.job_log_dir
+    experiment, job_log_dir = prepared.experiment, prepared.job_log_dir
     program, values = compiled(experiment)
     loop, sources = experiment.train, prepared.warm_start
     warm_start = WarmStartLoader(experiment, sources, program) if sources else None
@@ -131,30 +183,31 @@ def _opened(
     job_log_dir.mkdir(parents=True, exist_ok=True)
     processes.agree()  # Now all processes are ready to begin.
     end_marker.remove(job_log_dir)
-    for data in inputs_by_path(experiment).values():
+    for data in experiment.inputs_by_path.values():
         opened.callback(data.close)
     garbage = opened.enter_context(GcSchedule(loop.gc_interval_steps))
     retention = None if loop.checkpoints is None else RetentionPolicy(loop.checkpoints)
     checkpoints = CheckpointStore(job_log_dir / 'checkpoints', retention)
     opened.callback(checkpoints.close)
-    inputs = RunInputs(experiment, program.data_shard)
     if (restored := checkpoints.restore(program.abstract_state)) is not None:
-        step, saved, state, progress = restored
-        inputs.resume(progress, saved)
+        step, _, state, progress = restored
         logging.info('Resumed from step %d', step)
     elif warm_start is not None:
         state = warm_start.load(random_key, values)
         warm_start.write_provenance(job_log_dir)
-        step, saved, progress = int(state.step), None, Progress(spent=warm_start.spent())
+        step, progress = int(state.step), Progress(spent=warm_start.spent())
     else:
         state = program.init(random_key, values)
-        step, saved, progress = 0, None, Progress()
+        step, progress = 0, Progress()
+    inputs = RunInputs(experiment, program.data_shard)
+    if restored is not None:
+        inputs.resume(progress, restored.path)
     if retention is not None:
         retention.from_json(progress.best)
     stepper = place.stepper(program, state, random_key, values)
     writer = None
     if processes.is_first():
-        experiment_record.write(job_log_dir, prepared.experiment, step, prepared.changes)
+        experiment_record.write(job_log_dir, prepared.record, step, prepared.changes)
         writer = MetricWriter(job_log_dir, step)
         opened.callback(writer.close)
         if prepared.changes or not writer.has_texts:
@@ -169,11 +222,9 @@ def _opened(
         stepper,
         inputs,
         checkpoints,
-        retention,
         garbage,
         profiler,
         writer,
         step,
-        saved,
         progress,
     )

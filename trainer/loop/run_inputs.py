@@ -7,7 +7,6 @@ from trainer.checkpoints.manifest import Progress
 from trainer.experiment import Experiment
 from trainer.inputs.base import Input
 from trainer.inputs.peek import Peekable
-from trainer.program.setup import inputs_by_path
 from trainer.runtime import processes
 from trainer.symbolic.errors import UserError, prefixed
 
@@ -104,5 +103,5 @@ def set_eval_positions(
 
 
 def _rolling_sets(experiment: Experiment) -> dict[str, Input]:
-    inputs = inputs_by_path(experiment)
+    inputs = experiment.inputs_by_path
     return {path: data for path, data in inputs.items() if not data.reset_for_eval}

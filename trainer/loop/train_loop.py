@@ -16,8 +16,7 @@ from trainer.loop.evaluate import evaluate, evaluate_next
 from trainer.loop.executions import executions
 from trainer.loop.interrupt_policy import InterruptPolicy
 from trainer.loop.meter import Meter
-from trainer.loop.open_run import Run, open_run
-from trainer.loop.prepared_run import PreparedRun, prepare_run
+from trainer.loop.open_run import PreparedRun, Run, open_run, prepare_run
 from trainer.loop.report import Interrupted, Report
 from trainer.metrics import Metrics
 from trainer.program.packing.place import Alone
@@ -98,25 +97,24 @@ def train(
         processes.together(),
     ):
         marker.step = run.resumed_from
-        saver = Saver(run)
         try:
-            yield from _reports(run, saver, InterruptPolicy(should_interrupt), marker)
+            yield from _reports(run, InterruptPolicy(should_interrupt), marker)
         except NonFiniteLossError as error:
-            raise error.located(saver.last) from error
+            raise error.located(run.checkpoints.last) from error
         except Signal as signal:
             signal.step = marker.step
             raise
 
 
 def _reports(
-    run: Run, saver: 'Saver', interrupt: InterruptPolicy, marker: end_marker.EndMarker
+    run: Run, interrupt: InterruptPolicy, marker: end_marker.EndMarker
 ) -> Iterator[Report]:
     """Trains to the last step. The order of operations decides what a resumed run repeats."""
     loop, resumed_from, last = run.loop, run.resumed_from, run.loop.num_train_steps
     run.compile()  # All processes agree on the steps after that.
     meter, in_flight = Meter(run), collections.deque[Metrics]()
     if resumed_from and loop.is_due(resumed_from, loop.evaluation.every):
-        yield _measured(run, meter, saver, resumed_from)
+        yield _measured(run, meter, resumed_from)
         if interrupt.before_training() and resumed_from < last:
             raise Interrupted(resumed_from)  # Nothing is new since that checkpoint.
     for steps in executions(resumed_from + 1, last, run.steps_per_execution, loop.intervals):
@@ -130,14 +128,14 @@ def _reports(
         if loop.is_due(step, loop.summary_interval_steps):
             meter.due = step
         if loop.checkpoints is not None and loop.is_due(step, loop.checkpoints.every):
-            saver.save(step, meter)
+            _save(run, meter, step)
         if has_reported := loop.is_due(step, loop.evaluation.every):
-            report = _measured(run, meter, saver, step)
+            report = _measured(run, meter, step)
             with meter.throughput.paused():
                 yield report
             meter.throughput.start()
         if interrupt.after_steps(steps, has_reported) and step < last:
-            saver.save(step, meter)
+            _save(run, meter, step)
             run.checkpoints.wait()
             raise Interrupted(step)
     meter.summarize()
@@ -161,7 +159,7 @@ def _execute(run: Run, meter: Meter, interrupt: InterruptPolicy, steps: range) -
 
 
 @during(EVALUATION)
-def _measured(run: Run, meter: Meter, saver: 'Saver', step: int) -> Report:
+def _measured(run: Run, meter: Meter, step: int) -> Report:
     train, spent = meter.since_evaluation(), meter.spent()
     run.inputs.start_evaluation(step)
     with meter.throughput.paused():
@@ -174,46 +172,25 @@ def _measured(run: Run, meter: Meter, saver: 'Saver', step: int) -> Report:
             metrics |= decode(*running, run.job_log_dir)
         run.write(step, metrics)
     metrics |= meter.costs | spent | {f'train/{name}': value for name, value in train.items()}
-    if run.retention is not None:
-        run.retention.note(step, metrics)
-    is_last = step == run.loop.num_train_steps
-    return Report(step, metrics, saver.path_of(step), run.resumed_from, is_last)
+    if run.checkpoints.retention is not None:
+        run.checkpoints.retention.note(step, metrics)
+    path, is_last = run.checkpoints.path_of(step), step == run.loop.num_train_steps
+    return Report(step, metrics, path, run.resumed_from, is_last)
 
 
-class Saver:
-    """Saves checkpoints of a run.
-
-    Attributes:
-        last: the step and the path of the last checkpoint.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self.last = None if run.saved is None else (run.resumed_from, run.saved)
-
-    def path_of(self, step: int) -> str | None:
-        """The path of the checkpoint of a step, if that is the last one."""
-        return self.last[1] if self.last is not None and self.last[0] == step else None
-
-    @during(CHECKPOINTS)
-    def save(self, step: int, meter: Meter) -> None:
-        """Saves a step whose state is finite, unless it is saved or the run saves none.
-
-        Raises:
-            NonFiniteLossError: the loss or the gradients are not finite.
-            SaveError: the save before this one failed.
-        """
-        run = self._run
-        if run.retention is None or self.path_of(step) is not None:
-            return
-        train_metrics, spent = meter.to_json()
-        with meter.throughput.paused():
-            if run.writer is not None:
-                run.writer.flush()
-            run.checkpoints.wait()  # No process begins a save after a failed one.
-            positions = run.inputs.positions(step)
-            progress = Progress(*positions, train_metrics, run.retention.to_json(), spent)
-            needed = first_unprocessed(run.job_log_dir) if processes.is_first() else None
-            run.retention.needed = processes.broadcast(needed)
-            path = run.checkpoints.save(step, run.stepper.state, progress)
-        self.last = step, path
+@during(CHECKPOINTS)
+def _save(run: Run, meter: Meter, step: int) -> None:
+    """Saves a step whose state is finite, unless it is saved or the run saves none."""
+    retention = run.checkpoints.retention
+    if retention is None or run.checkpoints.path_of(step) is not None:
+        return
+    train_metrics, spent = meter.to_json()
+    with meter.throughput.paused():
+        if run.writer is not None:
+            run.writer.flush()
+        run.checkpoints.wait()  # No process begins a save after a failed one.
+        positions = run.inputs.positions(step)
+        progress = Progress(*positions, train_metrics, retention.to_json(), spent)
+        needed = first_unprocessed(run.job_log_dir) if processes.is_first() else None
+        retention.needed = processes.broadcast(needed)
+        run.checkpoints.save(step, run.stepper.state, progress)

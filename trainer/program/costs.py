@@ -6,30 +6,21 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch
-from trainer.layers.base import NON_TRAINABLE, PARAMS, ForwardContext
 from trainer.layers.embedding import Embedding
-from trainer.layers.heads import MultiHead
-from trainer.metrics import Metrics
 from trainer.program.flops import flops
-from trainer.program.program import spec_key
 from trainer.program.setup import compiled, data_shard
 from trainer.program.step_functions import (
     ElementSpec,
-    Values,
-    abstract_random_key,
-    abstract_values,
-    forward,
-    init_state,
-    init_variables,
+    abstract_metrics,
+    spec_key,
 )
 from trainer.runtime import processes
 from trainer.state import TrainState
-from trainer.symbolic.component import bind, components, key
+from trainer.symbolic.component import components, key
 from trainer.task import Task
 
 COSTS = ('num_params', 'flops_per_token', 'state_bytes', 'device_memory_bytes')
@@ -153,42 +144,6 @@ def abstract_loss(
     """Makes a traceable function of the loss of a training step: see `abstract_metrics`."""
     metrics, state, args = abstract_metrics(task, element_spec)
     return lambda *given: metrics(*given)['loss'], state, args
-
-
-def abstract_metrics(
-    task: Task, element_spec: ElementSpec
-) -> tuple[Callable[..., Metrics], TrainState, tuple[Any, ...]]:
-    """Makes a traceable function of the metrics of a batch.
-
-    Returns:
-        The function; the shapes of a train state; the shapes of the arguments of the function for
-        a training batch: variables, batch, random key, numbers. With `training=False` it
-        evaluates.
-    """
-    path = task.sym_path
-    task = task.clone(deep=True)
-    task.sym_setpath(path)  # For error messages.
-    for component in components(task):
-        if isinstance(component, MultiHead):
-            # A fused kernel has the same products, but traces only on its device.
-            component.rebind(implementation='xla', raise_on_no_change=False)
-    random_key, values = abstract_random_key(), abstract_values(task)
-    batch: Any = dict(element_spec)
-
-    def state_of(random_key: jax.Array, values: Values) -> TrainState:
-        bound = bind(task, values)
-        return init_state(bound, init_variables(bound, element_spec, random_key))
-
-    def metrics(
-        variables: Any, batch: Any, random_key: jax.Array, values: Values, training: bool = True
-    ) -> Metrics:
-        context = ForwardContext(training=training, dtype=jnp.dtype(task.fprop_dtype))
-        rngs = {'dropout': random_key} if training else {}
-        return forward(bind(task, values), variables, batch, rngs, context)[0]
-
-    state = jax.eval_shape(state_of, random_key, values)
-    variables = {PARAMS: state.params, NON_TRAINABLE: state.non_trainable}
-    return metrics, state, (variables, batch, random_key, values)
 
 
 def training_flops(forward_flops: int, num_tokens: int) -> float:

@@ -20,11 +20,14 @@ from trainer.metrics import Metrics
 from trainer.program.placement import Placement
 from trainer.program.step_functions import (
     ElementSpec,
+    Fill,
+    Scores,
+    TracedSteps,
     Values,
     abstract_random_key,
     abstract_values,
+    spec_key,
 )
-from trainer.program.traced_steps import Fill, Scores, TracedSteps
 from trainer.runtime import pgle
 from trainer.runtime.garbage_collection import free_compilations
 from trainer.runtime.wall_clock import COMPILATION, during, phase
@@ -47,11 +50,6 @@ def program_for(task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec) 
             _programs.popitem(last=False)
         free_compilations()
     return _programs[identity]
-
-
-def spec_key(element_spec: ElementSpec) -> Hashable:
-    """Key that is equal for batches of equal shapes and dtypes."""
-    return tuple((name, s.shape, str(s.dtype)) for name, s in sorted(element_spec.items()))
 
 
 class Program:

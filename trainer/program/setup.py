@@ -19,7 +19,7 @@ def localized(experiment: Experiment) -> Experiment:
     experiment = experiment.clone(deep=True)
     num_shards, shard = data_shard(experiment)
     hosts = {'num_infeed_hosts': num_shards, 'infeed_host_index': shard}
-    for data in inputs_by_path(experiment).values():
+    for data in experiment.inputs_by_path.values():
         if data.num_infeed_hosts == 0:
             data.rebind(hosts)
     return experiment
@@ -34,14 +34,6 @@ def data_shard(experiment: Experiment) -> tuple[int, int]:
     return _sharded_mesh(experiment)[1] if jax.process_count() > 1 else (1, 0)
 
 
-def inputs_by_path(experiment: Experiment) -> dict[str, Input]:
-    """The inputs of an experiment by their path."""
-    inputs: dict[str, Input] = {'train_input': experiment.train_input}
-    inputs |= {f'eval_inputs.{name}': data for name, data in experiment.eval_inputs.items()}
-    inputs |= {f'decode_inputs.{name}': data for name, data in experiment.decode_inputs.items()}
-    return inputs
-
-
 @during(INPUT)
 def prepare_inputs(experiment: Experiment) -> None:
     """Checks that the data exists and suits the task.
@@ -49,7 +41,7 @@ def prepare_inputs(experiment: Experiment) -> None:
     Raises:
         UserError: it does not; the message begins with the path of the input.
     """
-    for path, data in inputs_by_path(experiment).items():
+    for path, data in experiment.inputs_by_path.items():
         training = path == 'train_input'
         if data.is_training != training:
             raise UserError(f'{path}.is_training must be {str(training).lower()}')
@@ -90,7 +82,7 @@ def _sharded_mesh(experiment: Experiment) -> tuple[jax.sharding.Mesh, tuple[int,
 
 def check_batch_sizes(experiment: Experiment, data_parts: int, num_shards: int = 1) -> None:
     """Raises UserError unless every batch, of all shards, divides evenly over the devices."""
-    for path, data in inputs_by_path(experiment).items():
+    for path, data in experiment.inputs_by_path.items():
         examples = (data.batch_size + data.batch_padding_size) * num_shards
         microbatches = experiment.task.learner.microbatches if path == 'train_input' else 1
         if examples % (microbatches * data_parts):
@@ -110,7 +102,7 @@ def check_lengths(experiment: Experiment, sequence_parts: int) -> None:
     """
     if sequence_parts == 1:
         return
-    for path, data in inputs_by_path(experiment).items():
+    for path, data in experiment.inputs_by_path.items():
         lengths = {
             name: spec.shape[1]
             for name, spec in data.element_spec().items()

@@ -80,6 +80,7 @@ class WarmStartLoader:
         self._leaves = leaves_by_name(vars(program.abstract_state))
         self._shapes = {name: tuple(leaf.shape) for name, leaf in self._leaves.items()}
         self._plan = self._planned(experiment)
+        self._needed = self._plan.needed()
         self._last = experiment.train.num_train_steps
         for source in sources:
             if source.start.load_step and source.checkpoint.name.isdigit():
@@ -166,13 +167,13 @@ class WarmStartLoader:
             name: _dividing(
                 _without_scans(self._leaves[target].sharding, depth, there[name]), shapes[name]
             )
-            for (source, name), (target, depth) in self._plan.needed().items()
+            for (source, name), (target, depth) in self._needed.items()
             if source == number
         }
 
     def _is_donated(self, each: tuple[int, str], whole: set[tuple[int, str]]) -> bool:
         """True if a loaded array becomes an array of the state without any change."""
-        target, _ = self._plan.needed()[each]
+        target, _ = self._needed[each]
         dtype = str(self._leaves[target].dtype)
         return each in whole and self._readers[each[0]].dtypes[each[1]] == dtype
 

@@ -21,7 +21,7 @@ from trainer.checkpoints.manifest import DamagedError, Manifest, Progress
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.experiment import BestCheckpoint, Checkpoints
-from trainer.loop.prepared_run import prepare_run
+from trainer.loop.open_run import prepare_run
 from trainer.loop.train_loop import run
 from trainer.program.setup import compiled, localized
 from trainer.state import TrainState

@@ -10,6 +10,7 @@ from tests.factories.runs import measured
 from tests.factories.tiny import CountingInput, experiment
 from trainer import main
 from trainer.checkpoints import experiment_record
+from trainer.checkpoints.experiment_record import recorded
 from trainer.checkpoints.handover import take_over
 from trainer.inputs import MultiInput
 from trainer.layers import GatedFeedForward
@@ -150,8 +151,8 @@ def test_a_new_attempt_with_another_experiment_is_refused(tmp_path: Path) -> Non
 def test_a_change_is_a_path_with_both_values(
     tmp_path: Path, changed: dict[str, Any], path: str, text: str, is_free: bool
 ) -> None:
-    experiment_record.write(tmp_path, experiment(), 0, [])
-    (found,) = experiment_record.changes(tmp_path, experiment(**changed))
+    experiment_record.write(tmp_path, recorded(experiment()), 0, [])
+    (found,) = experiment_record.changes(tmp_path, recorded(experiment(**changed)))
     assert (str(found), found.is_free) == (f'  {path}: {text}', is_free)
 
 
@@ -160,11 +161,11 @@ def test_a_record_without_a_field_that_has_a_default_now_is_the_same(tmp_path: P
     record = json.loads(to_json_text(made))
     del record['train']['gc_interval_steps'], record['smoke']
     (tmp_path / 'experiment.json').write_text(json.dumps(record))
-    assert experiment_record.changes(tmp_path, made) == []
+    assert experiment_record.changes(tmp_path, recorded(made)) == []
     # The record of a class that this process does not know is compared as it is.
     record['train_input']['_type'] = 'elsewhere.Input'
     (tmp_path / 'experiment.json').write_text(json.dumps(record))
-    paths = [change.path for change in experiment_record.changes(tmp_path, made)]
+    paths = [change.path for change in experiment_record.changes(tmp_path, recorded(made))]
     assert paths == ['train_input', 'train.gc_interval_steps']
 
 
@@ -172,15 +173,15 @@ def test_a_record_without_a_field_that_has_a_default_now_is_the_same(tmp_path: P
 def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / 'experiment.json').write_text(text)
     with pytest.raises(UserError, match=r'experiment\.json is damaged'):
-        experiment_record.changes(tmp_path, experiment())
+        experiment_record.changes(tmp_path, recorded(experiment()))
 
 
 def test_batches_of_all_processes_are_compared_where_their_number_changes(tmp_path: Path) -> None:
     whole = experiment()
-    experiment_record.write(tmp_path, whole, 0, [])
+    experiment_record.write(tmp_path, recorded(whole), 0, [])
     halves = experiment(train_input__batch_size=4, eval_inputs__eval__batch_size=4)
-    assert experiment_record.changes(tmp_path, halves, num_shards=(1, 2)) == []
-    found = experiment_record.changes(tmp_path, whole, num_shards=(1, 2))
+    assert experiment_record.changes(tmp_path, recorded(halves), num_shards=(1, 2)) == []
+    found = experiment_record.changes(tmp_path, recorded(whole), num_shards=(1, 2))
     assert [str(change) for change in found] == [
         '  train_input.batch_size of all processes: 8 → 16',
         '  eval_inputs.eval.batch_size of all processes: 8 → 16',
@@ -196,6 +197,6 @@ def test_batches_of_inputs_inside_of_an_input_are_those_of_all_processes_too(
         mixture = MultiInput(**each, inputs={'a': CountingInput(**each)})
         return experiment(train_input=mixture, eval_inputs__eval__batch_size=size)
 
-    experiment_record.write(tmp_path, made(8), 0, [])
-    assert experiment_record.changes(tmp_path, made(4), num_shards=(1, 2)) == []
-    assert len(experiment_record.changes(tmp_path, made(8), num_shards=(1, 2))) == 3
+    experiment_record.write(tmp_path, recorded(made(8)), 0, [])
+    assert experiment_record.changes(tmp_path, recorded(made(4)), num_shards=(1, 2)) == []
+    assert len(experiment_record.changes(tmp_path, recorded(made(8)), num_shards=(1, 2))) == 3
