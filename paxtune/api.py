@@ -3,49 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-import pyglove as pg
 from absl import logging
 from etils import epy
 
 from paxtune.algorithms import Algorithm
-from paxtune.config.named_components import named_part
-from paxtune.config.search import Search
 from paxtune.engines.base import Engine, Job
-from paxtune.engines.in_process import InProcess
-from paxtune.objectives.rewards import MetricReward, Objectives, Reward
+from paxtune.engines.choice import engine_for
+from paxtune.objectives.rewards import Objectives, Reward
 from paxtune.running.callbacks import Callback, OnTrialEnd
-from paxtune.running.define_by_run import traced
-from paxtune.running.function_runner import FunctionRunner, import_name
-from paxtune.running.runner import Runner, RunnerWorkload
+from paxtune.running.runner import RunnerWorkload
 from paxtune.running.tuner import Paused, StudyStoppedError
+from paxtune.running.workloads import FunctionWorkload, Workload, workload_of
 from paxtune.schedulers import Scheduler
-from paxtune.schedulers.rungs import first_rung
 from paxtune.storage.open_study import load_study, open_plan
 from paxtune.storage.preview import Preview
-from paxtune.study import checkpoint_retention, trial_import
-from paxtune.study.plan import SearchPlan
+from paxtune.study import trial_import
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from trainer.runtime import compilation_cache, garbage_collection, wall_clock
 from trainer.runtime import directory as directories
-from trainer.runtime.directory import JobPath
-from trainer.symbolic.component import Component
-from trainer.symbolic.errors import UserError, nearest
-from trainer.symbolic.overrides import replaced
+from trainer.symbolic.errors import UserError
 
 with epy.lazy_imports():  # They import JAX, and a study of a function has no use for it.
-    from paxtune import experiment as experiments
-    from paxtune.engines import multi_host, remote, remote_multi_host, threads
-    from paxtune.engines import workers as worker_engine
-    from paxtune.running import runners
     from paxtune.terminal import displays, progress
-    from trainer import experiment as trainer_experiment
     from trainer.runtime import processes
 
 if TYPE_CHECKING:
@@ -53,10 +38,9 @@ if TYPE_CHECKING:
     from trainer.experiment import Experiment
 
 PathLike = str | os.PathLike[str]
-V = TypeVar('V', bound='Tunable | RunnerWorkload')
+Callbacks = Sequence[Callback | Callable[[Study, Trial], object]]
 
 
-@wall_clock.measuring()
 def tune(
     what: Experiment | RunnerWorkload | Callable[..., Any],
     *,
@@ -69,13 +53,11 @@ def tune(
     seed: int | None = None,
     engine: Engine | None = None,
     workers: int | None = None,
-    callbacks: Sequence[Callback | Callable[[Study, Trial], object]] | None = None,
+    callbacks: Callbacks | None = None,
     prior_studies: Iterable[PathLike] = (),
     fork_study: PathLike | None = None,
     study: Study | None = None,
     should_interrupt: Callable[[], bool] = lambda: False,
-    exp: str = '',
-    argv: Sequence[str] = (),
     **search: Any,
 ) -> Study:
     """Searches an experiment, or the values that a function is called with.
@@ -117,8 +99,6 @@ def tune(
             where processes cannot import the function.
         should_interrupt: asked after every execution of training steps; on True the trial is
             saved, and `Paused` raised.
-        exp: the name of the experiment on the command line, which the study shows.
-        argv: the module and the flags of the command that makes the call, which reports show.
         **search: other fields of `Search`, such as `limits` and `budget`.
 
     Returns:
@@ -141,30 +121,68 @@ def tune(
         >>> abs(study.best.decisions['x'] - 3) < 1
         True
     """
-    if _is_experiment(what):
-        what, space = _searched(what, space, objective), None
-    if _has_search(what) and (space is not None or job_log_dir is None):
-        raise UserError('an experiment needs a job_log_dir for its trials')
-    _require_fields(search)
+    workload = workload_of(what, space, objective, study)
     given = {'objective': objective, 'seed': seed, 'budget.trials': num_trials}
-    changes = search | {name: value for name, value in given.items() if value is not None}
-    changes |= _chosen(what, {'algorithm': algorithm, 'scheduler': scheduler})
-    engine = _engine(what, workers, engine)
+    given |= {'algorithm': algorithm, 'scheduler': scheduler}
+    return run_search(
+        workload,
+        search | {name: value for name, value in given.items() if value is not None},
+        engine=engine_for(workload, engine, workers, _num_processes()),
+        job_log_dir=job_log_dir,
+        callbacks=callbacks,
+        prior_studies=prior_studies,
+        fork_study=fork_study,
+        study=study,
+        should_interrupt=should_interrupt,
+    )
+
+
+@wall_clock.measuring()
+def run_search(
+    workload: Workload,
+    changes: Mapping[str, Any],
+    *,
+    engine: Engine,
+    job_log_dir: PathLike | None,
+    callbacks: Callbacks | None = None,
+    prior_studies: Iterable[PathLike] = (),
+    fork_study: PathLike | None = None,
+    study: Study | None = None,
+    should_interrupt: Callable[[], bool] = lambda: False,
+    exp: str = '',
+    argv: Sequence[str] = (),
+) -> Study:
+    """Runs the search of a workload, as `tune` does.
+
+    Args:
+        workload: the work of the search.
+        changes: as of `Workload.plan`.
+        engine: runs the trials.
+        job_log_dir: as of `tune`.
+        callbacks: as of `tune`.
+        prior_studies: as of `tune`.
+        fork_study: as of `tune`.
+        study: as of `tune`.
+        should_interrupt: as of `tune`.
+        exp: the name of the experiment on the command line, which the study shows.
+        argv: the module and the flags of the command that makes the call, which reports show.
+
+    Raises:
+        Exception: as `tune`.
+    """
+    if job_log_dir is None and not isinstance(workload, FunctionWorkload):
+        raise UserError('an experiment needs a job_log_dir for its trials')
     directory = engine.directory(job_log_dir)
-    if study is not None and (directory or study.directory or space is not None):
-        raise UserError(
-            f'study: {study} must be in memory, and has its own space: give neither job_log_dir '
-            'nor space'
-        )
+    if study is not None and (directory or study.directory):
+        raise UserError(f'study: {study} must be in memory: give no job_log_dir')
     with contextlib.ExitStack() as held:
-        if _is_experiment(what):
-            _require_one_way(engine, processes.count())
+        if workload.trains:
             held.enter_context(processes.together())
         compilation_cache.enable()
-        plan, runner = _planned(what, space, changes, study, exp, argv)
-        _require_fit(plan.search, engine, directory)
+        plan = workload.plan(changes, exp, argv)
+        engine.require_search(plan.search, directory)
         garbage_collection.end_start_up()
-        if _is_experiment(what) and engine.follows(plan, should_interrupt):
+        if engine.follows(plan, should_interrupt):
             assert directory is not None
             return engine.read(directory)
         if study is None:
@@ -173,7 +191,8 @@ def tune(
             held.enter_context(opened)
         else:
             study = open_plan(None, plan, store=study.store)
-        _run(engine, Job(study, runner, _listening(callbacks), should_interrupt), fork_study)
+        job = Job(study, workload.runner(), _listening(callbacks), should_interrupt)
+        run_trials(engine, job, fork_study)
         return study
 
 
@@ -200,12 +219,12 @@ def preview(
     Raises:
         UserError: as `tune`.
     """
-    engine = _engine_of_all(engine) if num_processes > 1 else engine or InProcess()
+    workload = workload_of(tunable)
+    engine = engine_for(workload, engine, None, num_processes)
     directory = engine.directory(job_log_dir)
     assert directory is not None
-    _require_one_way(engine, num_processes)
-    plan, _ = _planned(tunable, None, {}, None, exp)
-    _require_fit(plan.search, engine, directory)
+    plan = workload.plan({}, exp)
+    engine.require_search(plan.search, directory)
     found = engine.preview(directory, plan, list(map(directories.job_path, prior_studies)))
     if fork_study is not None and found.is_new:
         with load_study(fork_study) as source:
@@ -213,7 +232,7 @@ def preview(
     return found, engine
 
 
-def _run(engine: Engine, job: Job, fork_study: PathLike | None) -> None:
+def run_trials(engine: Engine, job: Job, fork_study: PathLike | None) -> None:
     """Runs the trials of an open study, and closes the study on an error."""
     study = job.study
     with contextlib.ExitStack() as on_error:
@@ -238,73 +257,12 @@ def _run(engine: Engine, job: Job, fork_study: PathLike | None) -> None:
     _warn_of_failure(study)
 
 
-def _searched(experiment: Experiment, space: Any, objective: Any) -> Tunable:
-    has_reward = objective is not None or isinstance(experiment, experiments.Tunable)
-    if isinstance(objective, str) or not has_reward:
-        raise UserError(
-            'objective: an experiment without a search of its own needs a reward, such as '
-            'MetricReward("minimize", "eval/loss")'
-        )
-    tunable = experiments.as_tunable(experiment, Search(None))
-    if space is not None and not isinstance(space, Mapping):
-        raise UserError('space: expected values by path, {"task.learner.learning_rate": …}')
-    return tunable if space is None else replaced(tunable, space, 'space')
-
-
-def _is_experiment(what: object) -> TypeGuard[Tunable]:  # Or `_searched` makes one of it.
-    return isinstance(what, Component) and isinstance(what, trainer_experiment.Experiment)
-
-
-def _has_search(what: object) -> TypeGuard[Tunable | RunnerWorkload]:
-    return isinstance(what, RunnerWorkload) or _is_experiment(what)
-
-
-def _engine(what: Any, workers: int | None, engine: Engine | None) -> Engine:
-    if workers is not None:
-        if engine is not None:
-            raise UserError(f'workers={workers} and engine={engine!r}: give one of them')
-        engine = _engine_of(what, workers)
-    elif 'jax' in sys.modules and processes.count() > 1:
-        engine = _engine_of_all(engine)
-    elif engine is None:
-        engine = InProcess()
-    if not _has_search(what):
-        engine.require_function(FunctionRunner(what))
-    return engine
-
-
-def _engine_of_all(engine: Engine | None) -> Engine:
-    """Returns the engine of processes that were started together."""
-    if engine is None:
-        return multi_host.MultiHost()
-    if isinstance(engine, remote.Remote) and engine.workers.count == 1:
-        return remote_multi_host.RemoteMultiHost(engine)
-    return engine
-
-
-def _engine_of(what: Any, workers: int) -> Engine:
-    if _has_search(what) or (workers > 1 and import_name(what)):
-        return worker_engine.Workers(workers)
-    return InProcess() if workers == 1 else threads.Threads(workers)
-
-
-def _require_fields(search: Mapping[str, Any]) -> None:
-    if unknown := [name for name in search if Search.__schema__.get_field(name) is None]:
-        known = [str(name) for name in Search.__schema__.fields]
-        raise UserError(f'a search has no {unknown[0]!r}. {nearest(unknown[0], known)}'.rstrip())
-
-
-def _require_fit(search: Search, engine: Engine, directory: JobPath | None) -> None:
-    checkpoint_retention.check(search, directory)
-    if search.faults.trial_timeout is not None and not engine.has_workers:
-        raise UserError(
-            'search.faults.trial_timeout (--trial_timeout): nothing can end a trial in the '
-            'process of the search: use workers (--workers=1), or set it to None'
-        )
+def _num_processes() -> int:
+    return processes.count() if 'jax' in sys.modules else 1
 
 
 def _listening(
-    callbacks: Sequence[Callback | Callable[[Study, Trial], object]] | None,
+    callbacks: Callbacks | None,
 ) -> list[Callback]:
     if callbacks is None:
         # A library may import the kernel where no notebook runs.
@@ -312,50 +270,6 @@ def _listening(
         is_seen = sys.stdout.isatty() or is_notebook
         callbacks = [progress.Progress()] if is_seen else []
     return [each if isinstance(each, Callback) else OnTrialEnd(each) for each in callbacks]
-
-
-def _chosen(what: Any, given: Mapping[str, Algorithm | Scheduler | str | None]) -> dict[str, Any]:
-    """Returns the algorithm and the scheduler that are given, those with names made."""
-    found: dict[str, Any] = {name: part for name, part in given.items() if part is not None}
-    search = what.search if _has_search(what) else None
-    rung = first_rung(what) if _is_experiment(what) else {}
-    for name, part in found.items():
-        if isinstance(part, str):
-            found[name] = named_part(search, name, part, f'{name}={part!r}', rung)
-    return found
-
-
-def _planned(
-    what: Tunable | RunnerWorkload | Callable[..., Any],
-    space: Any,
-    changes: dict[str, Any],
-    study: Study | None,
-    exp: str,
-    argv: Sequence[str] = (),
-) -> tuple[SearchPlan, Runner]:
-    named: dict[str, Any] = {'exp': exp, 'command': argv}
-    if isinstance(what, RunnerWorkload):
-        plan = SearchPlan.compile(_changed(what, changes), data=what.data(), **named)
-        return plan, what.runner()
-    if _is_experiment(what):
-        return SearchPlan.compile(_changed(what, changes), **named), runners.ExperimentRunner()
-    if space is None and study is None and not inspect.signature(what).parameters:
-        space = traced(what)
-    if isinstance(space, pg.hyper.DynamicEvaluationContext):  # Of `pg.hyper.trace`.
-        space = pg.Dict(space.hyper_dict)
-    return SearchPlan.compile(*_of_function(space, changes, study), **named), FunctionRunner(what)
-
-
-def _require_one_way(engine: Engine, num_processes: int) -> None:
-    # Processes that know nothing of each other would each run trials of its own.
-    processes.require_joined()
-    if isinstance(engine, threads.Threads):
-        raise UserError('Threads run functions: use Workers for the trials of an experiment')
-    if num_processes > 1 and not isinstance(engine, multi_host.MultiHost):
-        raise UserError(
-            '--workers runs trials apart, each in a process of its own; --coordinator runs each '
-            'trial in all processes: choose one'
-        )
 
 
 def _fork(source: Study, study: Study) -> None:
@@ -375,35 +289,3 @@ def _warn_of_failure(study: Study) -> None:
         logging.warning(
             'No trial was completed. Trial %d: %s', failed[0].id, failed[0].infeasible_reason
         )
-
-
-def _changed(value: V, changes: Mapping[str, Any]) -> V:
-    copy: V = value.clone(deep=True)
-    copy.rebind(
-        {f'search.{name}': value for name, value in changes.items()}, raise_on_no_change=False
-    )
-    return copy
-
-
-def _of_function(space: Any, changes: dict[str, Any], study: Study | None) -> tuple[Any, Search]:
-    if space is None and study is not None:
-        space = study.value
-    if space is None:
-        raise UserError(
-            'space: a function with arguments needs one, such as {"x": pg.floatv(0.0, 1.0)}'
-        )
-    value = pg.Dict(space) if type(space) is dict else space
-    if not isinstance(value, pg.Object | pg.Dict):
-        raise UserError(f'space: expected a dict or a symbolic object, not {type(space).__name__}')
-    if isinstance(goal := changes.get('objective'), str):
-        if goal not in ('minimize', 'maximize'):
-            raise UserError(f"objective: expected 'minimize', 'maximize' or a reward, not {goal!r}")
-        changes['objective'] = MetricReward(goal, 'objective')
-    if study is not None:
-        search = study.search.clone(deep=True)
-    elif 'objective' in changes:
-        search = Search(changes.pop('objective'))
-    else:
-        raise UserError("objective: say 'minimize' or 'maximize', or give a reward")
-    search.rebind(changes, raise_on_no_change=False)
-    return pg.clone(value, deep=True), search

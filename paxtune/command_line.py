@@ -51,7 +51,7 @@ def run(
         argv: the module and the flags of the command.
         summarize: renders a study that is done.
         job_log_dir: the directory of the study.
-        **options: of `paxtune.tune`.
+        **options: of `paxtune.api.run_search`.
 
     Returns:
         The exit code.
@@ -59,10 +59,12 @@ def run(
     Raises:
         UserError: bad input.
     """
-    from paxtune.api import tune
+    from paxtune.api import run_search
+    from paxtune.engines.choice import engine_for
     from paxtune.running import device_allocation
     from paxtune.running.supervisor import DETACHED
     from paxtune.running.tuner import INTERRUPTED, Paused, StudyStoppedError
+    from paxtune.running.workloads import workload_of
     from paxtune.storage.database import DatabaseUnavailableError
     from paxtune.storage.study_file import unreadable
     from paxtune.storage.vizier_store import BROKEN
@@ -71,15 +73,24 @@ def run(
     from trainer.runtime import processes
     from trainer.runtime.interrupt import Interrupt
 
-    engine = options.get('engine')
+    engine = options.pop('engine', None)
     if engine is not None and engine.has_workers and processes.count() == 1:
         device_allocation.leave_accelerators_to_workers()
+    workload = workload_of(what)
+    engine = engine_for(workload, engine, None, processes.count())
     again = shlex.join(['python', '-m', *argv])
     saved = f'The study is saved in {job_log_dir}. To resume:\n  {again}'
     with Interrupt() as interrupt:
         options |= {'job_log_dir': job_log_dir, 'callbacks': [Progress(interrupt=interrupt)]}
         try:
-            study = tune(what, should_interrupt=interrupt.requested, argv=argv, **options)
+            study = run_search(
+                workload,
+                {},
+                engine=engine,
+                should_interrupt=interrupt.requested,
+                argv=argv,
+                **options,
+            )
         except Paused as reason:
             command.say_once(f'Paused: {reason}. {saved}')
             return interrupt.exit_code if str(reason) == INTERRUPTED else 0

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import ClassVar
 
+from paxtune.config.search import Search
 from paxtune.running.callbacks import Callback
 from paxtune.running.runner import Runner
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import load_study, open_plan
 from paxtune.storage.preview import Preview, preview_plan
 from paxtune.storage.vizier_store import database
+from paxtune.study import checkpoint_retention
 from paxtune.study.plan import SearchPlan
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
@@ -88,6 +90,15 @@ class Engine:
         if self.has_workers:
             runner.worker_flags()
 
+    def require_search(self, search: Search, directory: JobPath | None) -> None:
+        """Raises UserError unless a search can run here, and write to a directory."""
+        checkpoint_retention.check(search, directory)
+        if search.faults.trial_timeout is not None and not self.has_workers:
+            raise UserError(
+                'search.faults.trial_timeout (--trial_timeout): nothing can end a trial in the '
+                'process of the search: use workers (--workers=1), or set it to None'
+            )
+
     def follows(self, plan: SearchPlan, should_interrupt: Callable[[], bool]) -> bool:
         """Takes part in the search of another process, to its end; False where none leads.
 
@@ -113,16 +124,14 @@ class Engine:
         Returns:
             The study, and what to leave when the search ends.
         """
-        with contextlib.ExitStack() as held:
-            is_new = directory is None or not database(directory).exists()
-            priors = [held.enter_context(load_study(each)) for each in prior_studies if is_new]
-            is_joined = self.joins and not isinstance(plan.space.value, Component)
-            study = open_plan(
-                directory, plan, priors=priors, may_correct=self.may_correct, is_alone=not is_joined
-            )
-            if isinstance(study.store, LocalStore):
-                held.callback(study.store.release)
-            return study, held.pop_all()
+        is_alone = not self.joins or isinstance(plan.space.value, Component)
+        study = open_plan(
+            directory, plan, priors=prior_studies, may_correct=self.may_correct, is_alone=is_alone
+        )
+        held = contextlib.ExitStack()
+        if isinstance(study.store, LocalStore):
+            held.callback(study.store.release)
+        return study, held
 
     def preview(
         self, directory: JobPath, plan: SearchPlan, prior_studies: Sequence[JobPath]

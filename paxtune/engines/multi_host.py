@@ -162,6 +162,7 @@ class MultiHost(Engine):
         raise UserError(_NO_FUNCTION)
 
     def follows(self, plan: SearchPlan, should_interrupt: Callable[[], bool]) -> bool:
+        require_experiment(plan.space.value)
         require_same(plan.space.value, plan.data)
         if processes.is_first():
             return False

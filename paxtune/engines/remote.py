@@ -11,7 +11,7 @@ from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, sup
 from paxtune.running.tuner import take_up
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
-from paxtune.storage.open_study import load_study, open_plan
+from paxtune.storage.open_study import open_plan
 from paxtune.study.plan import SearchPlan
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
@@ -63,12 +63,8 @@ class Remote(Engine):
     ) -> tuple[Study, AbstractContextManager[object]]:
         assert directory is not None
         directories.create(directory)
-        store = self.keeper()
-        with contextlib.ExitStack() as held:
-            is_new = store.study() is None
-            priors = [held.enter_context(load_study(each)) for each in prior_studies if is_new]
-            study = open_plan(directory, plan, priors=priors, store=store)
-            return study, held.pop_all()
+        study = open_plan(directory, plan, priors=prior_studies, store=self.keeper())
+        return study, contextlib.nullcontext()
 
     def run(self, job: Job) -> None:
         take_up(job.study)

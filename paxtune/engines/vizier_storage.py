@@ -14,7 +14,7 @@ from paxtune.engines.supervised import directory_or_temporary
 from paxtune.service.address import Service
 from paxtune.service.vizier_client import FLAG
 from paxtune.service.vizier_server_store import VizierServerStore
-from paxtune.storage.open_study import load_study, open_plan
+from paxtune.storage.open_study import open_plan
 from paxtune.study.plan import SearchPlan
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
@@ -59,9 +59,7 @@ class VizierStorage(InProcess):
             with contextlib.ExitStack() as on_error:
                 on_error.callback(store.close)
                 store.connect()
-                is_new = store.study() is None
-                priors = [held.enter_context(load_study(each)) for each in prior_studies if is_new]
-                study = open_plan(directory, plan, priors=priors, store=store)
+                study = open_plan(directory, plan, priors=prior_studies, store=store)
                 store.take_over()
                 on_error.pop_all()
             logging.warning(

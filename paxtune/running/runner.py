@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from paxtune.study.workload import Workload
+from paxtune.study.workload import StoredWorkload
 from trainer.loop.report import Report
 
 
@@ -37,7 +37,7 @@ class Runner:
         return []
 
 
-class RunnerWorkload(Workload):
+class RunnerWorkload(StoredWorkload):
     """A value that makes the runner of its trials. Workers find it through the study."""
 
     def runner(self) -> Runner:

@@ -1,7 +1,9 @@
+import contextlib
 import dataclasses
+import functools
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from paxtune.study.definition import (
     validate_unchanged,
 )
 from paxtune.study.plan import SearchPlan
-from paxtune.study.record import StudyRecord
+from paxtune.study.record import Prior, StudyRecord
 from paxtune.study.redefinition import redefined
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
@@ -67,7 +69,7 @@ def open_plan(
     directory: str | os.PathLike[str] | None,
     plan: SearchPlan,
     *,
-    priors: Sequence[Study] = (),
+    priors: Sequence[Study | os.PathLike[str]] = (),
     store: StudyStore | None = None,
     may_correct: bool = False,
     is_alone: bool = False,
@@ -75,6 +77,7 @@ def open_plan(
     """Creates the study of a plan, or resumes the one that is there: see `open_study`.
 
     Args:
+        priors: studies to learn from, or their directories; read when the study is created.
         may_correct: replace a local study of another experiment, or of other data, in which no
             trial has a reward, and none is running.
         is_alone: as for `open_study`.
@@ -90,13 +93,16 @@ def open_plan(
     if path is not None:
         with locked(path.parent, is_shared=not is_alone):
             pass  # Nor is one made where another process excludes this one.
+    learnt = functools.cache(functools.partial(_learnt, plan, priors))
+    if store is None and (path is None or not path.exists()):
+        learnt()  # An error comes before a database is made.
     store = store or LocalStore(Database(path))
     try:
         if isinstance(store, LocalStore):
             store.hold(is_alone)
         if taken is not None and store.study() is None:
             require_no_trials(taken)
-        record = _record(store, folder, plan, priors, may_correct)
+        record = _record(store, folder, plan, learnt, may_correct)
         if path is not None:
             write_definition(path.parent, record)
         if folder is not None:
@@ -107,17 +113,25 @@ def open_plan(
     return Study(folder, plan, record.priors, store)
 
 
+def _learnt(plan: SearchPlan, priors: Sequence[Study | os.PathLike[str]]) -> list[Prior]:
+    with contextlib.ExitStack() as held:
+        studies = [
+            each if isinstance(each, Study) else held.enter_context(load_study(each))
+            for each in priors
+        ]
+        return transfer.priors(studies, plan.space, plan.search)
+
+
 def _record(
     store: StudyStore,
     folder: JobPath | None,
     plan: SearchPlan,
-    priors: Sequence[Study],
+    learnt: Callable[[], list[Prior]],
     may_correct: bool,
 ) -> StudyRecord:
     """Creates the study, or brings the stored one up to date; returns its record."""
     if store.study() is None:
-        learnt = transfer.priors(priors, plan.space, plan.search)
-        new = plan.record(folder is None, learnt)
+        new = plan.record(folder is None, learnt())
         # Another process may create it in the meantime.
         if store.create_study(new, to_search_space(plan.space.spec)):
             return new

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import (
-    load_study,
     may_replace,
     open_plan,
     require_no_trials,
@@ -68,22 +67,18 @@ def preview_plan(
         stored = None if store is None else store.study()
         if stored is None:
             require_no_trials(directory)
-            return Preview(_new(plan, prior_studies), directory, is_new=True)
+            new = open_plan(None, plan, priors=prior_studies)
+            return Preview(new, directory, is_new=True)
         assert store is not None
         try:
             _require_same(stored, plan, directory)
         except ChangedStudyError as error:
             if not (may_correct and isinstance(store, LocalStore) and may_replace(store, plan)):
                 raise
-            return Preview(_new(plan, ()), directory, is_new=True, replaced=error.changes)
+            new = open_plan(None, plan)
+            return Preview(new, directory, is_new=True, replaced=error.changes)
         on_error.pop_all()
         return Preview(Study(directory, plan, stored.priors, store), directory, is_new=False)
-
-
-def _new(plan: SearchPlan, prior_studies: Sequence[JobPath]) -> Study:
-    with contextlib.ExitStack() as held:
-        priors = [held.enter_context(load_study(each)) for each in prior_studies]
-        return open_plan(None, plan, priors=priors)
 
 
 def _require_same(stored: StudyRecord, plan: SearchPlan, directory: JobPath) -> None:

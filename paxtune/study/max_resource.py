@@ -2,14 +2,14 @@ from paxtune.schedulers import resources
 from paxtune.schedulers.base import Unit
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
-from paxtune.study.workload import Workload
+from paxtune.study.workload import StoredWorkload
 from trainer.symbolic.errors import UserError
 
 
 def max_resource(study: StudyView, trial: Trial, unit: Unit) -> float | None:
     """Computes the maximum resource of a trial, in a unit; None where it is unknown."""
     value, space = study.value, study.space
-    if isinstance(value, Workload):
+    if isinstance(value, StoredWorkload):
         return value.max_resource(space, study.trials, trial, unit)
     if not space.is_tunable:
         return None

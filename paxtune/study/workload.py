@@ -7,7 +7,7 @@ from paxtune.study.trial import Trial
 from trainer.symbolic.component import Component
 
 
-class Workload(Component):
+class StoredWorkload(Component):
     """A value that defines the work of its trials itself. `RunnerWorkload` adds how they run.
 
     Attributes:

@@ -148,9 +148,10 @@ def test_only_a_study_in_memory_is_continued_by_itself(tmp_path: Path) -> None:
     with tune(lambda x: x, job_log_dir=tmp_path, **fields) as on_disk:
         pass
     with tune(lambda x: x, **fields) as in_memory:
-        for given in ({'study': on_disk}, {'study': in_memory, 'space': fields['space']}):
-            with pytest.raises(UserError, match=r'^study: Study\(.* must be in memory'):
-                tune(lambda x: x, **given)
+        with pytest.raises(UserError, match=r'^study: Study\(.* must be in memory'):
+            tune(lambda x: x, study=on_disk)
+        with pytest.raises(UserError, match=r'^study: Study\(.* has its own space'):
+            tune(lambda x: x, study=in_memory, **fields)
 
 
 class Anything(pg.Object):

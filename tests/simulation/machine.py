@@ -67,7 +67,7 @@ class Machine:
             study, held = engine.open(self.directory, SearchPlan.compile(self._value), ())
             with held, contextlib.closing(study):
                 job = Job(study, study.value.runner(), (), lambda: self.driver.is_interrupted)
-                api._run(engine, job, self._fork_study)
+                api.run_trials(engine, job, self._fork_study)
         except Paused as error:
             world.say(self.driver.name, 'pauses:', error)
             return 3
