@@ -182,9 +182,8 @@ def run_search(
         plan = workload.plan(changes, exp, argv)
         engine.require_search(plan.search, directory)
         garbage_collection.end_start_up()
-        if engine.follows(plan, should_interrupt):
-            assert directory is not None
-            return engine.read(directory)
+        if (followed := engine.follow(directory, plan, should_interrupt)) is not None:
+            return followed
         if study is None:
             priors = list(map(directories.job_path, prior_studies))
             study, opened = engine.open(directory, plan, priors)

@@ -202,7 +202,7 @@ def _run_trials(job: 'Job') -> None:
     if processes.is_first():
         multi_host.lead(leased(job))
     else:
-        multi_host.follow(job.study.space, job.study.search, job.should_interrupt)
+        multi_host.Follower(job.study.space, job.study.search, job.should_interrupt).run()
 
 
 def _run_packed(job: 'Job', count: int, log: json_logs.JsonLines) -> None:

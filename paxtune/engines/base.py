@@ -11,7 +11,7 @@ from paxtune.config.search import Search
 from paxtune.running.callbacks import Callback
 from paxtune.running.runner import Runner
 from paxtune.storage.local_store import LocalStore
-from paxtune.storage.open_study import load_study, open_plan
+from paxtune.storage.open_study import open_plan
 from paxtune.storage.preview import Preview, preview_plan
 from paxtune.storage.vizier_store import database
 from paxtune.study import checkpoint_retention
@@ -99,17 +99,18 @@ class Engine:
                 'process of the search: use workers (--workers=1), or set it to None'
             )
 
-    def follows(self, plan: SearchPlan, should_interrupt: Callable[[], bool]) -> bool:
-        """Takes part in the search of another process, to its end; False where none leads.
+    def follow(
+        self, directory: JobPath | None, plan: SearchPlan, should_interrupt: Callable[[], bool]
+    ) -> Study | None:
+        """Takes part in the search of another process, to its end.
 
         Asks `should_interrupt` before every execution of training steps: on True the trial is
         saved, and the search of all processes paused.
-        """
-        return False
 
-    def read(self, directory: JobPath) -> Study:
-        """Opens the study to read it, in a process that has followed another one."""
-        return load_study(directory)
+        Returns:
+            The study, to be read; None where no other process leads.
+        """
+        return None
 
     def open(
         self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]

@@ -20,12 +20,14 @@ from paxtune.running.runner import Runner
 from paxtune.running.runners import ExperimentRunner, TrialSpec
 from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
 from paxtune.search_space.space import Space
+from paxtune.storage.open_study import load_study
 from paxtune.study.plan import SearchPlan
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial_costs import CostEstimate
 from trainer.loop.report import Interrupted, Report
 from trainer.runtime import processes
+from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import LostProcessError, UserError
 from trainer.symbolic.serialization import to_json_text
 
@@ -95,7 +97,7 @@ class LeadingRunner(ExperimentRunner):
 
 
 def lead(job: Job) -> None:
-    """Runs the trials of a study together with the processes that `follow`: see `Engine.run`."""
+    """Runs the trials of a study together with a `Follower` in each other process."""
     leader = LeadingRunner(job.should_interrupt)
     try:
         Tuner(job.study, leader, job.callbacks, leader.should_interrupt).run()
@@ -105,39 +107,42 @@ def lead(job: Job) -> None:
     processes.broadcast({'end': ''})
 
 
-def follow(space: Space, search: Search, should_interrupt: Callable[[], bool]) -> None:
-    """Trains the trials of the first process, to the end of its search: see `Engine.follows`.
+class Follower:
+    """Trains the trials of the first process, in another one: see `Engine.follow`."""
 
-    Raises:
-        Paused, StudyStoppedError: the search ended so.
-        Exception: as `trainer.runtime.processes.agree`.
-    """
-    while 'trial' in (received := processes.broadcast()):
-        spec = TrialSpec(**received['trial'])
+    def __init__(self, space: Space, search: Search, should_interrupt: Callable[[], bool]) -> None:
+        self._space, self._search, self._asked = space, search, should_interrupt
+
+    def run(self) -> None:
+        """Follows the search of the first process to its end.
+
+        Raises:
+            Paused, StudyStoppedError: the search ended so.
+            Exception: as `trainer.runtime.processes.agree`.
+        """
+        while 'trial' in (received := processes.broadcast()):
+            spec = TrialSpec(**received['trial'])
+            try:
+                self._train(spec)
+            except LostProcessError:
+                raise
+            except Exception as error:  # The first process raises and records it, too.
+                logging.info('trial %d: %s: %s', spec.trial, type(error).__name__, error)
+        if received['end']:
+            raise _ENDS[received['end']](received['reason'])
+
+    def _train(self, spec: TrialSpec) -> None:
+        if _estimated(spec, self._space, self._search).refusal is not None:
+            return
+        reports = spec.train(self._space, self._asked)
         try:
-            _follow(spec, space, search, should_interrupt)
-        except LostProcessError:
+            with processes.together(), contextlib.closing(reports):
+                for _ in reports:
+                    if not processes.broadcast():
+                        break
+        except Interrupted:
+            processes.agree(self._asked())
             raise
-        except Exception as error:  # Of the trial; the first process raises and records it, too.
-            logging.info('trial %d: %s: %s', spec.trial, type(error).__name__, error)
-    if received['end']:
-        raise _ENDS[received['end']](received['reason'])
-
-
-def _follow(
-    spec: TrialSpec, space: Space, search: Search, should_interrupt: Callable[[], bool]
-) -> None:
-    if _estimated(spec, space, search).refusal is not None:
-        return
-    reports = spec.train(space, should_interrupt)
-    try:
-        with processes.together(), contextlib.closing(reports):
-            for _ in reports:
-                if not processes.broadcast():
-                    break
-    except Interrupted:
-        processes.agree(should_interrupt())
-        raise
 
 
 def _estimated(spec: TrialSpec, space: Space, search: Search) -> CostEstimate:
@@ -161,13 +166,19 @@ class MultiHost(Engine):
     def require_function(self, runner: Runner) -> None:
         raise UserError(_NO_FUNCTION)
 
-    def follows(self, plan: SearchPlan, should_interrupt: Callable[[], bool]) -> bool:
+    def follow(
+        self, directory: JobPath | None, plan: SearchPlan, should_interrupt: Callable[[], bool]
+    ) -> Study | None:
         require_experiment(plan.space.value)
         require_same(plan.space.value, plan.data)
         if processes.is_first():
-            return False
-        follow(plan.space, plan.search, should_interrupt)
-        return True
+            return None
+        Follower(plan.space, plan.search, should_interrupt).run()
+        assert directory is not None
+        return self._read(directory)
+
+    def _read(self, directory: JobPath) -> Study:
+        return load_study(directory)
 
     def run(self, job: Job) -> None:
         lead(job)

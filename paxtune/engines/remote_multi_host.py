@@ -55,7 +55,7 @@ class RemoteMultiHost(MultiHost):
     ) -> tuple[Study, AbstractContextManager[object]]:
         return self.remote.open(directory, plan, prior_studies)
 
-    def read(self, directory: JobPath) -> Study:
+    def _read(self, directory: JobPath) -> Study:
         store = ServiceLocation(self.remote.service).store()
         return join_study(store, directory, may_lack_classes=True)
 
