@@ -9,9 +9,13 @@ import pytest
 from paxtune.algorithms import RegularizedEvolution
 from paxtune.api import tune
 from paxtune.config.budget import Budget
+from paxtune.engines.in_process import InProcess
 from paxtune.objectives.limits import Limit
+from paxtune.storage.database import Database
+from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
 from paxtune.study import transfer, trial_import
+from paxtune.study.plan import SearchPlan
 from tests.factories.studies import ask, best, decisions, finish, run
 from tests.factories.toys import Block, Dense, NotDense, Toy, search, toy
 from trainer.symbolic.errors import UserError
@@ -52,6 +56,23 @@ def test_a_decision_that_the_old_study_did_not_make_is_taken_from_its_experiment
         other = toy(layer=pg.oneof([Dense(4), Dense(2)]), widths=None)
         with open_study(None, other) as none:
             assert trial_import.fork(source, none) == 0
+
+
+def test_a_search_killed_before_its_study_was_made_learns_all_the_same(tmp_path: Path) -> None:
+    with open_study(tmp_path / 'old', toy()) as source:
+        run(source)
+    (tmp_path / 'new').mkdir()
+    LocalStore(Database(tmp_path / 'new' / 'study.db')).close()  # The database has no study yet.
+    plan = SearchPlan.compile(toy())
+    study, held = InProcess().open(tmp_path / 'new', plan, [tmp_path / 'old'])
+    with held, study:
+        assert len(study.record.priors) == 5
+
+
+def test_a_missing_prior_study_is_refused_before_a_database_is_made(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match='There is no study'):
+        InProcess().open(tmp_path / 'new', SearchPlan.compile(toy()), [tmp_path / 'old'])
+    assert not (tmp_path / 'new' / 'study.db').exists()
 
 
 def test_an_algorithm_learns_from_prior_studies(tmp_path: Path) -> None:
