@@ -116,7 +116,7 @@ def runs_for(args: 'argparse.Namespace') -> list[Run]:
 
 
 def _of_trial(args: 'argparse.Namespace') -> list[Run]:
-    from paxtune.running.runners import experiments
+    from paxtune.running.trial_spec import experiments
     from trainer.symbolic import overrides
 
     if not args.trial:
@@ -139,7 +139,7 @@ def _before_fork(
     study: 'Study', trial: 'Trial', args: 'argparse.Namespace'
 ) -> tuple[list[Run], tuple[str, int] | None]:
     """Lists the runs of a forked trial's ancestors, and the checkpoint that the trial continues."""
-    from paxtune.running.runners import experiments
+    from paxtune.running.trial_spec import experiments
     from trainer.symbolic import overrides
 
     if trial.lineage.forked_from is None:

@@ -157,8 +157,8 @@ def _work(
     store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines, args: argparse.Namespace
 ) -> int:
     from paxtune.engines.base import Job
+    from paxtune.running.experiment_runner import runner_of
     from paxtune.running.function_runner import FunctionRunner
-    from paxtune.running.runners import runner_of
     from paxtune.running.tuner import Paused, StudyStoppedError
     from trainer.runtime.interrupt import Interrupt
 
@@ -211,7 +211,7 @@ def _run_packed(job: 'Job', count: int, log: json_logs.JsonLines) -> None:
     from paxtune.engines.leased import leased
     from paxtune.engines.packed import require_packable
     from paxtune.engines.threads import in_threads, note_start_up
-    from paxtune.running.runners import ExperimentRunner
+    from paxtune.running.experiment_runner import ExperimentRunner
     from paxtune.running.tuner import Tuner
     from paxtune.service.leases import lane_name
     from paxtune.service.remote_store import RemoteStore

@@ -9,23 +9,21 @@ of a trial in any process fails the trial in all. A lost process ends the attemp
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 
 from absl import logging
 
 from paxtune.config.search import Search
 from paxtune.engines.base import Engine, Job
 from paxtune.experiment import Tunable
-from paxtune.running.runner import Runner
-from paxtune.running.runners import ExperimentRunner, TrialSpec
+from paxtune.running.experiment_runner import ExperimentRunner
+from paxtune.running.runner import Reports, Runner
+from paxtune.running.trial_spec import PreparedTrial, TrialSpec
 from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study
 from paxtune.study.plan import SearchPlan
-from paxtune.study.running_trial import RunningTrial
-from paxtune.study.study import Study
-from paxtune.study.trial_costs import CostEstimate
-from trainer.loop.report import Interrupted, Report
+from trainer.loop.report import Interrupted
 from trainer.runtime import processes
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import LostProcessError, UserError
@@ -74,14 +72,14 @@ class LeadingRunner(ExperimentRunner):
         """Returns True if a process is known to have received a request to stop."""
         return self.interrupted or self._asked()
 
-    def _estimate_costs(self, study: Study, spec: TrialSpec) -> CostEstimate:
+    def _prepare(
+        self, spec: TrialSpec, parts: Mapping[str, Tunable], search: Search
+    ) -> PreparedTrial:
         processes.broadcast({'trial': dataclasses.asdict(spec)})
-        return _estimated(spec, study.space, study.search)
+        return _prepared(spec, lambda: parts, search)
 
-    def run(
-        self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
-    ) -> Generator[Report, None, None]:
-        reports = super().run(study, trial, should_interrupt)
+    def _train(self, prepared: PreparedTrial, should_interrupt: Callable[[], bool]) -> Reports:
+        reports = super()._train(prepared, should_interrupt)
         try:
             with processes.together(), contextlib.closing(reports):
                 for report in reports:
@@ -132,9 +130,10 @@ class Follower:
             raise _ENDS[received['end']](received['reason'])
 
     def _train(self, spec: TrialSpec) -> None:
-        if _estimated(spec, self._space, self._search).refusal is not None:
+        prepared = _prepared(spec, lambda: spec.experiments(self._space), self._search)
+        if prepared.costs.refusal is not None:
             return
-        reports = spec.train(self._space, self._asked)
+        reports = prepared.train(self._asked)
         try:
             with processes.together(), contextlib.closing(reports):
                 for _ in reports:
@@ -145,11 +144,14 @@ class Follower:
             raise
 
 
-def _estimated(spec: TrialSpec, space: Space, search: Search) -> CostEstimate:
-    """Broadcasts the costs of a trial, and why it is infeasible, from the first process."""
+def _prepared(
+    spec: TrialSpec, make_parts: Callable[[], Mapping[str, Tunable]], search: Search
+) -> PreparedTrial:
+    """Prepares a trial. The first process decides for all if its costs make it infeasible."""
     with processes.together():
-        found = spec.estimate_costs(space, search)
-    return dataclasses.replace(found, refusal=processes.broadcast(found.refusal))
+        found = spec.prepared(make_parts(), search)
+    costs = dataclasses.replace(found.costs, refusal=processes.broadcast(found.costs.refusal))
+    return dataclasses.replace(found, costs=costs)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Literal
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.supervised import require_one_process
 from paxtune.engines.threads import run_in_threads
+from paxtune.running.experiment_runner import ExperimentRunner
 from paxtune.running.runner import Runner
-from paxtune.running.runners import ExperimentRunner
 from paxtune.running.tuner import Tuner
 from trainer.runtime import processes
 from trainer.symbolic.errors import UserError

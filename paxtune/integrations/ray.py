@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable, as_tunable
-from paxtune.running.runners import TrialSpec
 from paxtune.running.supervisor import modules_of
+from paxtune.running.trial_spec import PreparedTrial, TrialSpec
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
+from paxtune.study.trial_costs import CostEstimate
 from paxtune.study.trial_experiments import parts_of
 from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import newest_checkpoint
@@ -97,7 +98,8 @@ def _train(text: str, modules: Sequence[str], config: Mapping[str, Any]) -> None
         spec = TrialSpec(1, decisions, directory)
         if restored is not None:
             spec = _continued(spec, restored.to_directory(scratch), parts)
-        for report in spec.train(space, lambda: False):
+        prepared = PreparedTrial(spec, parts, CostEstimate({}, None))
+        for report in prepared.train(lambda: False):
             if report.step == report.resumed_from and not report.is_last:
                 continue  # Ray Tune has that of the step with which a run begins again.
             metrics = {**report.metrics, 'step': report.step}

@@ -1,14 +1,15 @@
+import functools
 import inspect
 import operator
 import pkgutil
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyglove as pg
 
 from paxtune.running import define_by_run
-from paxtune.running.runner import Runner
+from paxtune.running.runner import Reports, Runner, Running
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from trainer.loop.report import Interrupted, Report
@@ -49,9 +50,12 @@ class FunctionRunner(Runner):
             )
         return [f'--function={name}']
 
-    def run(
+    def prepare(self, study: Study, trial: RunningTrial) -> Running:
+        return functools.partial(self._run, study, trial)
+
+    def _run(
         self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
-    ) -> Generator[Report, None, None]:
+    ) -> Reports:
         returned = self._call(study, trial)
         if isinstance(returned, Iterator):
             step = 0

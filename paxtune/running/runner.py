@@ -1,30 +1,35 @@
 """The interface of runners."""
 
+import dataclasses
 from collections.abc import Callable, Generator
+from typing import TypeAlias
 
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.workload import StoredWorkload
 from trainer.loop.report import Report
 
+Reports: TypeAlias = Generator[Report, None, None]
+
+Running: TypeAlias = Callable[[Callable[[], bool]], Reports]
+"""Runs a trial that is ready. It often asks its argument whether to stop.
+
+On True the trial saves itself, and raises `trainer.loop.report.Interrupted`.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """The reason why a trial is infeasible before it begins."""
+
+    reason: str
+
 
 class Runner:
     """Runs the trials of a study, each to its end."""
 
-    def prepare(self, study: Study, trial: RunningTrial) -> str | None:
-        """Gets a trial ready, and returns why it is infeasible before it begins; None if not."""
-        return None
-
-    def run(
-        self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
-    ) -> Generator[Report, None, None]:
-        """Runs a trial.
-
-        Args:
-            trial: an ACTIVE one.
-            should_interrupt: asked often; on True the trial saves itself and raises
-                `trainer.loop.report.Interrupted`.
-        """
+    def prepare(self, study: Study, trial: RunningTrial) -> Running | Refusal:
+        """Gets an ACTIVE trial ready, and returns the function that runs it."""
         raise NotImplementedError(type(self).__name__)
 
     @property

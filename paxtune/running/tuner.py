@@ -14,7 +14,7 @@ from paxtune.objectives.rewards import Reward
 from paxtune.running import trial_errors
 from paxtune.running.callbacks import Callback
 from paxtune.running.other_trials import OtherTrialError, require_no_link, require_own_record
-from paxtune.running.runner import Runner
+from paxtune.running.runner import Refusal, Runner, Running
 from paxtune.running.trial_errors import reason_of
 from paxtune.running.trial_json import TrialJson, is_outdated, write_final_state
 from paxtune.schedulers import Pause, Stop
@@ -284,11 +284,11 @@ class Tuner:
             self._retention.remove_unneeded()
 
     def _attempt(self, trial: RunningTrial, record: TrialJson) -> None:
-        refused = reason = signal = None
+        prepared = reason = signal = None
         try:
-            refused = self._runner.prepare(self.study, trial)
-            if refused is None:
-                reason = self._listen(trial, record)
+            prepared = self._runner.prepare(self.study, trial)
+            if not isinstance(prepared, Refusal):
+                reason = self._listen(trial, record, prepared)
         except DetachedError:
             raise
         except StopTrial as raised:
@@ -299,8 +299,8 @@ class Tuner:
             raise
         record.note_time(trial)
         # Only now has the last save succeeded: a trial ends once, and cannot fail after that.
-        if refused is not None:
-            trial.fail(refused)
+        if isinstance(prepared, Refusal):
+            trial.fail(prepared.reason)
         elif signal is not None and (signal.reward is not None or signal.metrics is not None):
             trial.conclude(signal.reason, signal.reward, signal.metrics)
         elif signal is not None:
@@ -316,11 +316,10 @@ class Tuner:
         with contextlib.nullcontext() if is_timed and trial.resumed else _about_rewards():
             trial.complete()
 
-    def _listen(self, trial: RunningTrial, record: TrialJson) -> str | None:
+    def _listen(self, trial: RunningTrial, record: TrialJson, run: Running) -> str | None:
         """Runs a trial; returns the reason of an early stop, or None at its end."""
-        running = self._runner.run(self.study, trial, self._should_leave)
         steps = listening(functools.partial(self._on_step, trial))
-        with steps, contextlib.closing(running) as reports:
+        with steps, contextlib.closing(run(self._should_leave)) as reports:
             for report in reports:
                 if trial.resumed and not trial.step:
                     how = 'resumed' if report.resumed_from else 'restarted'

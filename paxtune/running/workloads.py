@@ -22,7 +22,7 @@ from trainer.symbolic.overrides import replaced
 
 with epy.lazy_imports():  # They import JAX, and a study of a function has no use for it.
     from paxtune import experiment as experiments
-    from paxtune.running import runners
+    from paxtune.running import experiment_runner
     from trainer import experiment as trainer_experiment
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ExperimentWorkload:
         return SearchPlan.compile(_changed(self._tunable, made), exp=exp, command=command)
 
     def runner(self) -> Runner:
-        return runners.ExperimentRunner()
+        return experiment_runner.ExperimentRunner()
 
 
 class FunctionWorkload:

@@ -201,7 +201,7 @@ def _transferable_width(tunable: 'Tunable', width: int) -> int:
 
 def _summary(study: 'Study', exp: str, width: int) -> str:
     """The summary of a search, with the command that trains at another width."""
-    from paxtune.running.runners import experiments
+    from paxtune.running.trial_spec import experiments
 
     text = command_line.summary(study, exp)
     if study.best is None:

@@ -4,13 +4,13 @@ import functools
 import hashlib
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from paxtune.config.search import Search
-from paxtune.running.runner import Runner, RunnerWorkload
-from paxtune.running.runners import TrialSpec
+from paxtune.running.runner import Reports, Runner, RunnerWorkload, Running
+from paxtune.running.trial_spec import TrialSpec
 from paxtune.schedulers.base import Unit
 from paxtune.search_space.space import Space
 from paxtune.simulate import files
@@ -108,9 +108,12 @@ class TableRunner(Runner):
         """Makes a runner that is `speedup` times as fast as was recorded; None never waits."""
         self._table, self._speedup = table, speedup
 
-    def run(
+    def prepare(self, study: Study, trial: RunningTrial) -> Running:
+        return functools.partial(self._run, study, trial)
+
+    def _run(
         self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
-    ) -> Generator[Report, None, None]:
+    ) -> Reports:
         course = course_of(self._table, study.space, study.trials, trial.view)
         folder = Path(TrialSpec.of(study, trial.view).begin())
         state, checkpoint = newest(folder)

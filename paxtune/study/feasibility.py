@@ -7,7 +7,7 @@ from paxtune.objectives.limits import violation
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
 from paxtune.study.reasons import commonest
-from paxtune.study.trial_experiments import shared_values_of
+from paxtune.study.trial_experiments import values_of
 from trainer.runtime.signals import SkipTrial
 from trainer.symbolic.errors import UserError
 
@@ -43,7 +43,7 @@ class Feasibility:
 
     def _find_reason(self, decisions: Decisions) -> str | None:
         try:
-            values = shared_values_of(self.space, decisions)
+            values = values_of(self.space, decisions)
         except _REFUSALS as error:
             return str(error).split('\n')[0]
         except UserError as error:  # The changes of a sub-experiment do not fit.

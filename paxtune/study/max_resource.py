@@ -21,9 +21,9 @@ def max_resource(study: StudyView, trial: Trial, unit: Unit) -> float | None:
         steps = train.sym_getattr('num_train_steps')
         if isinstance(steps, int):
             return float(steps)  # Making thousands of experiments takes a while.
-    from paxtune.study.trial_experiments import shared_parts_of
+    from paxtune.study.trial_experiments import parts_of
 
     try:
-        return resources.max_resource(shared_parts_of(space, trial.by_id), unit)
+        return resources.max_resource(parts_of(space, trial.by_id), unit)
     except (UserError, ValueError):
         return None  # The trial will be infeasible.

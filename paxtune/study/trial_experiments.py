@@ -1,6 +1,5 @@
 """Experiments, or other values, of the trials of a space."""
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from paxtune.search_space.decisions import Decisions
@@ -29,23 +28,3 @@ def values_of(space: Space, decisions: Decisions) -> dict[str, Any]:
     if space.is_tunable:
         return dict(parts_of(space, decisions))
     return {'': space.materialize(decisions)}
-
-
-def shared_values_of(space: Space, decisions: Decisions) -> dict[str, Any]:
-    """Returns what `values_of` makes; the last experiments are kept, and must not be changed."""
-    return shared_parts_of(space, decisions) if space.is_tunable else values_of(space, decisions)
-
-
-def shared_parts_of(space: Space, decisions: Decisions) -> 'dict[str, Tunable]':
-    """Returns what `parts_of` makes; the last ones are kept, and must not be changed.
-
-    A suggestion, the checks of a trial and its training need the same experiments.
-    """
-    return dict(_kept_parts(space, tuple(sorted(decisions.items()))))
-
-
-@functools.lru_cache(maxsize=4)
-def _kept_parts(
-    space: Space, decisions: tuple[tuple[str, int | float], ...]
-) -> 'dict[str, Tunable]':
-    return parts_of(space, dict(decisions))

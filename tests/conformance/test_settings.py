@@ -22,7 +22,7 @@ from paxtune.experiment import Tunable
 from paxtune.objectives.aggregation import BestStep
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.rewards import MetricReward
-from paxtune.running.runners import experiments
+from paxtune.running.trial_spec import experiments
 from paxtune.running.tuner import StudyStoppedError
 from paxtune.schedulers import ThresholdStopping
 from paxtune.search_space.constraints import Requires

@@ -23,7 +23,7 @@ from typing import Any
 
 import sqlalchemy
 
-from paxtune.running import runners
+from paxtune.running import trial_spec
 from paxtune.simulate import __main__ as simulate
 from paxtune.study import transitions, trial_queue
 
@@ -85,7 +85,7 @@ class _Death:
             ('promote', transitions, 'promote'),
             ('fork', trial_queue.TrialQueue, '_promote_or_fork'),
             ('end', trial_queue.TrialQueue, '_end'),
-            ('branch', runners, 'fork_checkpoint'),
+            ('branch', trial_spec, 'fork_checkpoint'),
         ):
             self.around(owner, name, functools.partial(self.moment, kind))
 

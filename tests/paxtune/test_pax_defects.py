@@ -26,7 +26,7 @@ from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward
 from paxtune.running.callbacks import Callback
-from paxtune.running.runners import experiments
+from paxtune.running.trial_spec import experiments
 from paxtune.schedulers import RankStopping, Scheduler, ThresholdStopping
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_plan, open_study

@@ -1,12 +1,13 @@
 """The trials of simulated studies: real directories and checkpoints, and training by a formula."""
 
+import functools
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from paxtune.running.runner import Runner, RunnerWorkload
-from paxtune.running.runners import TrialSpec
+from paxtune.running.runner import Reports, Runner, RunnerWorkload, Running
+from paxtune.running.trial_spec import TrialSpec
 from paxtune.schedulers.base import Unit
 from paxtune.search_space.space import Space
 from paxtune.simulate.checkpoints import newest, save
@@ -46,9 +47,12 @@ class Simulated(RunnerWorkload):
 class FormulaRunner(Runner):
     """Trains as `paxtune.simulate.replay_workload.TableRunner` does."""
 
-    def run(
+    def prepare(self, study: Study, trial: RunningTrial) -> Running:
+        return functools.partial(self._run, study, trial)
+
+    def _run(
         self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
-    ) -> Generator[Report, None, None]:
+    ) -> Reports:
         world = World.current
         home = Path(attempt_directory(study.directory, trial.view))
         where = f'{trial.id}.{trial.view.attempt}'

@@ -14,7 +14,8 @@ from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward
-from paxtune.running import runners
+from paxtune.running import experiment_runner
+from paxtune.running.trial_spec import experiments
 from paxtune.study.study import Study
 from tests.factories.tiny import experiment
 from trainer.layers import Attention, FeedForward, Residual, Stack
@@ -52,7 +53,7 @@ def test_children_inherit_layers_of_another_width_and_repeat_exactly(
         assert [each.lineage.warm_start for each in study.trials] == [None, 1, 2]
         first, second, _ = study.trials
         assert (second.reward or np.inf) < (first.reward or 0.0)
-        started = runners.experiments(study, second)[''].train.init_from_checkpoint
+        started = experiments(study, second)[''].train.init_from_checkpoint
         assert isinstance(started, Inheritance)
     interrupted = []
 
@@ -74,9 +75,9 @@ def test_children_train_as_many_steps_as_their_overrides_say(tmp_path: Path) -> 
     with tune(made, job_log_dir=tmp_path) as study:
         assert [each.measurements[-1].step for each in study.trials] == [4, 2, 2]
         assert [each.lineage.warm_start_step for each in study.trials] == [None, 4, 2]
-        seeds = [runners.experiments(study, each)[''].train.random_seed for each in study.trials]
+        seeds = [experiments(study, each)[''].train.random_seed for each in study.trials]
         assert seeds == [0, 1, 2]
-        assert runners.experiments(study, study.retry(3).view)[''].train.random_seed == 2
+        assert experiments(study, study.retry(3).view)[''].train.random_seed == 2
 
 
 @pytest.mark.slow
@@ -86,7 +87,7 @@ def test_children_without_common_arrays_begin_afresh(
     def refused(*args: Any) -> None:
         raise UserError('the models have no array in common')
 
-    monkeypatch.setattr(runners, 'WarmStartLoader', refused)
+    monkeypatch.setattr(experiment_runner, 'WarmStartLoader', refused)
     with tune(widths(), job_log_dir=tmp_path) as study:
         assert [each.lineage.warm_start for each in study.trials] == [None] * 3
         assert [each.lineage.parent for each in study.trials] == [None, 1, 2]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from paxtune.running.experiment_runner import ExperimentRunner
 from paxtune.running.other_trials import OtherTrialError
-from paxtune.running.runners import ExperimentRunner
+from paxtune.running.runner import Refusal
 from paxtune.running.tuner import Tuner
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
@@ -36,7 +37,7 @@ def pretended(
 
 @pytest.fixture
 def tune(monkeypatch: pytest.MonkeyPatch) -> Callable[[Study], None]:
-    monkeypatch.setattr('paxtune.running.runners.run', pretended)
+    monkeypatch.setattr('paxtune.running.trial_spec.run', pretended)
     return lambda study: Tuner(study, ExperimentRunner()).run()
 
 
@@ -115,7 +116,7 @@ def test_checkpoints_without_a_record_are_those_of_a_fork_that_has_yet_to_begin(
         (directory / 'checkpoints' / '2' / '_CHECKPOINT_METADATA').write_text('{}')
         if where == 'fork':
             (directory / 'forked_from.json').write_text('{}')
-            assert ExperimentRunner().prepare(study, trial) is None
+            assert not isinstance(ExperimentRunner().prepare(study, trial), Refusal)
         else:
             with pytest.raises(OtherTrialError, match=r'experiment\.json: missing'):
                 ExperimentRunner().prepare(study, trial)

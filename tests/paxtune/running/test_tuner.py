@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from paxtune.running.runners import ExperimentRunner
+from paxtune.running.experiment_runner import ExperimentRunner
 from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
 from paxtune.schedulers import Stop
 from paxtune.storage.open_study import open_study
@@ -39,7 +39,7 @@ def study(tmp_path: Path) -> Generator[Study, None, None]:
 
 @pytest.fixture
 def train(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Running]], None]:
-    return lambda run: monkeypatch.setattr('paxtune.running.runners.run', run)
+    return lambda run: monkeypatch.setattr('paxtune.running.trial_spec.run', run)
 
 
 def tune(study: Study, **fields: Any) -> str:

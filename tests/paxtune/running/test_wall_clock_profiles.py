@@ -11,7 +11,7 @@ import pytest
 
 from paxtune.api import tune
 from paxtune.reports.profiles import profile_of
-from paxtune.running.runners import ExperimentRunner
+from paxtune.running.experiment_runner import ExperimentRunner
 from paxtune.running.tuner import Paused, Tuner
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.studies import __main__ as studies
@@ -73,13 +73,13 @@ def second_half(*_: Any, **__: Any) -> Running:
 def test_the_profile_of_a_trial_adds_up_over_its_attempts(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('paxtune.running.runners.run', first_half)
+    monkeypatch.setattr('paxtune.running.trial_spec.run', first_half)
     asked = iter([False])
     with pytest.raises(Paused):
         run(study, should_interrupt=lambda: next(asked, True))
     before = study.trial(1).record.profile
     assert before[STEPS] >= _SECONDS
-    monkeypatch.setattr('paxtune.running.runners.run', second_half)
+    monkeypatch.setattr('paxtune.running.trial_spec.run', second_half)
     run(study)
     after = study.trial(1).record.profile
     assert after[STEPS] >= before[STEPS] + _SECONDS
@@ -94,12 +94,12 @@ def test_the_profile_of_a_killed_attempt_counts(
         yield from first_half(*arguments, **fields)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr('paxtune.running.runners.run', killed)
+    monkeypatch.setattr('paxtune.running.trial_spec.run', killed)
     with pytest.raises(KeyboardInterrupt):
         run(study)
     assert not study.trial(1).record.profile
     assert in_file(study, 1)[STEPS] >= _SECONDS
-    monkeypatch.setattr('paxtune.running.runners.run', second_half)
+    monkeypatch.setattr('paxtune.running.trial_spec.run', second_half)
     run(study)
     assert study.trial(1).record.profile[STEPS] >= 2 * _SECONDS
 

@@ -11,6 +11,7 @@ from etils import epath
 from paxtune import Budget, tune
 from paxtune.algorithms import RandomSearch
 from paxtune.config.search import Search
+from paxtune.running.runner import Running
 from paxtune.running.tuner import Paused
 from paxtune.schedulers import PopulationBasedTraining, PromotingAsha
 from paxtune.simulate import __main__ as simulate
@@ -20,6 +21,7 @@ from paxtune.simulate.files import read, write
 from paxtune.simulate.replay_workload import RecordedTrials, TableRunner
 from paxtune.storage.open_study import open_study
 from paxtune.studies import __main__ as studies
+from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import trial_directory
 from tests.factories.curve_tables import write_curves
@@ -109,10 +111,11 @@ def test_a_promoted_trial_without_its_checkpoint_fails(table: Path, tmp_path: Pa
         class Vandal(TableRunner):
             """Loses what a trial has come to when that is promoted."""
 
-            def run(self, study: Study, trial: Any, *args: Any) -> Any:
+            def prepare(self, study: Study, trial: RunningTrial) -> Running:
                 if trial.view.record.pauses:
-                    shutil.rmtree(Path(trial_directory(study.directory, trial)) / 'checkpoints')
-                return super().run(study, trial, *args)
+                    directory = Path(trial_directory(study.directory, trial.view))
+                    shutil.rmtree(directory / 'checkpoints')
+                return super().prepare(study, trial)
 
         Tuner(study, Vandal(what.curves, what.speedup)).run()
         (failed, *_) = [trial for trial in study.trials if trial.is_failed]

@@ -12,8 +12,8 @@ import pytest
 
 from paxtune.config.budget import Budget
 from paxtune.config.retention import Retention
+from paxtune.running.experiment_runner import ExperimentRunner
 from paxtune.running.other_trials import OtherTrialError
-from paxtune.running.runners import ExperimentRunner
 from paxtune.storage.codec import DamagedRecordError
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.checkpoint_retention import REMOVED, remove_unneeded

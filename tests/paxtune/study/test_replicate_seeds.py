@@ -10,7 +10,7 @@ from paxtune.algorithms import (
     RegularizedEvolution,
 )
 from paxtune.api import tune
-from paxtune.running.runners import experiments
+from paxtune.running.trial_spec import experiments
 from paxtune.search_space.differences import differences
 from paxtune.study.replicate_seeds import reseeded
 from paxtune.study.trial_paths import trial_directory

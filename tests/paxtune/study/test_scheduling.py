@@ -10,7 +10,7 @@ import pytest
 
 from paxtune import Budget, MetricReward, Search, tune
 from paxtune.algorithms import RandomSearch
-from paxtune.running.runners import TrialSpec
+from paxtune.running.trial_spec import TrialSpec
 from paxtune.schedulers import Pause, PopulationBasedTraining, PromotingAsha
 from paxtune.simulate.checkpoints import State, newest, save
 from paxtune.storage.database import Database

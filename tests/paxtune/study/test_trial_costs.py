@@ -25,7 +25,9 @@ from paxtune.experiment import Tunable
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward, Objectives, TunasAbsolute
-from paxtune.running.runners import ExperimentRunner, TrialSpec
+from paxtune.running.experiment_runner import ExperimentRunner
+from paxtune.running.runner import Refusal
+from paxtune.running.trial_spec import TrialSpec
 from paxtune.running.tuner import Tuner
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_study
@@ -276,13 +278,13 @@ def test_a_trial_is_timed_once_however_often_it_is_begun(
         trial = study.ask()
         assert trial is not None
         assert trial.view.record.costs == {}
-        assert runner.prepare(study, trial) is None
+        assert not isinstance(runner.prepare(study, trial), Refusal)
         first = trial.view.record.costs
         assert first.keys() == {''}
     with open_study(tmp_path, made) as study:
         again = study.ask()
         assert again is not None and again.id == trial.id
-        assert runner.prepare(study, again) is None
+        assert not isinstance(runner.prepare(study, again), Refusal)
         assert again.view.record.costs == first == TrialSpec.of(study, again.view).measured
     with open_study(tmp_path, made) as study:
         Tuner(study, runner).run()
