@@ -17,7 +17,8 @@ from paxtune.engines.choice import engine_for
 from paxtune.objectives.rewards import Objectives, Reward
 from paxtune.running.callbacks import Callback, OnTrialEnd
 from paxtune.running.runner import RunnerWorkload
-from paxtune.running.tuner import Paused, StudyStoppedError
+from paxtune.running.trial_errors import StudyStoppedError
+from paxtune.running.tuner import Paused
 from paxtune.running.workloads import FunctionWorkload, Workload, workload_of
 from paxtune.schedulers import Scheduler
 from paxtune.storage.open_study import load_study, open_plan

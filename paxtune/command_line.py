@@ -63,7 +63,8 @@ def run(
     from paxtune.engines.choice import engine_for
     from paxtune.running import device_allocation
     from paxtune.running.supervisor import DETACHED
-    from paxtune.running.tuner import INTERRUPTED, Paused, StudyStoppedError
+    from paxtune.running.trial_errors import StudyStoppedError
+    from paxtune.running.tuner import INTERRUPTED, Paused
     from paxtune.running.workloads import workload_of
     from paxtune.storage.database import DatabaseUnavailableError
     from paxtune.storage.study_file import unreadable

@@ -159,7 +159,8 @@ def _work(
     from paxtune.engines.base import Job
     from paxtune.running.experiment_runner import runner_of
     from paxtune.running.function_runner import FunctionRunner
-    from paxtune.running.tuner import Paused, StudyStoppedError
+    from paxtune.running.trial_errors import StudyStoppedError
+    from paxtune.running.tuner import Paused
     from trainer.runtime.interrupt import Interrupt
 
     compilation_cache.enable()

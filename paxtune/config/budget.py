@@ -22,6 +22,11 @@ class Budget(Component):
     device_hours: float | None = None
     target_reward: float | None = None
 
+    @property
+    def has_hours(self) -> bool:
+        """Returns True if the run time of trials is limited."""
+        return self.hours is not None or self.device_hours is not None
+
     def check(self) -> None:
         require_positive(self, 'trials')
         require_above_zero(self, 'hours', 'device_hours')

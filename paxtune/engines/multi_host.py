@@ -18,11 +18,13 @@ from paxtune.engines.base import Engine, Job
 from paxtune.experiment import Tunable
 from paxtune.running.experiment_runner import ExperimentRunner
 from paxtune.running.runner import Reports, Runner
+from paxtune.running.trial_errors import StudyStoppedError
 from paxtune.running.trial_spec import PreparedTrial, TrialSpec
-from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
+from paxtune.running.tuner import Paused, Tuner
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study
 from paxtune.study.plan import SearchPlan
+from paxtune.study.study import Study
 from trainer.loop.report import Interrupted
 from trainer.runtime import processes
 from trainer.runtime.directory import JobPath

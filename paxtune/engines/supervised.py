@@ -13,7 +13,8 @@ from paxtune.engines.base import Job
 from paxtune.running.event_poller import Watcher
 from paxtune.running.json_logs import LOGS
 from paxtune.running.supervisor import Supervisor, WorkerError, modules_of
-from paxtune.running.tuner import INTERRUPTED, STOP_REQUESTED, Paused, StudyStoppedError
+from paxtune.running.trial_errors import StudyStoppedError
+from paxtune.running.tuner import INTERRUPTED, STOP_REQUESTED, Paused
 from paxtune.service.address import Service
 from paxtune.study.redefinition import fingerprint
 from paxtune.study.study import Study

@@ -1,7 +1,9 @@
 """Errors of trials: their reasons, and those that stop the study."""
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from paxtune.config.faults import Faults
 from paxtune.objectives.rewards import NonFiniteRewardError
@@ -9,8 +11,11 @@ from paxtune.search_space.constraints import Infeasible
 from paxtune.study.reasons import commonest
 from paxtune.study.trial import Trial
 from trainer.runtime.signals import SkipTrial
-from trainer.symbolic.errors import NonFiniteLossError, SaveError, causes
+from trainer.symbolic.errors import NonFiniteLossError, SaveError, UserError, causes
 from trainer.symbolic.user_code import described
+
+if TYPE_CHECKING:
+    from paxtune.study.study import Study
 
 EXPECTED = (NonFiniteLossError, NonFiniteRewardError, SkipTrial, Infeasible)
 """Errors that make a trial infeasible, and are no errors of the program."""
@@ -58,6 +63,58 @@ def _same_as_before(reason: str, trial: Trial, trials: Sequence[Trial]) -> str:
         f'study is resumed; python -m paxtune.studies retry repeats trials {numbers}. If the '
         'error belongs to the decisions, set search.faults.max_consecutive_failures'
     )
+
+
+class StudyStoppedError(Exception):
+    """An error stopped the study, as `search.faults` demands. The message says which.
+
+    The trial continues in the next call.
+
+    Attributes:
+        study: the study, open, where it is in memory: `paxtune.tune(…, study=error.study)`
+            continues it.
+    """
+
+    study: 'Study | None' = None
+
+
+class BadRewardError(UserError):
+    """The reward cannot be made of what is measured: no trial of this study can have one."""
+
+
+@contextlib.contextmanager
+def about_rewards() -> Iterator[None]:
+    """Turns errors of rewards into BadRewardError: all trials would raise them."""
+    try:
+        yield
+    except UserError as error:
+        path = '' if str(error).startswith('search.') else 'search.'
+        raise BadRewardError(f'{path}{error}') from error
+
+
+def check_failures(trials: Sequence[Trial], faults: Faults) -> None:
+    """Raises StudyStoppedError if more trials have failed than a search accepts."""
+    failed = [trial.id for trial in trials if trial.is_failed]
+    if faults.max_failures is not None and len(failed) > faults.max_failures:
+        raise StudyStoppedError(
+            f'{len(failed)} trials have failed ({", ".join(map(str, failed))}), and '
+            f'search.faults.max_failures is {faults.max_failures}: see error.txt in their '
+            'directories'
+        )
+    most = faults.max_consecutive_failures
+    if most is not None and len(last := _last_failures(trials)) >= most:
+        reasons = commonest(trial.reason or '' for trial in last)
+        reasons_text = ''.join(f'\n  {count} × {reason}' for count, reason in reasons)
+        raise StudyStoppedError(
+            f'the last {len(last)} trials have all failed '
+            f'(search.faults.max_consecutive_failures={most}):{reasons_text}\n'
+        )
+
+
+def _last_failures(trials: Sequence[Trial]) -> list[Trial]:
+    own = [trial for trial in trials if trial.is_terminal and not trial.lineage.is_imported]
+    own.sort(key=lambda trial: (trial.completed, trial.id), reverse=True)
+    return list(itertools.takewhile(lambda trial: trial.is_failed, own))
 
 
 class OutsideError(Exception):

@@ -85,7 +85,7 @@ def with_costs(
         trials: of the study.
         observations: of these trials.
     """
-    if budget.hours is None and budget.device_hours is None:
+    if not budget.has_hours:
         return list(observations)
     ends = {_last_step(trial) for trial in trials if trial.status is Status.COMPLETED}
     end = ends.pop() if len(ends) == 1 else None

@@ -97,18 +97,19 @@ class RunningTrial:
         for name in metrics:
             if name.startswith('$'):
                 raise ValueError(f'no metric can be called {name!r}: names with $ are for rewards')
-        self._require_open()
-        self.step = step
-        for known in self.view.measurements:
-            if known.step == step:
-                return known
-        rewards = self._rewards_of(with_carried(self.view.measurements, metrics))
         finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
-        measurement = Measurement(step, finite, rewards, checkpoint)
-        self._apply(
-            lambda record, _: transitions.report(record, measurement, {*metrics} - {*finite})
-        )
-        return measurement
+
+        def reported(record: TrialRecord, _: datetime.datetime) -> TrialRecord:
+            known = Trial(record, self._context).measurements
+            if record.status.is_open and any(each.step == step for each in known):
+                return record
+            rewards = self._rewards_of(with_carried(known, metrics))
+            measurement = Measurement(step, finite, rewards, checkpoint)
+            return transitions.report(record, measurement, {*metrics} - {*finite})
+
+        self._apply(reported)
+        self.step = step
+        return next(each for each in self.view.measurements if each.step == step)
 
     def _rewards_of(self, metrics: Mapping[str, float]) -> tuple[float, ...]:
         return measured_rewards(self._scoring.rewards, metrics, self._scoring.sub_experiments)

@@ -20,10 +20,27 @@ from paxtune.study.scheduling import TrialScheduling
 from paxtune.study.store import StudyStore
 from paxtune.study.study_view import StudyView
 from paxtune.study.suggester import Suggester
-from paxtune.study.trial import Scoring
+from paxtune.study.trial import Scoring, Trial
 from paxtune.study.trial_queue import TrialQueue
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Poll:
+    """Requests of a study to a trial that has reported, as of one reading.
+
+    Attributes:
+        trials: all of the study; empty if neither the budget nor the scheduler needs them.
+        stop: the reason why the trial must end now; None if it goes on.
+        pause: the decision of the scheduler to pause the trial.
+        is_study_pausing: whether a pause of the whole study was requested.
+    """
+
+    trials: Sequence[Trial]
+    stop: str | None = None
+    pause: Pause | None = None
+    is_study_pausing: bool = False
 
 
 class Study(StudyView):
@@ -264,9 +281,27 @@ class Study(StudyView):
             The decision, with the reason for `RunningTrial.stop` or `RunningTrial.pause`; None if
             the trial goes on.
         """
+        return None if self._scheduling is None else self._decide(trial, self.trials)
+
+    def _decide(self, trial: RunningTrial, trials: Sequence[Trial]) -> Stop | Pause | None:
         if self._scheduling is None:
             return None
-        return self._scheduling.decide_on(trial.view, trial.step, self.trials)
+        return self._scheduling.decide_on(trial.view, trial.step, trials)
+
+    def poll(self, trial: RunningTrial, *, may_decide: bool = True) -> Poll:
+        """Reads once what is asked of a trial that has reported.
+
+        Args:
+            may_decide: whether the scheduler decides about the trial, too.
+        """
+        record, may_decide = self.record, may_decide and self._scheduling is not None
+        trials = self.trials if may_decide or self.search.budget.has_hours else []
+        if trial.id in record.stop_requests:
+            return Poll(trials, stop='stopped by request')
+        decision = self._decide(trial, trials) if may_decide else None
+        if isinstance(decision, Stop):
+            return Poll(trials, stop=decision.reason)
+        return Poll(trials, pause=decision, is_study_pausing=record.pause_requested)
 
     def curves(self) -> list[TrialCurve]:
         """Returns the curves that the scheduler sees, none infeasible; ValueError without one."""

@@ -22,8 +22,8 @@ from paxtune.experiment import Tunable
 from paxtune.objectives.aggregation import BestStep
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.rewards import MetricReward
+from paxtune.running.trial_errors import StudyStoppedError
 from paxtune.running.trial_spec import experiments
-from paxtune.running.tuner import StudyStoppedError
 from paxtune.schedulers import ThresholdStopping
 from paxtune.search_space.constraints import Requires
 from paxtune.search_space.space import Space

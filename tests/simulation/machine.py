@@ -9,7 +9,8 @@ from paxtune import api, worker
 from paxtune.engines.base import Job
 from paxtune.engines.remote import Remote
 from paxtune.engines.supervised import WorkerConfig
-from paxtune.running.tuner import Paused, StudyStoppedError
+from paxtune.running.trial_errors import StudyStoppedError
+from paxtune.running.tuner import Paused
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
 from paxtune.study.plan import SearchPlan

@@ -28,7 +28,8 @@ from paxtune.engines.supervised import (
 )
 from paxtune.running.runner import Runner
 from paxtune.running.supervisor import modules_of
-from paxtune.running.tuner import StudyStoppedError, take_up
+from paxtune.running.trial_errors import StudyStoppedError
+from paxtune.running.tuner import take_up
 from paxtune.service import tokens
 from paxtune.service.leases import LEASE_SECONDS
 from paxtune.storage.database import Database

@@ -25,7 +25,8 @@ from paxtune.engines.threads import Threads, run_in_threads
 from paxtune.engines.workers import Workers
 from paxtune.running.callbacks import Callback
 from paxtune.running.function_runner import FunctionRunner, import_name
-from paxtune.running.tuner import STOP_REQUESTED, Paused, StudyStoppedError, Tuner
+from paxtune.running.trial_errors import StudyStoppedError
+from paxtune.running.tuner import STOP_REQUESTED, Paused, Tuner
 from paxtune.service.address import Service
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.registry import StudyRegistry

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paxtune import Faults, search, tune
-from paxtune.running.tuner import StudyStoppedError
+from paxtune.running.trial_errors import StudyStoppedError
 from paxtune.storage.open_study import load_study
 from tests.factories.function_studies import SPACE
 from tests.factories.studies import states

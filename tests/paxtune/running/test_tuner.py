@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from paxtune.objectives.measurement import Measurement
+from paxtune.running.callbacks import Callback
 from paxtune.running.experiment_runner import ExperimentRunner
-from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
-from paxtune.schedulers import Stop
+from paxtune.running.trial_errors import StudyStoppedError
+from paxtune.running.tuner import Paused, Tuner
 from paxtune.storage.open_study import open_study
+from paxtune.study import stop_requests
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
+from paxtune.study.transitions import DetachedError
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
 from paxtune.terminal.progress import Progress
@@ -42,11 +46,18 @@ def train(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Running]],
     return lambda run: monkeypatch.setattr('paxtune.running.trial_spec.run', run)
 
 
-def tune(study: Study, **fields: Any) -> str:
+class StopsAll(Callback):
+    """Requests the stop of each trial that reports."""
+
+    def on_measurement(self, study: Study, trial: Trial, measurement: Measurement) -> None:
+        stop_requests.request_stop(study.store, trial.id)
+
+
+def tune(study: Study, *callbacks: Callback, **fields: Any) -> str:
     """Runs the study; returns what it showed."""
     out = io.StringIO()
     progress = Progress(console=Console(file=out, width=200))
-    Tuner(study, ExperimentRunner(), [progress], **fields).run()
+    Tuner(study, ExperimentRunner(), [progress, *callbacks], **fields).run()
     return out.getvalue()
 
 
@@ -82,10 +93,8 @@ def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
     train(run)
     with monkeypatch.context() as kill:
         kill.setattr(RunningTrial, end, killed)
-        if end == 'stop':
-            kill.setattr(Study, 'decide', lambda *args: Stop('worse than the median'))
         with pytest.raises(KeyboardInterrupt):
-            tune(study)
+            tune(study, *([StopsAll()] if end == 'stop' else []))
     train(whole)
     before = record(study, study.trials[0])
     assert before['state'] == 'active'
@@ -108,9 +117,7 @@ def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
 
 
 @pytest.mark.slow
-def test_a_last_save_that_fails_stops_the_study_and_ends_no_trial(
-    study: Study, train: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_last_save_that_fails_stops_the_study_and_ends_no_trial(study: Study, train: Any) -> None:
     def run(*args: Any, **place: Any) -> Running:
         try:
             yield measured(2)
@@ -118,12 +125,24 @@ def test_a_last_save_that_fails_stops_the_study_and_ends_no_trial(
             raise OSError('the disk is gone')
 
     train(run)
-    monkeypatch.setattr(Study, 'decide', lambda *args: Stop('worse than the median'))
     with pytest.raises(StudyStoppedError, match='trial 1 raised OSError: the disk is gone'):
-        tune(study)
+        tune(study, StopsAll())
     (trial,) = study.trials
     assert (trial.state, trial.stop_reason) == ('ACTIVE', None)
     assert 'the disk is gone' in (trial_directory(study.directory, trial) / 'error.txt').read_text()
+
+
+def test_a_process_that_has_lost_a_trial_leaves_its_record_alone(study: Study, train: Any) -> None:
+    class Loses(Callback):
+        def on_measurement(self, study: Study, trial: Trial, measurement: Measurement) -> None:
+            raise DetachedError('the lease was lost')
+
+    train(whole)
+    with pytest.raises(DetachedError):
+        tune(study, Loses())
+    (trial,) = study.trials
+    assert len(trial.measurements) == 1
+    assert record(study, trial)['measurements'] == []
 
 
 @pytest.mark.contract

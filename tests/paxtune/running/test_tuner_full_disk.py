@@ -8,7 +8,8 @@ import pyglove as pg
 import pytest
 
 from paxtune import search, tune
-from paxtune.running.tuner import StudyStoppedError, take_up
+from paxtune.running.trial_errors import StudyStoppedError
+from paxtune.running.tuner import take_up
 from paxtune.storage.open_study import load_study
 from tests.factories.studies import states
 from tests.servers.disks import SmallDisk, small_disk

@@ -8,7 +8,8 @@ import pytest
 
 from paxtune.api import tune
 from paxtune.objectives.rewards import MetricReward
-from paxtune.running.tuner import BadRewardError, Paused, StudyStoppedError
+from paxtune.running.trial_errors import BadRewardError, StudyStoppedError
+from paxtune.running.tuner import Paused
 from paxtune.storage.open_study import load_study
 from tests.factories.function_studies import SPACE
 from tests.factories.studies import states

@@ -14,7 +14,8 @@ from paxtune.objectives.limits import Limit
 from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward
 from paxtune.running.function_runner import FunctionRunner
-from paxtune.running.tuner import BadRewardError, StudyStoppedError, Tuner
+from paxtune.running.trial_errors import BadRewardError, StudyStoppedError
+from paxtune.running.tuner import Tuner
 from paxtune.search_space.constraints import Requires
 from paxtune.storage.open_study import open_study
 from tests.factories.function_studies import OBJECTIVE, SPACE, run, search, two

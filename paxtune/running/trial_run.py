@@ -1,0 +1,247 @@
+"""One attempt at a trial, from its start to its end, in this process."""
+
+import contextlib
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import sqlalchemy
+
+from paxtune.objectives.metrics import split_name
+from paxtune.objectives.rewards import Reward
+from paxtune.running import trial_errors
+from paxtune.running.callbacks import Callback
+from paxtune.running.other_trials import OtherTrialError, require_no_link, require_own_record
+from paxtune.running.runner import Refusal, Runner, Running
+from paxtune.running.trial_errors import BadRewardError, StudyStoppedError, about_rewards, outside
+from paxtune.running.trial_json import TrialJson
+from paxtune.schedulers import Pause
+from paxtune.storage.database import DatabaseUnavailableError
+from paxtune.study.running_trial import RunningTrial
+from paxtune.study.stopping_criteria import seconds_left
+from paxtune.study.study import Study
+from paxtune.study.transitions import DetachedError
+from paxtune.study.trial import Trial
+from paxtune.study.trial_paths import trial_directory
+from trainer.loop.report import Interrupted, Report
+from trainer.runtime.directory import JobPath, write_text
+from trainer.runtime.signals import StopTrial
+from trainer.runtime.step_events import listening
+from trainer.runtime.throughput import THROUGHPUT_METRICS
+from trainer.runtime.wall_clock import WallClock
+from trainer.symbolic.errors import LostProcessError, is_disk_full
+
+if TYPE_CHECKING:
+    from paxtune.running.hparams import HParams
+
+_ENDS_SEARCH = (
+    BadRewardError,
+    DatabaseUnavailableError,
+    LostProcessError,
+    OtherTrialError,
+    sqlalchemy.exc.SQLAlchemyError,
+)
+
+
+class TrialRun:
+    """Runs one trial in one attempt, keeps its record, and tells callbacks of it."""
+
+    def __init__(
+        self,
+        study: Study,
+        trial: RunningTrial,
+        runner: Runner,
+        callbacks: Sequence[Callback],
+        should_interrupt: Callable[[], bool],
+        clock: WallClock,
+        hparams: 'HParams | None',
+    ) -> None:
+        """Makes the directory of an ACTIVE trial, and begins its record.
+
+        Args:
+            study, runner, callbacks, should_interrupt: as in `paxtune.engines.base.Job`.
+            clock: of this process; the trial has what passes from its last `take` on.
+            hparams: of the study; None where it has no directory.
+
+        Raises:
+            OtherTrialError: the directory holds files of another trial.
+        """
+        self._study, self._trial, self._runner = study, trial, runner
+        self._callbacks, self._should_interrupt = callbacks, should_interrupt
+        self._directory = _own_directory(study.directory, trial.view)
+        self._record = TrialJson(self._directory, trial.view, study.data, runner.num_devices, clock)
+        self._session = None if hparams is None else hparams.session(trial.view)
+        self._clock, self._began = clock, clock.read()
+        self._pausing: Pause | None = None
+        self._is_study_pausing = False
+        has_hours = study.search.budget.has_hours
+        self._seconds_left = self._budgeted(study.trials) if has_hours else None
+
+    def run(self) -> None:
+        """Runs the trial until it has ended, is paused or is released; raises as `Tuner.join`."""
+        is_detached = False
+        self._tell(lambda each: each.on_trial_start(self._study, self._trial.view))
+        try:
+            self._end(self._attempt())
+        except trial_errors.OutsideError as error:
+            is_detached = isinstance(error.args[0], DetachedError)
+            raise error.args[0] from None
+        except DetachedError:
+            is_detached = True
+            raise
+        except _ENDS_SEARCH:
+            raise
+        except Interrupted as interrupted:
+            self._put_back(interrupted.step)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            if self._session is not None:
+                self._session.close(self._trial.view)
+            if not is_detached:  # The record is that of another process by now.
+                self._record.write(self._trial.view)
+        if self._trial.view.is_terminal:
+            self._tell(lambda each: each.on_trial_end(self._study, self._trial.view))
+
+    def _tell(self, event: Callable[[Callback], None]) -> None:
+        for callback in self._callbacks:
+            event(callback)
+
+    def _attempt(self) -> Refusal | StopTrial | None:
+        """Runs the trial, and returns why it ends before its last step; None if it does not."""
+        end: Refusal | StopTrial | None
+        try:
+            prepared = self._runner.prepare(self._study, self._trial)
+            end = prepared if isinstance(prepared, Refusal) else self._listen(prepared)
+        except DetachedError:
+            raise
+        except StopTrial as signal:
+            end = signal
+        except Exception as error:
+            if not is_disk_full(error):  # The study's database may be on that disk.
+                self._record.note_time(self._trial)
+            raise
+        self._record.note_time(self._trial)
+        return end
+
+    def _listen(self, run: Running) -> StopTrial | None:
+        """Runs the trial; returns the reason of an early stop, or None at its end."""
+        with listening(self._on_step), contextlib.closing(run(self._should_leave)) as reports:
+            for report in reports:
+                self._note_resumption(report)
+                self._report(report)
+                with outside():
+                    self._record.write(self._trial.view)
+                asked = self._study.poll(self._trial, may_decide=not report.is_last)
+                if asked.stop is not None:
+                    return StopTrial(asked.stop)
+                self._seconds_left = self._budgeted(asked.trials)
+                self._is_study_pausing, self._pausing = asked.is_study_pausing, asked.pause
+        return None
+
+    def _should_leave(self) -> bool:
+        """Returns True if the trial must save a checkpoint now."""
+        left = self._seconds_left
+        is_late = left is not None and self._clock.read() - self._began > left
+        is_asked = self._is_study_pausing or self._pausing is not None
+        return self._should_interrupt() or is_late or is_asked
+
+    def _budgeted(self, trials: Sequence[Trial]) -> float | None:
+        """Computes the seconds that this attempt may take; None without a budget of hours."""
+        budget = self._study.search.budget
+        if not budget.has_hours:
+            return None
+        others = [each for each in trials if each.id != self._trial.id]
+        return seconds_left(
+            budget,
+            others,
+            self._record.seconds_before,
+            self._runner.num_devices,
+            self._study.store.is_alive,
+        )
+
+    def _on_step(self, step: int, metrics: Mapping[str, float]) -> None:
+        with outside():
+            self._tell(lambda each: each.on_step(self._study, self._trial.view, step, metrics))
+
+    def _note_resumption(self, report: Report) -> None:
+        trial, step = self._trial, report.resumed_from
+        if trial.resumed and not trial.step:
+            trial.add_event('resumed' if step else 'restarted', step)
+        if step and not self._record.is_resumed:
+            self._record.resumed(step)
+            with outside():
+                self._tell(lambda each: each.on_trial_resume(self._study, trial.view, step))
+
+    def _report(self, report: Report) -> None:
+        with about_rewards():
+            measurement = self._trial.report(report.step, report.metrics, report.checkpoint)
+        space = self._study.space
+        has_all = report.is_last or (space.is_tunable and not space.sub_experiments)
+        if has_all and not measurement.rewards:
+            # Reports now, since the trial does not end here.
+            self._require_rewards(report.is_last)
+        with outside():
+            if self._session is not None:
+                self._session.measured(measurement)
+            view = self._trial.view
+            self._tell(lambda each: each.on_measurement(self._study, view, measurement))
+
+    def _require_rewards(self, is_last: bool) -> None:
+        """Raises BadRewardError unless the final metrics determine the rewards."""
+        with about_rewards():
+            metrics = self._trial.final_metrics()
+            for reward in self._study.rewards:
+                # Nothing is timed in the first step of a process, which may be the last of a trial.
+                if not (_is_of_speed(reward) and (self._trial.resumed or not is_last)):
+                    reward.value(metrics)
+
+    def _end(self, end: Refusal | StopTrial | None) -> None:
+        # Only now has the last save succeeded: a trial ends once, and cannot fail after that.
+        trial = self._trial
+        if isinstance(end, Refusal):
+            trial.fail(end.reason)
+        elif end is not None and (end.reward is not None or end.metrics is not None):
+            trial.conclude(end.reason, end.reward, end.metrics)
+        elif end is not None:
+            trial.end_early(end.reason)
+        else:
+            is_timed = any(map(_is_of_speed, self._study.rewards))
+            # Nothing is timed in the first step of a process, which may be the last of a trial.
+            with contextlib.nullcontext() if is_timed and trial.resumed else about_rewards():
+                trial.complete()
+
+    def _put_back(self, step: int) -> None:
+        """Pauses or releases the trial, which is in a checkpoint."""
+        if self._pausing is None:
+            self._trial.release(f'after step {step}')
+            return
+        reason = self._pausing.reason
+        self._trial.pause(step, reason)
+        self._tell(lambda each: each.on_trial_pause(self._study, self._trial.view, reason))
+
+    def _fail(self, error: Exception) -> None:
+        if is_disk_full(error):
+            raise error
+        if self._directory is not None:
+            write_text(self._directory / 'error.txt', traceback.format_exc())
+        faults, trials = self._study.search.faults, self._study.trials
+        if why := trial_errors.why_study_stops(error, self._trial.view, trials, faults):
+            raise StudyStoppedError(why) from error
+        is_error = not isinstance(error, trial_errors.EXPECTED)
+        self._trial.fail(trial_errors.reason_of(error), is_error=is_error)
+
+
+def _own_directory(home: JobPath | None, trial: Trial) -> JobPath | None:
+    """Makes the directory of a trial; raises OtherTrialError if it holds files of another one."""
+    if home is None:
+        return None
+    directory = trial_directory(home, trial)
+    require_no_link(home, directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    require_own_record(directory, trial)
+    return directory
+
+
+def _is_of_speed(reward: Reward) -> bool:
+    return any(split_name(metric.name)[0] in THROUGHPUT_METRICS for metric in reward.metrics)
