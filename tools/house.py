@@ -25,7 +25,7 @@ MAX_PUBLIC_MEMBERS = 25
 BUDGETS = {
     'paxtune': 2_020,
     'paxtune/algorithms': 4_950,
-    'paxtune/analysis': 1_870,
+    'paxtune/analysis': 2_400,
     'paxtune/completion': 430,
     'paxtune/config': 380,
     'paxtune/engines': 2_820,
@@ -33,7 +33,7 @@ BUDGETS = {
     'paxtune/kubernetes': 630,
     'paxtune/objectives': 1_270,
     'paxtune/page': 2_590,
-    'paxtune/plots': 2_290,
+    'paxtune/plots': 1_760,
     'paxtune/pyglove_backend': 900,
     'paxtune/reports': 2_840,
     'paxtune/running': 2_440,

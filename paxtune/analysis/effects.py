@@ -135,6 +135,13 @@ def paths_of_best(model: Surrogate) -> list[str]:
     return list(dict.fromkeys(parameter_path(e.id) for e in model.space.features if e.id in active))
 
 
+def largest_effects(model: Surrogate, space: 'Space') -> list[str]:
+    """Lists the decisions of the best trial, that with the largest effect first."""
+    found = [each for path in paths_of_best(model) if (each := effect(model, space, path))]
+    found.sort(key=lambda each: -float(np.ptp(each.predicted.mean)))
+    return [each.values.path for each in found]
+
+
 def sensitivities(model: Surrogate) -> list[Sensitivity]:
     """Computes the Sobol indices of all decisions; the largest total first.
 

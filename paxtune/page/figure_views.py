@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 from dash import Dash, html
 
 from paxtune import plots
+from paxtune.analysis.decision_columns import MAX_DECISIONS
 from paxtune.analysis.forest import fit_elsewhere
 from paxtune.analysis.importance import Importances, importances_by
 from paxtune.page import choices, figures, model_view, widgets
 from paxtune.page.figures import Chosen, Panel, View
 from paxtune.page.live import LiveStudy
-from paxtune.plots.data import MOST_DECISIONS
 from paxtune.plots.decisions import importance_figure
 from trainer.symbolic.errors import UserError
 
@@ -163,6 +163,6 @@ def _ranking(live: LiveStudy, reward: str | None) -> Importances:
 
 def _most_important(live: LiveStudy, reward: str | None) -> list[str] | None:
     """The decisions to show where there are many; None for all."""
-    if len(live.study.space.short_names) <= MOST_DECISIONS:
+    if len(live.study.space.short_names) <= MAX_DECISIONS:
         return None
-    return [each.path for each in _ranking(live, reward).decisions[:MOST_DECISIONS]] or None
+    return [each.path for each in _ranking(live, reward).decisions[:MAX_DECISIONS]] or None

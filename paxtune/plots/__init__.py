@@ -1,8 +1,11 @@
 """Figures of studies, as `plotly.graph_objects.Figure`.
 
-Each function takes a study, as `paxtune.load_study` returns it, and changes nothing. Files named
-`…_data.py` turn records into plain columns; the others only draw them. Of a study without trials, a
-figure is one line of text.
+Each function takes a study, as `paxtune.load_study` returns it, and changes nothing. `reward` is a
+reward by its label, or a metric; the first reward by default. `decisions`, `x` and `y` are paths or
+short names; the most important ones by default. A function raises `UserError` where the study has
+no such reward, metric or decision. Without trials, a figure is one line of text.
+
+The numbers of a figure are computed in `paxtune.analysis`; here they are only drawn.
 
 Example:
     >>> import paxtune, pyglove as pg

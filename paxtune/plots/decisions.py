@@ -6,10 +6,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paxtune.analysis import importance
-from paxtune.plots import data, layout
-from paxtune.plots.axes import MOST_TICKS, decision_axis
-from paxtune.plots.data import DecisionColumn, Values
-from paxtune.study.record import Status
+from paxtune.analysis.decision_columns import (
+    MAX_DECISIONS,
+    DecisionColumn,
+    decision_columns,
+    pair_of,
+    plane_of,
+    selected,
+)
+from paxtune.analysis.trial_values import (
+    NoValuesError,
+    Values,
+    axis_for,
+    measured_values,
+    thinned,
+)
+from paxtune.plots import layout
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -17,65 +29,40 @@ if TYPE_CHECKING:
     from paxtune.study.study_view import StudyView
 
 _SLICE_COLUMNS = 3
-_MOST_POINTS = 30_000  # Of a figure of slices.
-_MOST_LINES = 5000  # Of parallel coordinates.
-_LEAST_CELLS, _MOST_CELLS = 6, 25  # Of a contour, along each axis.
+_MAX_POINTS = 30_000
+_MAX_LINES = 5000
 _BLUES = [[0.0, '#a6c8e4'], [1.0, '#08306b']]
 
 
+@layout.or_text
 def importances(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
     """Draws the importance of decisions: fANOVA, and mean decrease in impurity.
 
     See `paxtune.analysis.importance`.
-
-    Args:
-        study: the study.
-        reward: a reward by its label, or a metric; the first reward by default.
-
-    Raises:
-        UserError: there is no such reward or metric.
     """
-    if reward is None and not study.rewards:
-        return layout.empty(layout.NO_REWARD)
+    axis_for(study, reward)
     return importance_figure(study, importance.importances(study, reward))
 
 
+@layout.or_text
 def importance_figure(study: 'StudyView', found: 'importance.Importances') -> 'go.Figure':
     """Draws importance that was computed before."""
-    import plotly.graph_objects as go
-
     if not found.decisions:
         least = importance.MIN_TRIALS
-        return layout.empty(f'Importance needs {least} completed trials with different rewards.')
-    ranked = found.decisions[: 2 * data.MOST_DECISIONS][::-1]
-    # Positions, since two decisions may have the same short name once it is cut.
-    rows = list(range(len(ranked)))
-    drawn = layout.figure(
-        f'Importance for {layout.text(found.axis.name)}, of {found.num_trials} completed trials'
+        raise NoValuesError(f'Importance needs {least} completed trials with different rewards.')
+    ranked = found.decisions[: 2 * MAX_DECISIONS]
+    drawn = layout.bars(
+        f'Importance for {layout.text(found.axis.name)}, of {found.num_trials} completed trials',
+        [each.path for each in ranked],
+        [layout.text(study.space.short_names[each.path], 30) for each in ranked],
+        ('mean decrease in impurity', [each.impurity for each in ranked]),
+        ('fANOVA', [each.fanova for each in ranked]),
     )
-    paths = [layout.text(each.path, 200) for each in ranked]
-    for name, shares, color in (
-        ('mean decrease in impurity', [each.impurity for each in ranked], layout.MUTED),
-        ('fANOVA', [each.fanova for each in ranked], layout.COLORS[Status.COMPLETED]),
-    ):
-        drawn.add_trace(
-            go.Bar(
-                x=shares,
-                y=rows,
-                orientation='h',
-                name=name,
-                marker={'color': color},
-                hovertext=paths,
-                hovertemplate='%{hovertext}<br>%{x:.1%}<extra></extra>',
-            )
-        )
-    names = [layout.text(study.space.short_names[each.path], 30) for each in ranked]
-    drawn.update_yaxes(tickvals=rows, ticktext=names, automargin=True)
-    drawn.update_xaxes(title='share', tickformat='.0%', rangemode='tozero')
-    drawn.update_layout(legend_traceorder='reversed', height=200 + 30 * len(ranked))
+    drawn.update_xaxes(title='share')
     return drawn
 
 
+@layout.or_text
 def parallel_coordinates(
     study: 'StudyView', reward: str | None = None, decisions: Sequence[str] | None = None
 ) -> 'go.Figure':
@@ -83,29 +70,18 @@ def parallel_coordinates(
 
     Inactive decisions have a tick of their own, below all values. Of more than 5000 trials, the
     best half of 5000 and evenly spaced others are drawn.
-
-    Args:
-        study: the study.
-        reward: a reward by its label, or a metric; the first reward by default.
-        decisions: paths or short names; the 10 most important ones by default.
-
-    Raises:
-        UserError: there is no such reward, metric or decision.
     """
     import plotly.graph_objects as go
 
-    found = data.final_values(study, reward)
-    if found is None or not len((found := found.measured()).values):
-        return layout.empty(layout.NO_REWARD if found is None else layout.NOT_COMPLETED)
-    rows = _best_and_others(found, _MOST_LINES)
-    found = Values(found.axis, [found.trials[row] for row in rows], found.values[rows])
-    columns = data.decision_columns(study.space, found.trials)
-    columns = data.selected(study, columns, decisions, reward)
+    found = measured_values(study, reward)
+    found = found.of(found.best_and_others(_MAX_LINES))
+    columns = decision_columns(study.space, found.trials)
+    columns = selected(study, columns, decisions, reward)
     values = found.values
     is_log = layout.is_log(values)
     dimensions = [_dimension(column) for column in columns]
     dimensions.append(_number_dimension(found.axis.name, values, is_log))
-    drawn = layout.figure('Decisions' + _count(len(rows), study))
+    drawn = layout.figure('Decisions' + _count(len(found.trials), study))
     drawn.add_trace(
         go.Parcoords(
             dimensions=dimensions,
@@ -123,36 +99,24 @@ def parallel_coordinates(
     return drawn
 
 
+@layout.or_text
 def slices(
     study: 'StudyView', reward: str | None = None, decisions: Sequence[str] | None = None
 ) -> 'go.Figure':
     """Draws the final values of trials over each decision.
 
     Of many trials, the best ones and evenly spaced others are drawn, 30,000 points in all.
-
-    Args:
-        study: the study.
-        reward: a reward by its label, or a metric; the first reward by default.
-        decisions: paths or short names; the 10 most important ones by default.
-
-    Raises:
-        UserError: there is no such reward, metric or decision.
     """
-    from plotly.subplots import make_subplots
-
-    found = data.final_values(study, reward)
-    if found is None or not len((found := found.measured()).values):
-        return layout.empty(layout.NO_REWARD if found is None else layout.NOT_COMPLETED)
-    columns = data.decision_columns(study.space, found.trials)
-    columns = data.selected(study, columns, decisions, reward)
-    rows = _best_and_others(found, _MOST_POINTS // max(len(columns), 1))
+    found = measured_values(study, reward)
+    columns = decision_columns(study.space, found.trials)
+    columns = selected(study, columns, decisions, reward)
+    rows = found.best_and_others(_MAX_POINTS // max(len(columns), 1))
     ids = np.array([each.id for each in found.trials])
     statuses = [str(each.status) for each in found.trials]
     width = min(_SLICE_COLUMNS, len(columns))
-    height = -(-len(columns) // width)
-    drawn = make_subplots(height, width, shared_yaxes=True, vertical_spacing=0.3 / height)
+    drawn = layout.grid(width, len(columns), shared_yaxes=True)
     for index, column in enumerate(columns):
-        place = {'row': index // width + 1, 'col': index % width + 1}
+        place = layout.place(index, width)
         active = rows[np.isfinite(column.values[rows])]
         drawn.add_trace(
             layout.scatter(
@@ -180,14 +144,11 @@ def slices(
         drawn.update_xaxes(_axis(column), **place)
     drawn.update_yaxes(type=layout.scale(found.values), range=_padded(found.values))
     drawn.update_yaxes(title=layout.axis_title(found.axis), col=1)
-    drawn.update_layout(
-        template='plotly_white',
-        title='Slices' + _count(len(rows), study),
-        height=150 + 280 * height,
-    )
+    drawn.update_layout(title='Slices' + _count(len(rows), study))
     return drawn
 
 
+@layout.or_text
 def contour(
     study: 'StudyView', x: str | None = None, y: str | None = None, reward: str | None = None
 ) -> 'go.Figure':
@@ -195,30 +156,19 @@ def contour(
 
     The plane is divided into cells, of which those with trials have a mean; between numbers, plotly
     interpolates.
-
-    Args:
-        study: the study.
-        x: a decision by its path or short name; the most important one by default.
-        y: another one; the most important other one by default.
-        reward: a reward by its label, or a metric; the first reward by default.
-
-    Raises:
-        UserError: there is no such reward, metric or decision.
     """
-    found = data.final_values(study, reward)
-    if found is None or not len((found := found.measured()).values):
-        return layout.empty(layout.NO_REWARD if found is None else layout.NOT_COMPLETED)
-    columns = data.decision_columns(study.space, found.trials)
-    pair = _pair(study, columns, x, y, reward)
+    found = measured_values(study, reward)
+    columns = decision_columns(study.space, found.trials)
+    pair = pair_of(study, columns, x, y, reward)
     if len(pair) < 2:
-        return layout.empty('A contour needs two decisions.')
+        raise NoValuesError('A contour needs two decisions.')
     active = np.flatnonzero(np.isfinite(pair[0].values) & np.isfinite(pair[1].values))
     if not len(active):
-        return layout.empty('No trial with a final value has both decisions.')
+        raise NoValuesError('No trial with a final value has both decisions.')
     values, ids = found.values[active], np.array([trial.id for trial in found.trials])
     drawn = layout.figure(f'Contour of {layout.axis_title(found.axis)}')
     drawn.add_trace(_surface(pair, active, values, found.axis.is_maximized))
-    marks = active[_best_and_others(Values(found.axis, [], values), _MOST_LINES)]
+    marks = active[Values(found.axis, [], values).best_and_others(_MAX_LINES)]
     drawn.add_trace(
         layout.scatter(
             len(marks),
@@ -236,41 +186,16 @@ def contour(
     return drawn
 
 
-def _pair(
-    study: 'StudyView',
-    columns: Sequence[DecisionColumn],
-    x: str | None,
-    y: str | None,
-    reward: str | None,
-) -> list[DecisionColumn]:
-    named = {name: data.selected(study, columns, [name], reward)[0] for name in (x, y) if name}
-    if x and y:  # Importance takes longer than the figure.
-        return [named[x], named[y]]
-    taken = [column.path for column in named.values()]
-    ranked = data.selected(study, columns, None, reward, 2)
-    others = iter([each for each in ranked if each.path not in taken])
-    pair = [named[name] if name else next(others, None) for name in (x, y)]
-    return [column for column in pair if column is not None]
-
-
 def _surface(
     pair: Sequence[DecisionColumn], active: np.ndarray, values: np.ndarray, is_maximized: bool
 ) -> Any:
     import plotly.graph_objects as go
 
-    # Cells of few trials would mostly be empty.
-    cells = int(np.clip(len(active) ** 0.5, _LEAST_CELLS, _MOST_CELLS))
-    edges = [_edges(column, cells) for column in pair]
-    x, y = (_units(column, column.values[active]) for column in pair)
-    bins: Any = [edge[1] for edge in edges]
-    sums, _, _ = np.histogram2d(x, y, bins, weights=values)
-    counts, _, _ = np.histogram2d(x, y, bins)
-    with np.errstate(invalid='ignore', divide='ignore'):
-        means = (sums / counts).T
+    plane = plane_of(pair, active, values)
     style: dict[str, Any] = {
-        'x': edges[0][0],
-        'y': edges[1][0],
-        'z': means,
+        'x': plane.x,
+        'y': plane.y,
+        'z': plane.means,
         'colorscale': 'Viridis',
         'reversescale': is_maximized,  # The best are dark.
         'hoverinfo': 'skip',
@@ -280,25 +205,8 @@ def _surface(
     return go.Contour(**style, connectgaps=True, line={'width': 0.5})
 
 
-def _units(column: DecisionColumn, values: np.ndarray) -> np.ndarray:
-    return np.log10(values) if column.is_log else values
-
-
-def _edges(column: DecisionColumn, cells: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the middles of cells, and their edges on the scale of the decision."""
-    if column.labels:
-        middles = np.arange(len(column.labels), dtype=float)
-        return middles, np.arange(len(column.labels) + 1) - 0.5
-    low, high = _units(column, np.array([column.low, column.high]))
-    # Rounding must not push a bound out of its cell.
-    margin = 1e-9 * max(abs(low), abs(high))
-    edges = np.linspace(low - margin, high + margin, cells + 1)
-    middles = (edges[:-1] + edges[1:]) / 2
-    return (10.0**middles if column.is_log else middles), edges
-
-
 def _axis(column: DecisionColumn) -> dict[str, Any]:
-    about = decision_axis(column.name, column.labels, column.is_log)
+    about = layout.decision_axis(column.name, column.labels, column.is_log)
     if column.is_log and column.high >= 100 * column.low:
         about |= {'dtick': 1, 'tickformat': '~g'}  # Powers of ten alone.
     return about
@@ -318,7 +226,7 @@ def _dimension(column: DecisionColumn) -> dict[str, Any]:
     if not column.labels:
         bounds = (column.low, column.high)
         return _number_dimension(column.name, column.values, column.is_log, bounds)
-    ticks = layout.thinned(len(column.labels), MOST_TICKS)
+    ticks = thinned(len(column.labels), layout.MAX_TICKS)
     names = [layout.text(column.labels[tick], 20) for tick in ticks]
     values, tickvals, low = column.values, ticks.tolist(), 0.0
     if is_inactive.any():
@@ -357,17 +265,6 @@ def _number_dimension(
         'ticktext': names,
         'range': [bottom, ends[1] if ends[1] > bottom else bottom + 1.0],
     }
-
-
-def _best_and_others(found: Values, most: int) -> np.ndarray:
-    """Indices of at most so many values: the best half of them, and evenly spaced others."""
-    count = len(found.values)
-    if count <= most:
-        return np.arange(count)
-    order = np.argsort(-found.values if found.axis.is_maximized else found.values, kind='stable')
-    half = most // 2
-    others = order[half:]
-    return np.sort(np.append(order[:half], others[layout.thinned(len(others), most - half)]))
 
 
 def _count(count: int, study: 'StudyView') -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from paxtune.analysis.hypervolume import hypervolume_history
+from paxtune.analysis.trial_values import NoValuesError
 from paxtune.plots import layout
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from paxtune.study.study_view import StudyView
 
 
+@layout.or_text
 def hypervolume(study: 'StudyView', reference: Mapping[str, float] | None = None) -> 'go.Figure':
     """Draws the volume that the Pareto front dominates after each completed trial.
 
@@ -24,10 +26,10 @@ def hypervolume(study: 'StudyView', reference: Mapping[str, float] | None = None
         UserError: the reference does not name exactly the rewards.
     """
     if len(study.rewards) < 2:
-        return layout.empty('A hypervolume needs two or more rewards.')
+        raise NoValuesError('A hypervolume needs two or more rewards.')
     found = hypervolume_history(study, reference)
     if not len(found.volumes):
-        return layout.empty(layout.NOT_COMPLETED)
+        raise NoValuesError('No trial was completed yet.')
     point = ', '.join(
         f'{layout.text(name)} {layout.number(value)}'
         for name, value in zip(found.rewards, found.reference, strict=True)

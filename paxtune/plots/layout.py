@@ -1,13 +1,17 @@
 """The common look of figures, escaped text, and marks that stay fast for many points."""
 
+import functools
 import html
+import itertools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
+from paxtune.analysis.decision_columns import DecisionColumn
 from paxtune.analysis.trade_off import Axis
+from paxtune.analysis.trial_values import NoValuesError, thinned
 from paxtune.study.record import Status
 from trainer.command import printable
 from trainer.symbolic.errors import shortened
@@ -15,10 +19,11 @@ from trainer.symbolic.errors import shortened
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from paxtune.study.trial import Trial
+
+_Arguments = ParamSpec('_Arguments')
+
 NO_TRIALS = 'There are no trials yet.'
-NO_REWARD = 'The study has no reward: name a metric.'
-NOT_MEASURED = 'No trial has been measured yet.'
-NOT_COMPLETED = 'No trial was completed yet.'
 
 COLORS = {
     Status.COMPLETED: '#1f77b4',
@@ -30,6 +35,13 @@ COLORS = {
 }
 BEST, MUTED = '#d62728', '#9a9a9a'
 
+MAX_HOVERS = 1000
+"""Trials whose decisions are shown under the pointer."""
+
+MAX_TICKS = 20
+"""Candidates of a choice that have a tick."""
+
+_MAX_HOVER_LINES = 25
 _SVG_POINTS = 2000  # Beyond, marks are drawn by WebGL, of which a page may hold about eight.
 _LONGEST_TITLE = 40  # An upright title must not be longer than its axis.
 _SPAN = 100.0  # Positive values that differ more than so many times have a logarithmic scale.
@@ -105,11 +117,104 @@ def number(value: float | None) -> str:
     return '' if value is None or math.isnan(value) else f'{value:.6g}'
 
 
-def thinned(count: int, most: int) -> np.ndarray:
-    """Evenly spaced indices, the first and the last one included: all of them if they are few.
+def or_text(
+    draw: 'Callable[_Arguments, go.Figure]',
+) -> 'Callable[_Arguments, go.Figure]':
+    """Makes a figure of one line of text where there is nothing to draw."""
+
+    @functools.wraps(draw)
+    def drawn(*args: _Arguments.args, **named: _Arguments.kwargs) -> 'go.Figure':
+        try:
+            return draw(*args, **named)
+        except NoValuesError as error:
+            return empty(str(error))
+
+    return drawn
+
+
+def grid(width: int, count: int, **options: Any) -> 'go.Figure':
+    """A figure of several subplots, `width` in a row."""
+    from plotly.subplots import make_subplots
+
+    height = -(-count // width)
+    drawn = make_subplots(height, width, vertical_spacing=0.3 / height, **options)
+    drawn.update_layout(template='plotly_white', height=150 + 280 * height)
+    return drawn
+
+
+def place(index: int, width: int) -> dict[str, int]:
+    """The row and the column of a subplot."""
+    return {'row': index // width + 1, 'col': index % width + 1}
+
+
+def bars(
+    title: str, paths: Sequence[str], names: Sequence[str], *shares: tuple[str, Sequence[float]]
+) -> 'go.Figure':
+    """Draws shares of decisions as bars, the first decision at the top.
+
+    Args:
+        names: short names of the decisions.
+        shares: a kind, and the share of each decision; the last kind stands out.
+    """
+    import plotly.graph_objects as go
+
+    drawn = figure(title)
+    # Positions, since two decisions may have the same short name once it is cut.
+    rows = list(range(len(paths)))[::-1]
+    for name, values in shares:
+        drawn.add_trace(
+            go.Bar(
+                x=values[::-1],
+                y=rows[::-1],
+                orientation='h',
+                name=name,
+                marker={'color': MUTED if name != shares[-1][0] else COLORS[Status.COMPLETED]},
+                hovertext=[text(each, 200) for each in paths][::-1],
+                hovertemplate='%{hovertext}<br>%{x:.1%}<extra></extra>',
+            )
+        )
+    drawn.update_yaxes(tickvals=rows[::-1], ticktext=names[::-1], automargin=True)
+    drawn.update_xaxes(tickformat='.0%', rangemode='tozero')
+    drawn.update_layout(legend_traceorder='reversed', height=200 + 30 * len(rows))
+    return drawn
+
+
+def decision_axis(name: str, labels: Sequence[str], is_log: bool) -> dict[str, Any]:
+    """The plotly axis of a decision: `labels` are the candidates of a choice, none for a range.
 
     Example:
-        >>> thinned(4, 9), thinned(9, 3)
-        (array([0, 1, 2, 3]), array([0, 4, 8]))
+        >>> decision_axis('rate', [], is_log=True)
+        {'title': 'rate', 'type': 'log'}
     """
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+    about: dict[str, Any] = {'title': text(name, 40)}
+    if not labels:
+        return about | {'type': 'log' if is_log else 'linear'}
+    ticks = thinned(len(labels), MAX_TICKS)
+    return about | {
+        'type': 'linear',
+        'tickvals': ticks,
+        'ticktext': [text(labels[tick], 20) for tick in ticks],
+        'range': [-0.5, len(labels) - 0.5],
+    }
+
+
+def hovers(trials: 'Sequence[Trial]', columns: Sequence[DecisionColumn]) -> list[str]:
+    """The text under the pointer for each trial; without decisions where there are many trials."""
+    if len(trials) > MAX_HOVERS:
+        return [f'trial {trial.id}, {trial.status}' for trial in trials]
+    return [
+        '<br>'.join(
+            [
+                f'<b>trial {trial.id}</b>, {trial.status}',
+                *itertools.islice(_decided(columns, row), _MAX_HOVER_LINES),
+                *([text(trial.reason)] if trial.reason else []),
+            ]
+        )
+        for row, trial in enumerate(trials)
+    ]
+
+
+def _decided(columns: Sequence[DecisionColumn], row: int) -> Iterable[str]:
+    for column in columns:
+        if value := column.at(row):
+            yield f'{text(column.name)}: {text(value)}'

@@ -5,10 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paxtune.analysis.trade_off import Axis, axis_of, value_of_trial
-from paxtune.plots import data, layout
-from paxtune.plots.data import Curve
-from paxtune.plots.run_data import relations, step_correlations
+from paxtune.analysis.attempts import related_to
+from paxtune.analysis.trial_values import (
+    Curve,
+    NoValuesError,
+    axis_for,
+    best_of,
+    learning_curves,
+    step_correlations,
+    thinned,
+)
+from paxtune.plots import layout
 from paxtune.schedulers.rung_report import Rung, rung_report
 from paxtune.study.record import Status
 
@@ -16,10 +23,9 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from paxtune.study.study import Study
-    from paxtune.study.trial import Trial
 
-_MOST_POINTS = 60_000  # Of all curves.
-_MOST_STEPS = 200  # Of a curve.
+_MAX_POINTS = 60_000
+_MAX_STEPS_PER_CURVE = 200
 _GAP = float('nan')
 _ENDS = {Status.STOPPED: 'x', Status.PAUSED: 'square', Status.ACTIVE: 'circle'}
 """The marks at the ends of curves that were not completed."""
@@ -27,6 +33,7 @@ _NEIGHBOURS = (layout.BEST, '#9467bd', '#8c564b', '#e377c2', '#7f7f7f', '#17becf
 """The colors of curves beside that of a trial."""
 
 
+@layout.or_text
 def curves(study: 'Study', reward: str | None = None) -> 'go.Figure':
     """Draws the learning curves of trials, with rungs and the ends of unfinished ones.
 
@@ -34,23 +41,14 @@ def curves(study: 'Study', reward: str | None = None) -> 'go.Figure':
     paused one, a circle that of a running one. The best trial stands out. Rungs are drawn where
     the scheduler counts steps. Of many curves, running ones, the best ones and evenly spaced others
     are drawn, and of long ones 200 evenly spaced steps.
-
-    Args:
-        study: the study.
-        reward: a reward by its label, or a metric; the first reward by default.
-
-    Raises:
-        UserError: there is no such reward or metric.
     """
-    if reward is None and not study.rewards:
-        return layout.empty(layout.NO_REWARD)
-    axis, trials = axis_of(study, reward), study.trials
-    found = data.learning_curves(axis, trials)
+    axis, trials = axis_for(study, reward), study.trials
+    found = learning_curves(axis, trials)
     if not found:
-        return layout.empty(layout.NOT_MEASURED if trials else layout.NO_TRIALS)
+        raise NoValuesError('No trial has been measured yet.' if trials else layout.NO_TRIALS)
     found.sort(key=lambda curve: _rank(curve, axis.is_maximized))
     selected = _selected(found)
-    count = sum(min(len(curve.steps), _MOST_STEPS) for curve in selected)
+    count = sum(min(len(curve.steps), _MAX_STEPS_PER_CURVE) for curve in selected)
     few = '' if len(selected) == len(found) else f': {len(selected):,} of {len(found):,} trials'
     drawn = layout.figure('Learning curves' + few)
     for status in Status:
@@ -73,26 +71,19 @@ def curves(study: 'Study', reward: str | None = None) -> 'go.Figure':
     return drawn
 
 
+@layout.or_text
 def trial_curve(study: 'Study', number: int, reward: str | None = None) -> 'go.Figure':
-    """Draws the learning curve of one trial, beside the best one and those that it is related to.
-
-    Args:
-        study: the study.
-        number: the trial.
-        reward: a reward by its label, or a metric; the first reward by default.
-
-    Raises:
-        UserError: there is no such trial, reward or metric.
-    """
-    if reward is None and not study.rewards:
-        return layout.empty(layout.NO_REWARD)
-    axis, trial = axis_of(study, reward), study.trial(number)
-    own = data.learning_curves(axis, [trial])
+    """Draws the learning curve of a trial, beside the best one and those that it is related to."""
+    axis, trial = axis_for(study, reward), study.trial(number)
+    own = learning_curves(axis, [trial])
     if not own:
-        return layout.empty(f'Trial {number} has not been measured yet.')
+        raise NoValuesError(f'Trial {number} has not been measured yet.')
     drawn = layout.figure(f'Learning curve of trial {number}')
-    best, neighbours = _neighbours(study, number, axis)
-    others = data.learning_curves(axis, neighbours)
+    best = best_of(axis, study.trials)
+    known = dict.fromkeys([best, *related_to(number, study.trials)])
+    numbers = [each for each in known if each is not None and each != number]
+    neighbours = [study.trial(each) for each in numbers[: len(_NEIGHBOURS)]]
+    others = learning_curves(axis, neighbours)
     for color, curve in zip(_NEIGHBOURS, others, strict=False):
         line = {'color': color, 'width': 1.5, 'dash': 'dot'}
         name = f'{"best: " if curve.trial.id == best else ""}trial {curve.trial.id}'
@@ -108,44 +99,21 @@ def trial_curve(study: 'Study', number: int, reward: str | None = None) -> 'go.F
     return drawn
 
 
-def _neighbours(study: 'Study', number: int, axis: Axis) -> tuple[int | None, 'list[Trial]']:
-    """Returns the best completed trial, and it with the first ones that this one is related to."""
-    trials = study.trials
-    pairs = [(each.parent, each.child) for each in relations(trials)]
-    related = [sum(pair) - number for pair in pairs if number in pair]
-    completed = [
-        (axis.sign * value, -each.id)
-        for each in trials
-        if each.status is Status.COMPLETED and (value := value_of_trial(axis, each)) == value
-    ]
-    best = -max(completed)[1] if completed else None
-    found = [each for each in dict.fromkeys([best, *related]) if each not in (None, number)]
-    return best, [study.trial(each) for each in found[: len(_NEIGHBOURS)] if each is not None]
-
-
 def _add_rungs(drawn: 'go.Figure', study: 'Study') -> None:
     if study.scheduler is not None and study.scheduler.unit == 'steps':
         for rung in _rungs(study):
             drawn.add_vline(rung.resource, line={'dash': 'dot', 'width': 1, 'color': layout.MUTED})
 
 
+@layout.or_text
 def rank_correlations(study: 'Study', reward: str | None = None) -> 'go.Figure':
     """Draws how well early values rank trials: Spearman's correlation with the final values.
 
     There is a line over the steps of completed trials. Where the scheduler has rungs and the study
     one reward, there is a mark for each rung: correlations with rewards at the end and at the next
     rung. Where the scheduler does not count steps, only rungs are drawn, in its unit.
-
-    Args:
-        study: the study.
-        reward: a reward by its label, or a metric; the first reward by default.
-
-    Raises:
-        UserError: there is no such reward or metric.
     """
-    if reward is None and not study.rewards:
-        return layout.empty(layout.NO_REWARD)
-    axis, scheduler = axis_of(study, reward), study.scheduler
+    axis, scheduler = axis_for(study, reward), study.scheduler
     rungs = _rungs(study) if axis.reward is not None else []
     unit = scheduler.unit if scheduler is not None and rungs else 'steps'
     drawn = layout.figure(f'Rank correlation with the final {layout.text(axis.name)}')
@@ -166,7 +134,7 @@ def rank_correlations(study: 'Study', reward: str | None = None) -> 'go.Figure':
     for name, symbol in (('end', 'diamond'), ('next', 'triangle-right')):
         drawn.add_traces(_rung_points(rungs, name, symbol, unit))
     if not drawn.data:
-        return layout.empty('Two completed trials must have measured twice.')
+        raise NoValuesError('Two completed trials must have measured twice.')
     drawn.update_xaxes(title=unit)
     drawn.update_yaxes(title="Spearman's rank correlation", range=[-1.05, 1.05])
     return drawn
@@ -208,12 +176,12 @@ def _rank(curve: Curve, is_maximized: bool) -> tuple[bool, bool, float]:
 
 def _selected(ranked: Sequence[Curve]) -> list[Curve]:
     """The first half of what there is room for, and evenly spaced others."""
-    lengths = [min(len(curve.steps), _MOST_STEPS) + 1 for curve in ranked]
-    if sum(lengths) <= _MOST_POINTS:
+    lengths = [min(len(curve.steps), _MAX_STEPS_PER_CURVE) + 1 for curve in ranked]
+    if sum(lengths) <= _MAX_POINTS:
         return list(ranked)
-    most = _MOST_POINTS * len(ranked) // sum(lengths)
+    most = _MAX_POINTS * len(ranked) // sum(lengths)
     first, others = ranked[: most // 2], ranked[most // 2 :]
-    return [*first, *(others[index] for index in layout.thinned(len(others), most - len(first)))]
+    return [*first, *(others[index] for index in thinned(len(others), most - len(first)))]
 
 
 def _points(selected: Sequence[Curve]) -> dict[str, Any]:
@@ -223,8 +191,8 @@ def _points(selected: Sequence[Curve]) -> dict[str, Any]:
     ids: list[int] = []
     for curve in selected:
         steps, values = curve.steps, curve.values
-        if len(steps) > _MOST_STEPS:
-            kept = layout.thinned(len(steps), _MOST_STEPS)
+        if len(steps) > _MAX_STEPS_PER_CURVE:
+            kept = thinned(len(steps), _MAX_STEPS_PER_CURVE)
             steps, values = [steps[each] for each in kept], [values[each] for each in kept]
         x += [*steps, _GAP]
         y += [*values, _GAP]

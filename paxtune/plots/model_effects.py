@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paxtune.analysis import effects as analysis
+from paxtune.analysis.decision_columns import MAX_DECISIONS
 from paxtune.analysis.effects import Effect, Sensitivity, Values
-from paxtune.plots import data, layout
-from paxtune.plots.axes import decision_axis
-from paxtune.plots.model_fit import model_of, without_model
+from paxtune.analysis.trial_values import NoValuesError
+from paxtune.plots import layout
+from paxtune.plots.model_fit import model_of
 from paxtune.study.record import Status
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from paxtune.analysis.surrogate import Surrogate
     from paxtune.search_space.space import Space
     from paxtune.study.study_view import StudyView
 
@@ -23,35 +23,26 @@ _COLUMNS = 3
 _FILL = 'rgba(31, 119, 180, 0.2)'
 
 
+@layout.or_text
 def effects(
     study: 'StudyView', reward: str | None = None, decisions: Sequence[str] | None = None
 ) -> 'go.Figure':
     """Draws what a model predicts along each decision of the best trial, with intervals of 95 %.
 
     The other decisions stay those of the best trial, which a dotted line marks.
-
-    Args:
-        study: the study.
-        reward: a reward by its label, or a metric; the first reward by default.
-        decisions: paths or short names; the 10 decisions with the largest effect by default.
-
-    Raises:
-        UserError: there is no such reward, metric or decision.
     """
     from plotly.subplots import make_subplots
 
     model = model_of(study, reward)
-    if model is None:
-        return without_model(study, reward)
     if decisions is None:
-        paths = _largest(study.space, model)[: data.MOST_DECISIONS]
+        paths = analysis.largest_effects(model, study.space)[:MAX_DECISIONS]
     else:
         paths = [study.space.named(each) for each in decisions]
     found = [
         each for path in paths if (each := analysis.effect(model, study.space, path)) is not None
     ]
     if not found:
-        return layout.empty('The best trial has none of these decisions.')
+        raise NoValuesError('The best trial has none of these decisions.')
     rows = -(-len(found) // _COLUMNS)
     drawn = make_subplots(rows, min(len(found), _COLUMNS), shared_yaxes=True)
     for index, each in enumerate(found):
@@ -71,35 +62,27 @@ def effects(
     return drawn
 
 
+@layout.or_text
 def surface(
     study: 'StudyView', x: str | None = None, y: str | None = None, reward: str | None = None
 ) -> 'go.Figure':
     """Draws what a model predicts over two decisions of the best trial, and how uncertain it is.
 
     The other decisions stay those of the best trial, which a cross marks.
-
-    Args:
-        study: the study.
-        x: a decision by its path or short name; that with the largest effect by default.
-        y: another one; that with the largest effect of the others by default.
-        reward: a reward by its label, or a metric; the first reward by default.
-
-    Raises:
-        UserError: there is no such reward, metric or decision.
     """
     from plotly.subplots import make_subplots
 
     model = model_of(study, reward)
-    if model is None:
-        return without_model(study, reward)
     named = [each and study.space.named(each) for each in (x, y)]
-    others = iter([each for each in _largest(study.space, model) if each not in named])
+    others = iter(
+        [each for each in analysis.largest_effects(model, study.space) if each not in named]
+    )
     pair = [each or next(others, None) for each in named]
     if pair[0] is None or pair[1] is None:
-        return layout.empty('A surface needs two decisions.')
+        raise NoValuesError('A surface needs two decisions.')
     found = analysis.surface(model, study.space, pair[0], pair[1])
     if found is None:
-        return layout.empty('The best trial lacks one of these decisions.')
+        raise NoValuesError('The best trial lacks one of these decisions.')
     titles = (layout.text(model.axis.name), 'width of the interval of 95 %')
     drawn = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.25)
     for column, values in ((1, found.mean), (2, found.width)):
@@ -113,46 +96,24 @@ def surface(
     return drawn
 
 
+@layout.or_text
 def sensitivity(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
     """Draws the Sobol indices of decisions: shares of the variance of what a model predicts.
 
     The first order counts a decision alone, the total its interactions, too. Arrows say if larger
     numbers have larger (↑) or smaller (↓) values.
-
-    Args:
-        study: the study.
-        reward: a reward by its label, or a metric; the first reward by default.
-
-    Raises:
-        UserError: there is no such reward or metric.
     """
-    import plotly.graph_objects as go
-
     model = model_of(study, reward)
-    if model is None:
-        return without_model(study, reward)
-    found = analysis.sensitivities(model)[: 2 * data.MOST_DECISIONS][::-1]
-    rows = list(range(len(found)))
-    drawn = layout.figure(f'Sensitivity of {layout.text(model.axis.name)}')
-    for name, shares, color in (
-        ('total', [each.total for each in found], layout.MUTED),
-        ('first order', [each.first for each in found], layout.COLORS[Status.COMPLETED]),
-    ):
-        drawn.add_trace(
-            go.Bar(
-                x=shares,
-                y=rows,
-                orientation='h',
-                name=name,
-                marker={'color': color},
-                hovertext=[layout.text(each.path, 200) for each in found],
-                hovertemplate='%{hovertext}<br>%{x:.1%}<extra></extra>',
-            )
-        )
+    found = analysis.sensitivities(model)[: 2 * MAX_DECISIONS]
     names = [layout.text(study.space.short_names[each.path], 30) + _arrow(each) for each in found]
-    drawn.update_yaxes(tickvals=rows, ticktext=names, automargin=True)
-    drawn.update_xaxes(title='share of the variance', tickformat='.0%', rangemode='tozero')
-    drawn.update_layout(legend_traceorder='reversed', height=200 + 30 * len(found))
+    drawn = layout.bars(
+        f'Sensitivity of {layout.text(model.axis.name)}',
+        [each.path for each in found],
+        names,
+        ('total', [each.total for each in found]),
+        ('first order', [each.first for each in found]),
+    )
+    drawn.update_xaxes(title='share of the variance')
     return drawn
 
 
@@ -162,16 +123,8 @@ def _arrow(found: Sensitivity) -> str:
     return ' ↑' if found.trend > 0 else ' ↓'
 
 
-def _largest(space: 'Space', model: 'Surrogate') -> list[str]:
-    """Lists the decisions of the best trial, that with the largest effect first."""
-    paths = analysis.paths_of_best(model)
-    found = [effect for path in paths if (effect := analysis.effect(model, space, path))]
-    found.sort(key=lambda each: -float(np.ptp(each.predicted.mean)))
-    return [each.values.path for each in found]
-
-
 def _axis(space: 'Space', values: Values) -> dict[str, Any]:
-    return decision_axis(space.short_names[values.path], values.labels, values.is_log)
+    return layout.decision_axis(space.short_names[values.path], values.labels, values.is_log)
 
 
 def _traces(found: Effect) -> list[Any]:

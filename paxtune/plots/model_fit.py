@@ -6,6 +6,7 @@ import numpy as np
 
 from paxtune.analysis import surrogate
 from paxtune.analysis.surrogate import Predictions, Surrogate
+from paxtune.analysis.trial_values import NoValuesError, axis_for
 from paxtune.plots import layout
 from paxtune.study.record import Status
 
@@ -20,22 +21,14 @@ _NO_MODEL = (
 )
 
 
+@layout.or_text
 def cross_validation(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
     """Draws the final value of each trial over its prediction by a model that has not seen it.
 
     The model is the Gaussian process of the default algorithm. Lines are intervals of 95 %. The
     closer the points are to the diagonal, the better a search with the model can choose.
-
-    Args:
-        study: the study.
-        reward: a reward by its label, or a metric; the first reward by default.
-
-    Raises:
-        UserError: there is no such reward or metric.
     """
     model = model_of(study, reward)
-    if model is None:
-        return without_model(study, reward)
     found = model.cross_validate()
     drawn = layout.figure(
         f'Predictions without the trial itself: R² {found.r_squared:.2f}, '
@@ -66,16 +59,12 @@ def cross_validation(study: 'StudyView', reward: str | None = None) -> 'go.Figur
     return drawn
 
 
-def model_of(study: 'StudyView', reward: str | None) -> Surrogate | None:
-    """The model of a study; None if it has no reward, or too few trials."""
-    if reward is None and not study.rewards:
-        return None
-    return surrogate.fitted(study, reward)
-
-
-def without_model(study: 'StudyView', reward: str | None) -> 'go.Figure':
-    """A figure of the reason why there is no model."""
-    return layout.empty(layout.NO_REWARD if reward is None and not study.rewards else _NO_MODEL)
+def model_of(study: 'StudyView', reward: str | None) -> Surrogate:
+    """The model of a study; NoValuesError if it has no reward, or too few trials."""
+    axis_for(study, reward)
+    if (model := surrogate.fitted(study, reward)) is None:
+        raise NoValuesError(_NO_MODEL)
+    return model
 
 
 def _interval(found: Predictions) -> dict[str, Any]:

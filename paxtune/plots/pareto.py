@@ -50,7 +50,7 @@ def pareto_front(study: 'StudyView', x: str | None = None, y: str | None = None)
 def figure_of(front: Front) -> 'go.Figure':
     """Draws a front; under the pointer are the decisions of each trial."""
     if not front.points:
-        return layout.empty(layout.NOT_COMPLETED)
+        return layout.empty('No trial was completed yet.')
     drawn = layout.figure(heading(front))
     for name, color, points in groups(front):
         x, y = columns(points)

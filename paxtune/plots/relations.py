@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paxtune.analysis.trade_off import axis_of
-from paxtune.plots import layout, run_data
-from paxtune.plots.run_data import Attempt, Relation
+from paxtune.analysis.attempts import Attempt, Relation, attempts, relations
+from paxtune.analysis.trial_values import (
+    NoValuesError,
+    axis_for,
+    last_values,
+    thinned,
+    values_at_pauses,
+)
+from paxtune.plots import layout
 from paxtune.study.record import Status
 
 if TYPE_CHECKING:
@@ -17,7 +23,9 @@ if TYPE_CHECKING:
     from paxtune.study.study_view import StudyView
     from paxtune.study.trial import Trial
 
-_MOST_WORKERS = 40  # That have a tick.
+_MAX_WORKERS = 40
+"""Workers that have a tick."""
+
 _OUTCOMES = {str(status): color for status, color in layout.COLORS.items()} | {
     'running': layout.COLORS[Status.ACTIVE],
     'released': '#8c564b',
@@ -27,14 +35,15 @@ _OUTCOMES = {str(status): color for status, color in layout.COLORS.items()} | {
 _KINDS = {'weights': '#1f77b4', 'decisions': '#2ca02c', 'replicate': '#9a9a9a', 'retry': '#ff7f0e'}
 
 
+@layout.or_text
 def timeline(study: 'StudyView') -> 'go.Figure':
     """Draws the attempts of trials over time, a row for each worker, by how they ended.
 
     Attempts of an unknown worker, as of imported trials, share a row.
     """
-    found = run_data.attempts((trial.record for trial in study.trials), study.store.now())
+    found = attempts((trial.record for trial in study.trials), study.store.now())
     if not found:
-        return layout.empty('No trial has started yet.')
+        raise NoValuesError('No trial has started yet.')
     begins: dict[str, datetime.datetime] = {}
     for each in found:
         begins[each.worker] = min(each.begin, begins.get(each.worker, each.begin))
@@ -44,7 +53,7 @@ def timeline(study: 'StudyView') -> 'go.Figure':
         same = [each for each in found if each.outcome == outcome]
         drawn.add_trace(_bars(outcome, same, rows, len(found)))
     names = [layout.text(worker or 'unknown', 40) for worker in rows]
-    ticks = layout.thinned(len(rows), _MOST_WORKERS)
+    ticks = thinned(len(rows), _MAX_WORKERS)
     drawn.update_yaxes(
         tickvals=ticks,
         ticktext=[names[tick] for tick in ticks],
@@ -82,6 +91,7 @@ def _utc(time: datetime.datetime) -> np.datetime64:
     return np.datetime64(time.astimezone(datetime.UTC).replace(tzinfo=None), 'us')
 
 
+@layout.or_text
 def lineage(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
     """Draws which trial comes from which, and where trials were paused and promoted.
 
@@ -89,26 +99,17 @@ def lineage(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
     its weights or decisions from, or that it repeats. A line downwards joins the values at which
     a trial was paused. Trials without a value stand at the lower edge. Those that have nothing to
     do with another one, and never paused, are left out.
-
-    Args:
-        study: the study.
-        reward: a reward by its label, or a metric; the first reward by default.
-
-    Raises:
-        UserError: there is no such reward or metric.
     """
     trials = study.trials
-    if reward is None and not study.rewards:
-        return layout.empty(layout.NO_REWARD)
-    axis = axis_of(study, reward)
-    found = run_data.relations(trials)
+    axis = axis_for(study, reward)
+    found = relations(trials)
     paused = [trial for trial in trials if trial.record.pauses]
     related = {each.parent for each in found} | {each.child for each in found}
     related |= {trial.id for trial in paused}
     if not related:
-        return layout.empty('No trial comes from another one.' if trials else layout.NO_TRIALS)
+        raise NoValuesError('No trial comes from another one.' if trials else layout.NO_TRIALS)
     selected = [trial for trial in trials if trial.id in related]
-    values = run_data.last_values(axis, selected)
+    values = last_values(axis, selected)
     drawn = layout.figure('Lineage' + f': {len(selected):,} of {len(trials):,} trials')
     lowest = min(values.values(), default=0.0)
     places = {trial.id: values.get(trial.id, lowest) for trial in selected}
@@ -117,7 +118,7 @@ def lineage(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
         if same:
             drawn.add_trace(_edges(kind, same, places, color, len(found)))
     if paused:
-        pauses = run_data.values_at_pauses(axis, paused)
+        pauses = values_at_pauses(axis, paused)
         drawn.add_trace(_pauses(pauses, places))
     drawn.add_trace(_nodes(selected, places, found))
     drawn.update_xaxes(title='trial')

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from plotly.colors import sample_colorscale
 
-from paxtune.plots.layout import number, thinned
+from paxtune.analysis.trial_values import thinned
+from paxtune.plots.layout import number
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paxtune.plots import data, layout
-from paxtune.plots.data import Values
+from paxtune.analysis.decision_columns import decision_columns
+from paxtune.analysis.trial_values import NoValuesError, Values, final_values
+from paxtune.plots import layout
 from paxtune.study.record import Status
 
 if TYPE_CHECKING:
@@ -15,24 +16,18 @@ if TYPE_CHECKING:
     from paxtune.study.study_view import StudyView
 
 
+@layout.or_text
 def history(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
     """Draws the final value of every trial, and the best one so far.
 
     The best so far is that of completed trials. Infeasible trials have a mark at the lower edge.
-
-    Args:
-        study: the study.
-        reward: a reward by its label, or a metric; the first reward by default.
-
-    Raises:
-        UserError: there is no such reward or metric.
     """
-    found = data.final_values(study, reward)
-    if found is None or not found.trials:
-        return layout.empty(layout.NO_REWARD if found is None else layout.NO_TRIALS)
-    is_few = len(found.trials) <= data.MOST_HOVERS
-    columns = data.decision_columns(study.space, found.trials) if is_few else []
-    texts = data.hovers(found.trials, columns)
+    found = final_values(study, reward)
+    if not found.trials:
+        raise NoValuesError(layout.NO_TRIALS)
+    is_few = len(found.trials) <= layout.MAX_HOVERS
+    columns = decision_columns(study.space, found.trials) if is_few else []
+    texts = layout.hovers(found.trials, columns)
     ids = np.array([trial.id for trial in found.trials])
     statuses = np.array([trial.status for trial in found.trials])
     drawn = layout.figure('Optimization history')
@@ -82,21 +77,14 @@ def _points(
     )
 
 
+@layout.or_text
 def best_so_far(
     studies: 'StudyView | Mapping[str, StudyView]', reward: str | None = None
 ) -> 'go.Figure':
-    """Draws the best value of completed trials up to each trial, a line for each study.
-
-    Args:
-        studies: a study, or several by their names.
-        reward: a reward by its label, or a metric; the first reward by default.
-
-    Raises:
-        UserError: there is no such reward or metric.
-    """
+    """Draws the best value of completed trials up to each trial, a line for each study."""
     found = list(_completed(studies, reward))
     if not found:
-        return layout.empty(layout.NOT_COMPLETED)
+        raise NoValuesError('No trial was completed yet.')
     drawn = layout.figure('Best so far')
     for name, values in found:
         drawn.add_trace(
@@ -125,11 +113,8 @@ def _completed(
     """Yields the final values of the completed trials of each study that has any, by its name."""
     named = studies if isinstance(studies, Mapping) else {'trials': studies}
     for name, study in named.items():
-        found = data.final_values(study, reward)
-        if found is None:
+        if reward is None and not study.rewards:
             continue
-        counts = np.array([each.status is Status.COMPLETED for each in found.trials], bool)
-        there = np.flatnonzero(np.isfinite(found.values) & counts)
-        if len(there):
-            trials = [found.trials[int(index)] for index in there]
-            yield layout.text(name), Values(found.axis, trials, found.values[there])
+        found = final_values(study, reward).completed()
+        if found.trials:
+            yield layout.text(name), found

@@ -1,17 +1,13 @@
-"""Columns of trials for figures: pure functions of what was read of a study."""
+"""Decisions of trials as columns of numbers, and mean values over two of them."""
 
 import dataclasses
-import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyglove as pg
 
 from paxtune.analysis.importance import importances
-from paxtune.analysis.trade_off import Axis, axis_of, value_at, value_of_trial
-from paxtune.plots import layout
 from paxtune.search_space.decisions import (
     DecisionPoint,
     decision_points,
@@ -19,60 +15,17 @@ from paxtune.search_space.decisions import (
     slots,
 )
 from paxtune.search_space.labels import parameter_path
-from paxtune.study.record import Status
 
 if TYPE_CHECKING:
     from paxtune.search_space.space import Space
     from paxtune.study.study_view import StudyView
     from paxtune.study.trial import Trial
 
-MOST_DECISIONS = 10
-"""Decisions that a figure shows unless they are named: the most important ones."""
+MAX_DECISIONS = 10
+"""Decisions that a figure has unless they are named: the most important ones."""
 
-MOST_HOVERS = 1000
-"""Trials whose decisions are shown under the pointer."""
-
-_LINES = 25  # Of the text under the pointer.
-
-
-@dataclasses.dataclass(frozen=True)
-class Values:
-    """The final values of trials for one reward or metric.
-
-    Attributes:
-        axis: the reward or metric.
-        trials: all trials, by id.
-        values: [trials], float64; NaN without a final value.
-    """
-
-    axis: Axis
-    trials: 'Sequence[Trial]'
-    values: np.ndarray
-
-    def best_so_far(self) -> np.ndarray:
-        """The best value of completed trials up to each trial: [trials], NaN before the first."""
-        counts = [trial.status is Status.COMPLETED for trial in self.trials]
-        known = np.where(counts, self.values, np.nan)
-        best = np.fmax if self.axis.is_maximized else np.fmin
-        found: np.ndarray = best.accumulate(known) if len(known) else known
-        return found
-
-    def measured(self) -> 'Values':
-        """The trials with a value alone."""
-        there = np.flatnonzero(np.isfinite(self.values))
-        return Values(self.axis, [self.trials[int(index)] for index in there], self.values[there])
-
-
-def final_values(study: 'StudyView', reward: str | None) -> Values | None:
-    """Reads the final values of all trials; None if the study has no reward and none is named.
-
-    Raises:
-        UserError: there is no such reward or metric.
-    """
-    if reward is None and not study.rewards:
-        return None
-    axis, trials = axis_of(study, reward), study.trials
-    return Values(axis, trials, np.array([value_of_trial(axis, each) for each in trials], float))
+_MIN_CELLS, _MAX_CELLS = 6, 25
+"""Cells of a plane, along each axis."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,12 +50,30 @@ class DecisionColumn:
     low: float
     high: float
 
+    def scaled(self, values: np.ndarray) -> np.ndarray:
+        """Values on the scale of the decision: logarithms to base 10, or themselves."""
+        return np.log10(values) if self.is_log else values
+
+    def cells(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Divides the decision: the middles of `count` cells, and their edges on its scale.
+
+        A choice has a cell for each candidate.
+        """
+        if self.labels:
+            return np.arange(len(self.labels), dtype=float), np.arange(len(self.labels) + 1) - 0.5
+        low, high = self.scaled(np.array([self.low, self.high]))
+        # Rounding must not push a bound out of its cell.
+        margin = 1e-9 * max(abs(low), abs(high))
+        edges = np.linspace(low - margin, high + margin, count + 1)
+        middles = (edges[:-1] + edges[1:]) / 2
+        return (10.0**middles if self.is_log else middles), edges
+
     def at(self, index: int) -> str:
         """The value of a trial for people; '' where it is inactive."""
         value = self.values[index]
         if np.isnan(value):
             return ''
-        return self.labels[int(value)] if self.labels else layout.number(value)
+        return self.labels[int(value)] if self.labels else f'{value:.6g}'
 
 
 def decision_columns(space: 'Space', trials: 'Sequence[Trial]') -> list[DecisionColumn]:
@@ -160,7 +131,7 @@ def selected(
     columns: Sequence[DecisionColumn],
     names: Iterable[str] | None,
     reward: str | None,
-    most: int = MOST_DECISIONS,
+    most: int = MAX_DECISIONS,
 ) -> list[DecisionColumn]:
     """Selects columns by path or short name; the most important ones where none are named.
 
@@ -176,44 +147,47 @@ def selected(
     return [by_path[path] for path in order] or list(columns[:most])
 
 
-def hovers(trials: 'Sequence[Trial]', columns: Sequence[DecisionColumn]) -> list[str]:
-    """The text under the pointer for each trial; without decisions where there are many trials."""
-    if len(trials) > MOST_HOVERS:
-        return [f'trial {trial.id}, {trial.status}' for trial in trials]
-    return [
-        '<br>'.join(
-            [
-                f'<b>trial {trial.id}</b>, {trial.status}',
-                *itertools.islice(_decided(columns, row), _LINES),
-                *([layout.text(trial.reason)] if trial.reason else []),
-            ]
-        )
-        for row, trial in enumerate(trials)
-    ]
-
-
-def _decided(columns: Sequence[DecisionColumn], row: int) -> Iterable[str]:
-    for column in columns:
-        if value := column.at(row):
-            yield f'{layout.text(column.name)}: {layout.text(value)}'
+def pair_of(
+    study: 'StudyView',
+    columns: Sequence[DecisionColumn],
+    x: str | None,
+    y: str | None,
+    reward: str | None,
+) -> list[DecisionColumn]:
+    """Selects two columns by path or short name; the most important others for those not named."""
+    named = {name: selected(study, columns, [name], reward)[0] for name in (x, y) if name}
+    if x and y:  # Importance takes longer than a figure.
+        return [named[x], named[y]]
+    taken = [column.path for column in named.values()]
+    ranked = selected(study, columns, None, reward, 2)
+    others = iter([each for each in ranked if each.path not in taken])
+    pair = [named[name] if name else next(others, None) for name in (x, y)]
+    return [column for column in pair if column is not None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Curve:
-    """A learning curve: steps ascending, values finite."""
+class Plane:
+    """Mean values of trials over two decisions.
 
-    trial: 'Trial'
-    steps: list[int]
-    values: list[float]
+    Attributes:
+        x: the middles of cells along the first decision.
+        y: the middles of cells along the second one.
+        means: [values of y, values of x], float64; NaN where no trial is.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    means: np.ndarray
 
 
-def learning_curves(axis: Axis, trials: 'Iterable[Trial]') -> list[Curve]:
-    """Reads the learning curves of trials that measured a value."""
-    found = []
-    for trial in trials:
-        pairs = [(each.step, value_at(axis, each)) for each in trial.measurements]
-        finite = [(step, value) for step, value in pairs if math.isfinite(value)]
-        if finite:
-            steps, values = zip(*finite, strict=True)
-            found.append(Curve(trial, list(steps), list(values)))
-    return found
+def plane_of(pair: Sequence[DecisionColumn], rows: np.ndarray, values: np.ndarray) -> Plane:
+    """Computes the mean of each cell of a plane, from values of the rows of two columns."""
+    # Cells of few trials would mostly be empty.
+    count = int(np.clip(len(rows) ** 0.5, _MIN_CELLS, _MAX_CELLS))
+    (x, x_edges), (y, y_edges) = (column.cells(count) for column in pair)
+    along, up = (column.scaled(column.values[rows]) for column in pair)
+    bins: Any = [x_edges, y_edges]
+    sums, _, _ = np.histogram2d(along, up, bins, weights=values)
+    counts, _, _ = np.histogram2d(along, up, bins)
+    with np.errstate(invalid='ignore', divide='ignore'):
+        return Plane(x, y, (sums / counts).T)

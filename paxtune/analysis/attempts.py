@@ -1,24 +1,16 @@
-"""Columns of how trials ran: attempts, parents, rank correlations. Pure functions of records."""
+"""How trials ran, by their records: attempts of workers, and which trial comes from which."""
 
-import bisect
 import dataclasses
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from paxtune.analysis.trade_off import Axis, value_at, value_of_trial
-from paxtune.plots.data import Curve, learning_curves
-from paxtune.schedulers.rung_report import rank_correlation
-from paxtune.study.record import Status, TrialRecord
+from paxtune.study.record import TrialRecord
 
 if TYPE_CHECKING:
     from paxtune.study.trial import Trial
 
-_Item = TypeVar('_Item')
-
 _ENDS = {'ended', 'released', 'paused', 'lost', 'failed'}
-_MOST_STEPS = 100  # At which correlations are computed.
-_MOST_TRIALS = 2000  # From which correlations are computed.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,66 +115,7 @@ def _relation(trial: 'Trial') -> Relation | None:
     return None
 
 
-def last_values(axis: Axis, trials: 'Iterable[Trial]') -> Mapping[int, float]:
-    """Maps trials to their final values, or to the last ones that they measured."""
-    found = {}
-    for trial in trials:
-        value = value_of_trial(axis, trial)
-        if value != value:  # NaN
-            measured = [value_at(axis, each) for each in trial.measurements]
-            value = next((each for each in reversed(measured) if each == each), value)
-        if value == value:
-            found[trial.id] = value
-    return found
-
-
-def values_at_pauses(
-    axis: Axis, trials: 'Iterable[Trial]'
-) -> Mapping[int, list[tuple[int, float]]]:
-    """Maps trials to the steps at which they were paused, each with the last value up to there."""
-    found = {}
-    for curve in learning_curves(axis, trials):
-        counts = [
-            (step, bisect.bisect_right(curve.steps, step)) for step in curve.trial.record.pauses
-        ]
-        found[curve.trial.id] = [(step, curve.values[count - 1]) for step, count in counts if count]
-    return found
-
-
-@dataclasses.dataclass(frozen=True)
-class StepCorrelation:
-    """The rank correlation of values at a step with final ones, over the trials in `pairs`."""
-
-    step: int
-    correlation: float
-    pairs: int
-
-
-def step_correlations(axis: Axis, trials: 'Sequence[Trial]') -> list[StepCorrelation]:
-    """Computes how the values at each step rank completed trials, compared with the final values.
-
-    A trial counts at a step with its last value up to there, and not at or after its last step. Of
-    many steps or trials, 100 steps and 2000 trials are used, evenly spaced.
-    """
-    completed = [trial for trial in trials if trial.status is Status.COMPLETED]
-    curves = learning_curves(axis, _spaced(completed, _MOST_TRIALS))
-    pairs = [(curve, value_of_trial(axis, curve.trial)) for curve in curves]
-    pairs = [(curve, value) for curve, value in pairs if value == value]
-    steps = sorted({step for curve, _ in pairs for step in curve.steps[:-1]})
-    found = []
-    for step in _spaced(steps, _MOST_STEPS):
-        known = [(_value_up_to(curve, step), end) for curve, end in pairs]
-        there = [(value, end) for value, end in known if value is not None]
-        if (correlation := rank_correlation(there)) is not None:
-            found.append(StepCorrelation(step, correlation, len(there)))
-    return found
-
-
-def _value_up_to(curve: Curve, step: int) -> float | None:
-    count = bisect.bisect_right(curve.steps, step)
-    return curve.values[count - 1] if 0 < count < len(curve.steps) else None
-
-
-def _spaced(items: Sequence[_Item], most: int) -> Sequence[_Item]:
-    stride = -(-len(items) // most) if items else 1
-    return items[::stride]
+def related_to(number: int, trials: 'Sequence[Trial]') -> list[int]:
+    """Lists the trials that a trial comes from, or that come from it."""
+    pairs = [(each.parent, each.child) for each in relations(trials)]
+    return [sum(pair) - number for pair in pairs if number in pair]
