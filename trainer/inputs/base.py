@@ -1,14 +1,15 @@
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
 import numpy as np
 import pyglove as pg
 
+from trainer.inputs.interpretation import Interpretation
 from trainer.inputs.weights import weight_features
-from trainer.symbolic.component import Component, components, require_not_negative, require_positive
+from trainer.symbolic.component import components, require_not_negative, require_positive
 from trainer.symbolic.errors import UserError
 
 Batch = dict[str, np.ndarray]
@@ -28,7 +29,7 @@ class EndOfData(Exception):
     """Raised by `Input.get_next` at the end of an evaluation set."""
 
 
-class Input(Component):
+class Input(Interpretation):
     """A source of batches with a position that can be saved and restored.
 
     The contract is that of Pax's `BaseInput`. A training input repeats forever, and its batches are
@@ -126,10 +127,6 @@ class Input(Component):
         """Names the data itself: equal fingerprints, equal examples. Written to trial records."""
         raise NotImplementedError(type(self).__name__)
 
-    def vocabulary_name(self) -> str:
-        """Names the vocabulary of token ids: equal names, equal ids. '' without token ids."""
-        return ''
-
     def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes and dtypes of one host's batch.
 
@@ -163,41 +160,6 @@ class Input(Component):
         """
         batch = self.get_next()
         return pad_batch(batch, self.batch_padding_size, self)
-
-    def ids_to_strings(
-        self, ids: np.ndarray, lengths: np.ndarray | None = None, key: str = 'labels'
-    ) -> list[str]:
-        """Token ids as text; as numbers if the input has no vocabulary.
-
-        Args:
-            ids: int32 [B, T].
-            lengths: number of ids of each row that count, int32 [B]; None for all.
-            key: their feature, for inputs with a vocabulary for each feature.
-        """
-        rows = ids if lengths is None else [row[:n] for row, n in zip(ids, lengths, strict=True)]
-        return [self.text_of(row, key) for row in rows]
-
-    def text_of(self, ids: np.ndarray, key: str) -> str:
-        """The text of one row of ids. Subclasses with a vocabulary override it."""
-        return ' '.join(map(str, ids.tolist()))
-
-    @property
-    def wants_scores(self) -> bool:
-        """True if `score_metrics` has metrics."""
-        return False
-
-    def score_metrics(self, scores: Mapping[int, float]) -> dict[str, float]:
-        """Metrics that the data define on the likelihood of targets.
-
-        Args:
-            scores: the log probability of each example's target, by `example_ids`; that of padding,
-                0, does not count. {} if `wants_scores` is false.
-        """
-        return {}
-
-    def predict_metrics(self, outputs: Mapping[int, Sequence[int]]) -> dict[str, float]:
-        """Metrics that the data define on generated text: ids, by the number of the example."""
-        return {}
 
     def reset(self) -> None:
         """Goes back to the first batch."""

@@ -6,19 +6,20 @@ from typing import Any
 import jax
 import numpy as np
 
-from trainer.inputs.base import Batch, EndOfData, Input
+from trainer.inputs.base import Batch, EndOfData
 from trainer.inputs.libraries import libraries
 from trainer.inputs.seqio import tasks as seqio_tasks
 from trainer.inputs.seqio.features import FeatureConverter, LanguageModelFeatures
 from trainer.inputs.seqio.iterator import DatasetIterator
 from trainer.inputs.seqio.metrics import Prediction, TaskMetrics
 from trainer.inputs.seqio.seqio_vocabulary import bytes_per_id, name_of, text
-from trainer.inputs.tokens.vocabulary import ByteVocabulary, vocabulary_at
+from trainer.inputs.seqio.source import SeqIOSource
+from trainer.inputs.tokens.vocabulary import vocabulary_at
 from trainer.symbolic.component import key, require_positive
 from trainer.symbolic.errors import UserError
 
 
-class SeqIOInput(Input):
+class SeqIOInput(SeqIOSource):
     """Batches of a SeqIO task or mixture, for a decoder, or for an encoder and a decoder.
 
     `feature_converter` defines the features. Labels of id 0 are padding.
@@ -29,12 +30,6 @@ class SeqIOInput(Input):
     on the number of hosts, and the hosts end together.
 
     Attributes:
-        mixture_or_task: name in SeqIO's registries.
-        split: such as 'train' or 'validation'.
-        task_feature_lengths: tokens of each feature, such as {'targets': 512}. Longer examples
-            are cut off.
-        module: the module that registers the task: part of this project, imported already, or
-            allowed by `allow_task_module`.
         feature_converter: converts the features of the task to those of the model.
         packing: puts several examples into a row, with `segment_ids` and `segment_pos`.
         shuffle: None shuffles in training. Evaluation never shuffles.
@@ -52,10 +47,6 @@ class SeqIOInput(Input):
             `decode_inputs`, on the log-likelihood of the targets for `eval_inputs`.
     """
 
-    mixture_or_task: str
-    split: str
-    task_feature_lengths: dict[str, int]
-    module: str = ''
     feature_converter: FeatureConverter = LanguageModelFeatures()
     packing: bool = False
     shuffle: bool | None = None
@@ -91,16 +82,6 @@ class SeqIOInput(Input):
             raise ValueError('example_ids cannot name the examples of packed rows')
         if self.shuffle and not self.is_training:
             raise ValueError('shuffle is only for training; evaluation reads in order')
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids."""
-        return int(self._seqio_vocabulary().vocab_size)
-
-    def vocabulary_name(self) -> str:
-        name = name_of(self._seqio_vocabulary())
-        ours = ByteVocabulary()
-        return ours.fingerprint if name == name_of(ours.for_seqio()) else name
 
     def prepare(self) -> None:
         splits, features = self._provider().splits, self._provider().output_features
@@ -204,10 +185,6 @@ class SeqIOInput(Input):
             return vocabulary_at(self.overridden_vocab).for_seqio()
         return self._provider().output_features[feature].vocabulary
 
-    def _tasks(self) -> list[Any]:
-        tasks = libraries().seqio.get_subtasks(self._provider())
-        return [task for task in tasks if self.split in task.splits]
-
     def _metrics(self) -> TaskMetrics:
         return TaskMetrics(
             self.mixture_or_task,
@@ -285,10 +262,3 @@ class SeqIOInput(Input):
 
     def _features_alone(self, example: dict[str, Any]) -> dict[str, Any]:
         return {name: example[name] for name in self.task_feature_lengths}
-
-    def _provider(self) -> Any:
-        setting = ' and '.join(self.settings('module'))
-        return seqio_tasks.provider(self.mixture_or_task, self.module, setting)
-
-    def _seqio_vocabulary(self) -> Any:
-        return self._provider().output_features['targets'].vocabulary
