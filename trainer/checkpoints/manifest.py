@@ -25,7 +25,7 @@ class Progress:
         eval_positions: positions in the rolling evaluation sets, by path, an item for each shard.
         train_metrics: sums of the training metrics (`TrainMetrics.to_json`).
         best: the value of the best checkpoint (`RetentionPolicy.to_json`).
-        spent: tokens and seconds since step 0 (`ResourceCounters.to_json`).
+        spent: tokens and seconds since step 0 (`Meter.to_json`).
     """
 
     positions: Sequence[dict[str, Any]] = ()

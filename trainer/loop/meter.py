@@ -6,21 +6,26 @@ import jax
 from absl import logging
 
 from trainer.loop.open_run import Run
-from trainer.loop.resource_counters import ResourceCounters
 from trainer.loop.train_metrics import TrainMetrics
 from trainer.metrics import Metrics
 from trainer.program import device_peaks
 from trainer.program.costs import static_costs, tokens_per_step
 from trainer.runtime import processes, step_events
-from trainer.runtime.throughput import Throughput
+from trainer.runtime.throughput import RESOURCE_METRICS, Throughput
 from trainer.runtime.wall_clock import INITIALIZATION, during
 
 
 class Meter:
     """Measures the steps of a run, and writes summaries of them.
 
-    The clock starts after the first execution, which also does what no later one does. It starts
-    before a first execution of several steps, which is compiled by then.
+    The spent resources are the tokens and seconds of all steps that led to the weights. Whatever
+    continues from a checkpoint continues the counts: a new process, a new attempt, a fork, and a
+    warm start with `load_step`. Other warm starts begin at 0.
+
+    Tokens are counted by the task, with padding, over the batches of all processes. Seconds
+    contain reading data and writing summaries, but no evaluations and no saves. The clock starts
+    after the first step of a process, which also begins to read. It starts before a first
+    execution of several steps.
 
     Attributes:
         costs: the costs of the experiment (`trainer.program.costs`).
@@ -38,7 +43,8 @@ class Meter:
         self.throughput = Throughput()
         self._tokens_per_step = int(tokens_per_step(run.experiment))
         self._train = TrainMetrics(run.progress.train_metrics)
-        self._resources = ResourceCounters(self.throughput, run.progress.spent)
+        spent = run.progress.spent
+        self._tokens, self._seconds = int(spent.get('tokens', 0)), float(spent.get('seconds', 0))
         self._is_running = False
         kind = _devices(run)[0].device_kind
         if kind not in device_peaks.PEAKS:
@@ -55,7 +61,7 @@ class Meter:
         """Adds the metrics of an execution of steps, which the devices may not have finished."""
         self._train.add(steps, metrics)
         tokens = self._tokens_per_step * len(steps)
-        self._resources.count(tokens)
+        self._tokens += tokens
         if self._is_running:
             self.throughput.count(tokens, len(steps))
         else:
@@ -87,7 +93,10 @@ class Meter:
 
     def spent(self) -> dict[str, float]:
         """The resources spent since step 0, as metrics; a round of `processes`."""
-        return self._resources.metrics(self.costs['flops_per_token'])
+        counts = self._counts()
+        flops = float(counts['tokens']) * self.costs['flops_per_token']
+        values = float(counts['tokens']), flops, counts['seconds']
+        return dict(zip(RESOURCE_METRICS, values, strict=True))
 
     def to_json(self) -> tuple[dict[str, Any], dict[str, float]]:
         """Waits for all steps, while the clock runs; a round of `processes`.
@@ -99,7 +108,13 @@ class Meter:
             NonFiniteLossError: the loss or the gradients are not finite.
         """
         self.summarize()
-        return self._train.to_json(), self._resources.to_json()
+        return self._train.to_json(), self._counts()
+
+    def _counts(self) -> dict[str, float]:
+        # All processes have the seconds of the first one.
+        seconds = self._seconds + self.throughput.total_seconds()
+        counts: dict[str, float] = processes.broadcast({'tokens': self._tokens, 'seconds': seconds})
+        return counts
 
     def _start(self) -> None:
         if not self._is_running:

@@ -6,11 +6,10 @@ from collections.abc import Hashable, Mapping
 import jax
 
 from trainer.experiment import EVAL_TRAIN, Experiment
-from trainer.loop.resource_counters import RESOURCE_METRICS
 from trainer.metrics import Metrics, joined
 from trainer.program.costs import COSTS
 from trainer.program.step_functions import ElementSpec, Values, abstract_metrics, spec_key
-from trainer.runtime.throughput import THROUGHPUT_METRICS
+from trainer.runtime.throughput import RESOURCE_METRICS, THROUGHPUT_METRICS
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, key
 from trainer.symbolic.errors import UserError, nearest

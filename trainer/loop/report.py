@@ -11,7 +11,7 @@ class Report:
     - `train/<metric>` since the last report, `<name>/<metric>` of each evaluation set,
       `decode_<name>/<metric>` of each decode set, `eval_train/<metric>` if the loop asks for it;
     - the costs of `trainer.program.costs`, and the resources used since step 0
-      (`loop.resource_counters`);
+      (`loop.meter`);
     - the throughput (`runtime.throughput`), except after the first step of a process.
 
     Attributes:

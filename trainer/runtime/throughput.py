@@ -15,6 +15,10 @@ THROUGHPUT_METRICS = (
 """Metrics that depend on the machine and its load: they differ between equal runs."""
 
 
+RESOURCE_METRICS = ('spent_tokens', 'spent_flops', 'spent_seconds')
+"""Metrics that report the resources used since step 0."""
+
+
 class Throughput:
     """Steps and tokens per second, without the pauses between them.
 

@@ -10,11 +10,10 @@ from tests.factories.tiny import LENGTH, CountingInput, experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.inputs.base import Batch
 from trainer.loop.report import Interrupted, Report
-from trainer.loop.resource_counters import RESOURCE_METRICS, ResourceCounters
 from trainer.loop.train_loop import run
 from trainer.program.costs import static_costs, tokens_per_step
 from trainer.runtime import throughput
-from trainer.runtime.throughput import THROUGHPUT_METRICS, Throughput
+from trainer.runtime.throughput import THROUGHPUT_METRICS
 from trainer.warm_start_rules import WarmStart
 
 TOKENS = 8 * LENGTH
@@ -113,17 +112,3 @@ def test_a_warm_start_spends_its_own_unless_it_counts_the_steps_of_its_source(
         after = measured(made, tmp_path / f'warm {load_step}')[-1].metrics
         assert after['spent_tokens'] == tokens
         assert (after['spent_seconds'] > before['spent_seconds']) or not load_step
-
-
-def test_the_clock_stands_still_before_the_first_step() -> None:
-    clock = Throughput()
-    spending = ResourceCounters(clock)
-    assert spending.metrics(2.0) == dict.fromkeys(RESOURCE_METRICS, 0.0)
-    clock.start()
-    clock.count(8)
-    spending.count(8)
-    clock.start()
-    seconds = clock.total_seconds()
-    assert 0 < seconds == clock.total_seconds()
-    again = ResourceCounters(Throughput(), spending.to_json())
-    assert again.metrics(2.0) == dict(zip(RESOURCE_METRICS, (8.0, 16.0, seconds), strict=True))
