@@ -118,8 +118,3 @@ def test_a_grid_of_another_size_starts_again():
     history = run(Grid(3), spec, 2, infeasible=0.0)
     assert [trial.decisions['x'] for trial in history] == [0.0, 0.5]
     assert ask(Grid(5), spec, history).decisions == {'x': 0.25}
-
-
-def test_points_per_range_are_checked():
-    with pytest.raises(ValueError, match='points_per_range must be at least 1'):
-        Grid(points_per_range=0)

@@ -8,13 +8,12 @@ from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import (
     ask,
     best_of,
-    bowl,
     bowl_spec,
     check_algorithm,
     conditional,
     run,
+    searched,
 )
-from trainer.symbolic.errors import UserError
 
 
 @pytest.mark.parametrize('algorithm', [HillClimbing(), HillClimbing(starts=1, patience=1)])
@@ -25,19 +24,8 @@ def test_conforms(algorithm):
 
 def _climbed(scores: list[float | None], algorithm: HillClimbing) -> list[Observation]:
     """Trials that come in turn; one without a score is infeasible."""
-    history: list[Observation] = []
-    for number, score in enumerate(scores, 1):
-        suggestion = ask(algorithm, SPEC, history)
-        history.append(
-            Observation(
-                number,
-                suggestion.decisions,
-                'infeasible' if score is None else 'completed',
-                () if score is None else (score,),
-                suggestion.algorithm_state,
-            )
-        )
-    return history
+    given = iter(scores)
+    return searched(algorithm, SPEC, lambda made: next(given), len(scores))
 
 
 SPEC = pg.dna_spec(conditional())
@@ -94,27 +82,6 @@ def test_the_first_climb_starts_at_the_best_earlier_trial():
     best = max(earlier, key=lambda trial: trial.scores)
     assert suggestion.algorithm_state['from'] == str(best.id)
     assert suggestion.parent is None
-
-
-@pytest.mark.parametrize('num_objectives', [0, 2])
-def test_exactly_one_reward_is_required(num_objectives):
-    with pytest.raises(UserError, match=r'HillClimbing needs one reward.*Use '):
-        HillClimbing().check_space(SPEC, num_objectives)
-    HillClimbing().check_space(SPEC, 1)
-
-
-@pytest.mark.parametrize('field', ['starts', 'step', 'patience'])
-def test_fields_are_checked(field):
-    with pytest.raises(ValueError, match=f'{field} must be above 0'):
-        HillClimbing(**{field: 0})
-
-
-def test_results_beat_random_search():
-    ours, random = (
-        [best_of(algorithm, bowl_spec(), bowl, 50, seed) for seed in range(3)]
-        for algorithm in (HillClimbing(), RandomSearch())
-    )
-    assert sum(ours) > 0.5 * sum(random)
 
 
 def test_constant_rewards_do_not_end_the_search():

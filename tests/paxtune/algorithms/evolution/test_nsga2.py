@@ -8,7 +8,6 @@ from paxtune.algorithms import (
     NSGA2,
     Algorithm,
     AnyMutation,
-    ChangeLayer,
     ChangeOneDecision,
     LayerRangeCrossover,
     Observation,
@@ -21,16 +20,11 @@ from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import (
     LAYER_SPACES,
     ask,
-    best_of,
-    bowl,
-    bowl_spec,
     check_algorithm,
     conditional,
-    layer_stack,
     run,
     searched,
 )
-from trainer.symbolic.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -93,18 +87,6 @@ def test_children_cross_two_parents_and_mutate_about_one_decision():
     assert sum({0, 1} <= set(child.values()) for child in children) > 25
 
 
-def test_numbers_mutate_locally_on_their_scale():
-    spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-6, 1.0, 'log')))
-    parents = [Observation(i, {'rate': 1e-3 * i}, 'completed', (1.0,)) for i in (1, 2)]
-
-    def children(step: float | None) -> list[Decisions]:
-        algorithm = NSGA2(2, mutation=ChangeOneDecision(step=step))
-        return [ask(algorithm, spec, parents, seed).decisions for seed in range(20)]
-
-    assert all(5e-4 < child['rate'] < 4e-3 for child in children(0.01))
-    assert any(child['rate'] < 1e-5 for child in children(None))
-
-
 def test_trials_of_earlier_studies_are_anonymous_parents():
     spec = pg.dna_spec(conditional())
     drawn = run(RandomSearch(), spec, 4, infeasible=0.0)
@@ -136,29 +118,6 @@ def test_the_front_of_two_objectives_beats_random_search():
         assert ours < 0.75 * random
 
 
-def test_one_objective_beats_random_search():
-    ours, random = (
-        [best_of(algorithm, bowl_spec(), bowl, 80, seed) for seed in range(3)]
-        for algorithm in (NSGA2(10), RandomSearch())
-    )
-    assert sum(ours) > 0.5 * sum(random)
-
-
-def test_a_reward_is_required():
-    with pytest.raises(UserError, match=r'NSGA2 needs a reward.*RandomSearch'):
-        NSGA2().check_space(pg.dna_spec(conditional()), 0)
-    NSGA2().check_space(pg.dna_spec(conditional()), 4)
-
-
-@pytest.mark.parametrize(
-    'algorithm', [NSGA2(mutation=ChangeLayer()), NSGA2(crossover=LayerRangeCrossover())]
-)
-def test_layer_mutations_need_a_layer_list(algorithm):
-    with pytest.raises(UserError, match='a list with at least two elements'):
-        algorithm.check_space(pg.dna_spec(conditional()), 1)
-    algorithm.check_space(pg.dna_spec(layer_stack()), 1)
-
-
 def test_layers_move_along_the_front():
     spec = pg.dna_spec(pg.Dict(layers=[pg.oneof(list(range(9))) for _ in range(8)]))
     parents = [
@@ -173,15 +132,3 @@ def test_layers_move_along_the_front():
         assert len(set(kept)) == len(kept)
     assert any(0 < child.count(8) < 8 for child in children)
     assert any(kept != sorted(kept) for child in children if (kept := [c for c in child if c < 8]))
-
-
-@pytest.mark.parametrize(
-    ('fields', 'message'),
-    [
-        ({'population_size': 1}, 'population_size must be at least 2'),
-        ({'crossover_rate': 1.5}, 'crossover_rate must lie between 0 and 1'),
-    ],
-)
-def test_fields_are_checked(fields, message):
-    with pytest.raises(ValueError, match=message):
-        NSGA2(**fields)

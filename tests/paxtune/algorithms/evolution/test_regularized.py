@@ -6,7 +6,6 @@ import pytest
 
 from paxtune.algorithms import (
     AnyMutation,
-    ChangeOneDecision,
     Exhausted,
     InsertLayer,
     LayerRangeCrossover,
@@ -28,7 +27,6 @@ from tests.conformance.algorithm_suite import (
     searched,
 )
 from tests.factories.spaces import changed_points
-from trainer.symbolic.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -159,13 +157,6 @@ def test_trials_of_earlier_studies_are_anonymous_parents():
     assert len(changed_points(spec, drawn[0].decisions, suggestion.decisions)) == 1
 
 
-def test_a_reward_is_required():
-    spec = pg.dna_spec(conditional())
-    with pytest.raises(UserError, match='needs a reward'):
-        RegularizedEvolution().check_space(spec, 0)
-    RegularizedEvolution().check_space(spec, 2)
-
-
 def test_a_space_of_one_experiment_is_exhausted():
     spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a'])))
     algorithm = RegularizedEvolution(population_size=1, tournament_size=1)
@@ -186,14 +177,6 @@ def test_results_beat_chance():
     history = searched(algorithm, spec, lambda made: float(sum(made.values())), 80)
     mean = sum(trial.scores[0] for trial in history[-20:]) / 20
     assert mean > 8.5
-
-
-def test_a_step_changes_numbers_locally():
-    spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-6, 1.0, 'log')))
-    history = [Observation(1, {'x': 1e-3}, 'completed', (1.0,))]
-    algorithm = RegularizedEvolution(1, 1, mutation=ChangeOneDecision(step=0.01))
-    children = [ask(algorithm, spec, history, seed).decisions['x'] for seed in range(20)]
-    assert all(5e-4 < child < 2e-3 for child in children)
 
 
 def test_the_given_mutation_is_used():
@@ -224,25 +207,3 @@ def test_crossover_takes_the_winners_of_two_tournaments():
 
     assert mixed(0.0) == 0
     assert 8 < mixed(1.0) < 32  # Half of the time, both tournaments have the same winner.
-
-
-def test_layer_operators_require_layers():
-    spec = pg.dna_spec(conditional())
-    for algorithm in (
-        RegularizedEvolution(mutation=InsertLayer()),
-        RegularizedEvolution(crossover=LayerRangeCrossover()),
-    ):
-        with pytest.raises(UserError, match=r'a list with at least two.*Use '):
-            algorithm.check_space(spec, 1)
-        algorithm.check_space(pg.dna_spec(layer_stack()), 1)
-
-
-def test_invalid_crossover_rates_are_rejected():
-    with pytest.raises(ValueError, match='crossover_rate must lie between 0 and 1'):
-        RegularizedEvolution(crossover_rate=-0.1)
-
-
-@pytest.mark.parametrize('sizes', [(4, 5), (4, 0), (0, 0)])
-def test_invalid_sizes_are_rejected(sizes):
-    with pytest.raises(ValueError, match='tournament_size'):
-        RegularizedEvolution(*sizes)

@@ -153,12 +153,6 @@ def test_large_studies_are_subsampled_by_pending_best_and_latest_trials():
     assert [trial.id for trial in chosen] == sorted(trial.id for trial in chosen)
 
 
-@pytest.mark.parametrize('objectives', [0, 2])
-def test_exactly_one_reward_is_required(objectives):
-    with pytest.raises(UserError, match=f'one reward; there are {objectives}'):
-        GPBandit().check_space(pg.dna_spec(BRANIN), objectives)
-
-
 @pytest.mark.slow
 def test_too_large_spaces_are_rejected():
     GPBandit().check_space(pg.dna_spec(conditional()), 1)
