@@ -28,6 +28,7 @@ class TPE(ModelBased):
         num_candidates: number of draws, of which the best one becomes the trial.
 
     Example:
+        >>> import pyglove as pg
         >>> from paxtune.algorithms import Observation
         >>> spec = pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0)))
         >>> trials = [

@@ -103,7 +103,9 @@ def test_a_bug_in_a_layer_stops_a_search_and_is_named(
     exp = ['--exp=tests.factories.tunables.Failures', f'--job_log_dir={tmp_path}']
     assert search.main([*exp, *flags, *filter(None, [flag])]) == 1
     out = capsys.readouterr().out
-    place = line_of(Failing.forward, 2).replace('running/test_trial_errors', 'tunables')
+    place = line_of(Failing.forward, 2).replace(
+        'paxtune/running/test_trial_errors', 'factories/tunables'
+    )
     reason = f'RuntimeError: this layer cannot be built ({place})'
     assert ' all raised the same error, and no other trial has measured anything' in out
     assert reason in out

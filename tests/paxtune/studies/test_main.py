@@ -155,7 +155,7 @@ def test_list_and_show_need_no_classes_and_a_change_does(some_studies: Path) -> 
     without = command('paxtune.studies', 'confirm', str(some_studies / 'mixed'))
     assert without.returncode == 2
     assert without.stderr.startswith('error: ')
-    assert 'are not imported: import tests.paxtune.to' in without.stderr
+    assert 'are not imported: import tests.factories.to' in without.stderr
     assert 'Traceback' not in without.stderr
 
 
