@@ -1,4 +1,4 @@
-# The image of `python -m paxtune.deploy kubernetes`: paxtune's wheel on the pinned packages.
+# The image of `examples/kubernetes/`: paxtune's wheel on the pinned packages.
 #
 #   docker build -t registry.example/paxtune:1 --build-arg JAX='jax[cuda13]' .
 #

@@ -26,7 +26,6 @@ COMMANDS = {
     'simulate': 'compares schedulers on recorded learning curves',
     'scale': 'transfers settings from small models to large ones, and fits scaling laws',
     'supernet': 'ranks architectures with shared weights, and trains the best',
-    'deploy': 'prints the manifests of a search on a cluster',
 }
 """The modules of `paxtune` that are commands, with a line of help each."""
 

@@ -16,7 +16,6 @@ from trainer.command import module_of
 ROOT = Path(__file__).parents[1]
 
 _MODULES = (
-    'paxtune.deploy',
     'paxtune.scale',
     'paxtune.supernet',
     'paxtune.search',

@@ -56,7 +56,6 @@ def folder(tmp_path: Path) -> Path:
         ('paxtune search --scheduler m', ['median_stopping']),
         ('paxtune search --goal=', ['minimize', 'maximize']),
         ('paxtune train --study_dir=runs/', ['runs/one']),
-        ('paxtune deploy kubernetes --tpu', ['--tpu_accelerator', '--tpu_topology']),
         ('paxtune nonsense --', ['--help', '--version']),
     ],
 )
