@@ -17,13 +17,13 @@ import dataclasses
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from paxtune.scale.laws import vertex
 from paxtune.scale.widths import resized, with_width_scaling
 from trainer.experiment import Experiment
 from trainer.inputs.text.stdlib import StdlibInput
@@ -100,6 +100,25 @@ def report(name: str, plan: Plan, found: np.ndarray) -> list[float]:
     at = [vertex(plan.exponents, course) for course in courses]
     print(f'{name:24} best: {" ".join(f"{each:6.2f}" for each in at)}', flush=True)
     return at
+
+
+def vertex(values: Sequence[float] | np.ndarray, losses: Sequence[float] | np.ndarray) -> float:
+    """The vertex of the parabola through the lowest finite loss and its two neighbours.
+
+    At the end of the range, or beside a loss that is not finite, it is the value itself.
+
+    Example:
+        >>> vertex([0, 1, 2, 3], [9.0, 1.0, 0.5, 1.0])
+        2.0
+    """
+    finite = np.where(np.isfinite(losses), losses, np.inf)
+    at = int(np.argmin(finite))
+    near = slice(at - 1, at + 2)
+    if not 0 < at < len(finite) - 1 or not np.isfinite(finite[near]).all():
+        return float(values[at])
+    x = np.asarray(values, float)[near] - values[at]
+    curve, line, _ = np.polyfit(x, finite[near], 2)
+    return float(values[at] - line / (2 * curve) if curve > 0 else values[at])
 
 
 def main() -> int:

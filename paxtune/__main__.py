@@ -24,7 +24,7 @@ COMMANDS = {
     'studies': 'looks at studies, and changes them',
     'serve': 'serves studies to many workers',
     'simulate': 'compares schedulers on recorded learning curves',
-    'scale': 'transfers settings from small models to large ones, and fits scaling laws',
+    'scale': 'transfers settings from small models to large ones',
     'supernet': 'ranks architectures with shared weights, and trains the best',
 }
 """The modules of `paxtune` that are commands, with a line of help each."""

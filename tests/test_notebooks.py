@@ -16,9 +16,15 @@ MOST_SECONDS = 300  # On a machine that does other things, too.
 MOST_BYTES = 20_000
 
 
-def test_there_are_four() -> None:
+def test_there_are_five() -> None:
     names = [path.stem for path in FILES]
-    assert names == ['analysis', 'architecture_search', 'bare_function', 'first_search']
+    assert names == [
+        'analysis',
+        'architecture_search',
+        'bare_function',
+        'first_search',
+        'scaling_laws',
+    ]
 
 
 @pytest.mark.parametrize('path', FILES, ids=lambda path: path.stem)

@@ -1,14 +1,12 @@
-"""Transfers settings from small models to large ones, and fits scaling laws.
+"""Transfers settings from small models to large ones.
 
     python -m paxtune.scale coordinates --exp=lm.C4Small --smoke --widths=96,192,384
     python -m paxtune.scale proxy --width=32 --exp=lm.StdlibTunable --num_trials=16
-    python -m paxtune.scale fit runs/a runs/b … --metric=eval/loss
 
 `coordinates` trains for a few steps at each width, with and without the maximal update
 parametrization (muP), and fits how activations grow. `proxy` searches an experiment at a smaller
 width, and prints the command that trains it at its own width with the best decisions. All flags
-except --width are those of paxtune.search. `fit` fits the loss to parameters and tokens, and the
-best learning rate and batch size to compute.
+except --width are those of paxtune.search.
 Exit codes: 0 done, 2 bad input; of proxy those of paxtune.search.
 """
 
@@ -18,7 +16,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paxtune import command_line
 from paxtune.reports.tables import FORMATS, Document, Table, write
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from paxtune.experiment import Tunable
-    from paxtune.scale.laws import LossLaw, PowerLaw
     from paxtune.study.study import Study
 
 
@@ -39,11 +36,7 @@ def main(argv: Sequence[str] | None) -> int:
     args = parser().parse_args(argv)
     if args.command == 'proxy':
         return _proxy(args, command.given(argv))
-    _require_page(args.out)
-    document, figure = _coordinates(args) if args.command == 'coordinates' else _fit(args)
-    if args.out is not None:
-        _write_page(args.out, figure)
-    write(document, args.format)
+    _coordinates(args)
     return 0
 
 
@@ -55,6 +48,8 @@ def parser() -> argparse.ArgumentParser:
     command.add_experiment_flags(check)
     check.add_argument('--widths', required=True, type=_widths, help='such as 96,192,384')
     check.add_argument('--num_steps', type=positive_int, default=4, help='training steps of each')
+    check.add_argument('--out', metavar='FILE.html', help='also draw a figure')
+    check.add_argument('--format', choices=FORMATS, default='table')
     proxy = commands.add_parser(
         'proxy',
         help='searches at a smaller width',
@@ -62,18 +57,6 @@ def parser() -> argparse.ArgumentParser:
         conflict_handler='resolve',  # Both have --help.
     )
     proxy.add_argument('--width', type=positive_int, required=True, help='of the proxy')
-    fit = commands.add_parser('fit', help='fits scaling laws to runs')
-    fit.add_argument('runs', nargs='*', metavar='RUN', help='directories of runs, or of trials')
-    fit.add_argument(
-        '--csv', metavar='FILE', help='a table with the columns params, tokens and loss instead'
-    )
-    fit.add_argument(
-        '--exp', metavar='NAME', help='an experiment whose module has classes of the runs'
-    )
-    fit.add_argument('--metric', default='eval/loss', help='the loss of runs; eval/loss by default')
-    for each in (check, fit):
-        each.add_argument('--out', metavar='FILE.html', help='also draw a figure')
-        each.add_argument('--format', choices=FORMATS, default='table')
     return flags
 
 
@@ -84,7 +67,10 @@ def _widths(text: str) -> list[int]:
     return widths
 
 
-def _coordinates(args: argparse.Namespace) -> 'tuple[Document, go.Figure | None]':
+def _coordinates(args: argparse.Namespace) -> None:
+    if args.out is not None and not args.out.endswith('.html'):
+        raise UserError(f'--out={args.out}: a figure is FILE.html')
+
     from paxtune.scale.coordinates import coordinates, slopes
     from paxtune.scale.figures import coordinate_figure
     from trainer.symbolic.concrete import concrete
@@ -96,58 +82,15 @@ def _coordinates(args: argparse.Namespace) -> 'tuple[Document, go.Figure | None]
         row['scaling'] = 'with' if row['is_scaled'] else 'without'
     columns = ['scaling', 'activation', 'step', 'slope']
     table = Table(rows, columns, 'Exponent of the width in the change of activations')
-    figure = coordinate_figure(found) if args.out else None
     remark = 'An exponent near 0 is right. One above 0 makes the best learning rate fall.'
-    return Document(data, rows, columns, [table], remark), figure
+    if args.out is not None:
+        _write_page(args.out, coordinate_figure(found))
+    write(Document(data, rows, columns, [table], remark), args.format)
 
 
-def _fit(args: argparse.Namespace) -> 'tuple[Document, go.Figure | None]':
-    from paxtune.scale.figures import law_figure
-    from paxtune.scale.laws import fit_best, fit_loss
-    from paxtune.scale.runs import read_csv, read_run
-    from trainer.experiment import Experiment
-    from trainer.symbolic import registry
-
-    if bool(args.runs) == bool(args.csv):
-        raise UserError('fit: name directories of runs, or a table with --csv=FILE')
-    if args.exp is not None:
-        registry.find(args.exp, Experiment)
-    points = read_csv(args.csv) if args.csv else [read_run(each, args.metric) for each in args.runs]
-    law = fit_loss(points)
-    best = {name: fit_best(points, name) for name in ('learning_rate', 'batch_size')}
-    laws = {name: each for name, each in best.items() if each is not None}
-    figure = law_figure(points, law) if args.out else None
-    return _laws_document(law, laws), figure
-
-
-def _laws_document(law: 'LossLaw', laws: 'dict[str, PowerLaw]') -> Document:
-    columns = ['constant', 'value', 'from', 'to']
-    rows: list[dict[str, Any]] = [
-        dict(zip(columns, (name, value, *law.intervals[name]), strict=True))
-        for name, value in law.values.items()
-    ]
-    for name, each in laws.items():
-        cells = (f'{name} exponent', each.exponent, *each.exponent_interval)
-        rows.append(dict(zip(columns, cells, strict=True)))
-        rows.append({'constant': f'{name} coefficient', 'value': each.coefficient})
-    data = {
-        'loss': dataclasses.asdict(law),
-        **{name: dataclasses.asdict(each) for name, each in laws.items()},
-    }
-    note = f'Root mean square of relative errors: {law.error:.2%}. Intervals have 90 %.'
-    title = 'loss = E + A / params^alpha + B / tokens^beta; best = coefficient * FLOPs^exponent'
-    return Document(data, rows, columns, [Table(rows, columns, title, note)])
-
-
-def _require_page(out: str | None) -> None:
-    if out is not None and not out.endswith('.html'):
-        raise UserError(f'--out={out}: a figure is FILE.html')
-
-
-def _write_page(out: str, figure: 'go.Figure | None') -> None:
+def _write_page(out: str, figure: 'go.Figure') -> None:
     from paxtune.plots.script import script
 
-    assert figure is not None
     drawn = figure.to_html(include_plotlyjs=False, full_html=False)
     text = f'<!doctype html><meta charset="utf-8"><script>{script().text}</script>{drawn}'
     try:

@@ -1,16 +1,15 @@
-"""Figures of coordinate checks and scaling laws, with plotly."""
+"""The figure of a coordinate check, with plotly."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from paxtune.plots.layout import figure
 from paxtune.scale.coordinates import LOGITS, RESIDUAL, Coordinate
-from paxtune.scale.laws import LossLaw, Point
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_PLAIN, _SCALED, _RUNS = '#d62728', '#1f77b4', '#7f7f7f'
+_PLAIN, _SCALED = '#d62728', '#1f77b4'
 
 
 def coordinate_figure(found: Sequence[Coordinate]) -> 'go.Figure':
@@ -36,30 +35,4 @@ def coordinate_figure(found: Sequence[Coordinate]) -> 'go.Figure':
                     line={'color': color, 'dash': dash},
                 )
             )
-    return drawn
-
-
-def law_figure(points: Sequence[Point], law: LossLaw) -> 'go.Figure':
-    """Losses over compute with the curve of each size of the model."""
-    import numpy as np
-    import plotly.graph_objects as go
-
-    drawn = figure('Scaling law', xaxis_title='training FLOPs', yaxis_title='loss')
-    drawn.update_xaxes(type='log')
-    drawn.update_yaxes(type='log')
-    for params in sorted({each.params for each in points}):
-        own = [each for each in points if each.params == params]
-        tokens = np.geomspace(min(p.tokens for p in own), max(p.tokens for p in own), 30)
-        name, curve = f'{params:.3g} parameters', [law.loss(params, float(d)) for d in tokens]
-        drawn.add_trace(go.Scatter(x=list(6 * params * tokens), y=curve, name=f'{name}, law'))
-        drawn.add_trace(
-            go.Scatter(
-                x=[each.flops for each in own],
-                y=[each.loss for each in own],
-                name=name,
-                mode='markers',
-                marker={'color': _RUNS},
-                showlegend=False,
-            )
-        )
     return drawn

@@ -10,43 +10,31 @@ import pytest
 from paxtune import train
 from paxtune.__main__ import COMMANDS
 from paxtune.scale import __main__ as scale
-from tests.paxtune.scale.test_laws import SIZES, loss
 from trainer.symbolic.errors import UserError
 
 PROXY = ['proxy', '--exp=lm.StdlibTunable', '--width=32']
 
 
-def table(path: Path, extra: str = '') -> str:
-    lines = ['params,tokens,loss,batch_size', *(f'{n},{d},{loss(n, d)},' for n, d in SIZES)]
-    path.write_text('\n'.join([*lines, extra]).strip() + '\n')
-    return str(path)
-
-
-def test_fit_prints_constants_and_draws_a_page(
+@pytest.mark.slow
+def test_coordinates_print_exponents_and_draw_a_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = tmp_path / 'law.html'
-    flags = ['fit', f'--csv={table(tmp_path / "runs.csv")}']
-    assert scale.main([*flags, f'--out={page}']) == 0
-    shown = capsys.readouterr().out
-    assert re.search(r'^alpha +0\.34 ', shown, re.MULTILINE) and 'batch_size' not in shown
+    page = tmp_path / 'coordinates.html'
+    flags = ['--exp=tests.factories.tiny.experiment', '--widths=8,16', '--num_steps=1']
+    assert scale.main(['coordinates', *flags, f'--out={page}']) == 0
+    assert re.search(r'^without +logits +1 ', capsys.readouterr().out, re.MULTILINE)
     text = page.read_text()
-    assert '1e+06 parameters' in text and not re.search(r'<script[^>]+src=', text)
-    assert scale.main([*flags, '--format=json']) == 0
-    assert json.loads(capsys.readouterr().out)['loss']['values']['E'] == pytest.approx(1.7, 0.01)
+    assert 'residual stream' in text and not re.search(r'<script[^>]+src=', text)
 
 
 @pytest.mark.parametrize(
     ('flags', 'message'),
     [
-        (['fit'], 'name directories of runs, or a table'),
-        (['fit', 'a', '--csv=b'], 'name directories of runs, or a table'),
-        (['fit', 'nowhere'], r'nowhere: no directory of a run: there is no experiment\.json'),
-        (['fit', '--csv=nowhere.csv'], r'--csv=nowhere\.csv: .*No such file'),
-        (['fit', '--csv=runs.csv', '--out=x.png'], r'--out=x\.png: a figure is FILE\.html'),
-        (['fit', '--csv=bad.csv'], "bad.csv: row 17: loss must be a number, not 'low'"),
-        (['fit', '--csv=other.csv'], "there is no column 'params'"),
         (['coordinates', '--exp=lm.StdlibTunable', '--widths=8,16'], 'decisions are left open'),
+        (
+            ['coordinates', '--exp=lm.C4Small', '--widths=96,192', '--out=x.png'],
+            r'--out=x\.png: a figure is FILE\.html',
+        ),
         (
             ['coordinates', '--exp=vision.MnistExperiment', '--widths=8,16'],
             'It is for TransformerLm',
@@ -65,16 +53,9 @@ def test_fit_prints_constants_and_draws_a_page(
             [*PROXY, '--set', 'task.learner.optimizer=SGD()'],
             'width_scaling has the rules of Adam: it needs AdamW or Lion, not SGD',
         ),
-        (['fit', 'a', '--exp=lm.Nothing'], 'Nothing'),
     ],
 )
-def test_bad_input_is_one_message(
-    flags: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    table(tmp_path / 'runs.csv')
-    table(tmp_path / 'bad.csv', '1,2,low,')
-    (tmp_path / 'other.csv').write_text('size,loss\n1,2\n')
+def test_bad_input_is_one_message(flags: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         scale.main(flags)
 
@@ -105,8 +86,3 @@ def test_proxy_searches_a_narrow_model_and_its_command_trains_the_wide_one(
     learner = experiment['task']['learner']
     assert experiment['task']['model']['embedding']['dims'] == 16
     assert learner['width_scaling']['base']['task.model.embedding.dims'] == 8
-    # The directory of a run is one of the points of a law; there are too few of them.
-    with pytest.raises(UserError, match=r'a fit needs at least 6 runs .* there are 1 runs'):
-        scale.main(['fit', 'proxy/width-16'])
-    with pytest.raises(UserError, match='eval/lost was not measured; choose --metric of eval/acc'):
-        scale.main(['fit', 'proxy/width-16', '--metric=eval/lost'])
