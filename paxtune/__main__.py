@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 import paxtune
-from paxtune.completion import protocol
+from paxtune import completion
 from trainer import command
 from trainer.symbolic.errors import UserError, nearest
 
@@ -33,11 +33,11 @@ COMMANDS = {
 def main(argv: Sequence[str] | None) -> int:
     """Runs the command that the first word names; raises UserError for bad input."""
     args = parser().parse_args(argv)
-    if args.command == protocol.COMPLETION:
-        print(protocol.script(args.rest))
+    if args.command == completion.COMPLETION:
+        print(completion.script(args.rest))
         return 0
     if args.command not in COMMANDS:
-        names = [*COMMANDS, protocol.COMPLETION]
+        names = [*COMMANDS, completion.COMPLETION]
         hint = nearest(args.command, names) or f'There are {", ".join(names)}.'
         raise UserError(f'paxtune has no command {args.command!r}. {hint}')
     # As `python -m` does: usage and messages name the command.
@@ -48,11 +48,9 @@ def main(argv: Sequence[str] | None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Makes the parser of the first word; the command parses what follows it."""
-    shells = ', '.join(protocol.SHELLS)
-    completion = f'prints what a shell needs to complete these: {shells}'
-    lines = [
-        f'  {name:12}{what}' for name, what in {**COMMANDS, protocol.COMPLETION: completion}.items()
-    ]
+    shells = ', '.join(completion.SHELLS)
+    helps = {**COMMANDS, completion.COMPLETION: f'prints the script of a shell: {shells}'}
+    lines = [f'  {name:12}{line}' for name, line in helps.items()]
     flags = argparse.ArgumentParser(
         'paxtune',
         description=__doc__,
@@ -77,7 +75,7 @@ def console() -> None:
 
 
 def _run() -> None:
-    protocol.complete(COMMANDS, parser())
+    completion.complete(COMMANDS, parser())
     command.run_command(main)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import paxtune
 from paxtune import __main__ as console
-from paxtune.completion import protocol
+from paxtune import completion
 from tests.servers.processes import ROOT, command
 from tests.servers.terminal import environment
 from trainer.symbolic.errors import UserError
@@ -71,9 +71,9 @@ def test_the_console_command_finds_experiments_beside_it(tmp_path: Path) -> None
     assert 'ValueError: imported' in done.stderr
 
 
-@pytest.mark.parametrize('shell', protocol.SHELLS)
+@pytest.mark.parametrize('shell', completion.SHELLS)
 def test_completion_prints_the_script_of_a_shell(shell: str) -> None:
-    assert 'paxtune' in protocol.script([shell])
+    assert 'paxtune' in completion.script([shell])
 
 
 @pytest.mark.parametrize('words', [[], ['tcsh'], ['bash', 'zsh']])
