@@ -25,7 +25,7 @@ from trainer.symbolic.errors import UserError
 TrialProto: TypeAlias = study_pb2.Trial
 StudySpec: TypeAlias = study_pb2.StudySpec
 
-FORMAT = '3'
+FORMAT = '4'
 """The version of the stored records. A study of another version is refused."""
 
 _MAX_BYTES = 2**28  # Of one trial.
@@ -49,9 +49,8 @@ _STATUSES = {
     TrialProto.State.SUCCEEDED: Status.COMPLETED,
     TrialProto.State.INFEASIBLE: Status.INFEASIBLE,
 }
-# Fields of a trial that Vizier's own fields hold, and ignored ones that older versions wrote.
+# Fields of a trial that Vizier's own fields hold.
 _OWN_FIELDS = ('id', 'parameters', 'created', 'ended', 'measurements', 'final')
-_FORMER_FIELDS = [(name, Any, None) for name in ('snapshot', 'is_prefetched', 'prefetches_next')]
 
 
 class DamagedRecordError(UserError):
@@ -389,7 +388,7 @@ def _trial_json() -> type[Any]:
         for name, default in _json_fields().items()
     ]
     fields.append(('checkpoints', dict[str, str], msgspec.field(default_factory=dict)))
-    return msgspec.defstruct('Trial', [*fields, *_FORMER_FIELDS], forbid_unknown_fields=True)
+    return msgspec.defstruct('Trial', fields, forbid_unknown_fields=True)
 
 
 def _to_json(record: TrialRecord, checkpoints: Mapping[str, str]) -> str:

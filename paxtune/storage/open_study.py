@@ -137,7 +137,7 @@ def _record(
             return new
     stored = store.study()
     assert stored is not None
-    if folder is not None and stored.uuid:
+    if folder is not None:
         require_own(folder, stored.uuid)
     # The priors stay as they were when it was created.
     record = plan.record(folder is None, stored.priors)
@@ -146,7 +146,7 @@ def _record(
     except ChangedStudyError as error:
         if not may_correct or folder is None or not isinstance(store, LocalStore):
             raise
-        record = dataclasses.replace(record, uuid=stored.uuid or record.uuid)
+        record = dataclasses.replace(record, uuid=stored.uuid)
         _correct(store, folder, plan, record, error)
         return record
     if redefined(stored, record) == stored:
@@ -245,7 +245,7 @@ def join_study(
         record = store.study()
         if record is None:
             raise UserError(f'There is no study in {directory}: nothing was written yet.')
-        if directory is not None and record.uuid:
+        if directory is not None:
             require_own(directory, record.uuid)
         plan = SearchPlan.of(record, str(directory or 'the study'), may_lack_classes)
         return Study(directory, plan, record.priors, store)

@@ -82,6 +82,5 @@ def preview_plan(
 
 
 def _require_same(stored: StudyRecord, plan: SearchPlan, directory: JobPath) -> None:
-    if stored.uuid:
-        require_own(directory, stored.uuid)
+    require_own(directory, stored.uuid)
     validate_unchanged(stored, plan.record(False, stored.priors), directory)

@@ -58,7 +58,7 @@ def _differences_between(before: str, after: str, search: str) -> list[str]:
     for path in (f'{search}{name}' for name in MUTABLE):
         if asked.sym_has(path) and there.sym_has(path):
             there.rebind({path: asked.sym_get(path)}, raise_on_no_change=False)
-    # Compared as text: a study that an older version wrote lacks what has a default now.
+    # Compared as text: a class may have got a field with a default since the study was written.
     if to_json_text(there) == to_json_text(asked):
         return []
     return [f'  {difference}' for difference in differences(there, asked)]

@@ -271,9 +271,9 @@ class StudyRecord:
         metadata: the metadata that users wrote.
         exp: the `--exp` that the study came from; '' without a command.
         defaults: those of the users' classes in the value, by class and field.
-        uuid: identifies the study in the directories of its trials; '' of an older version.
+        uuid: identifies the study in the directories of its trials.
         notes: of people, by the number of the trial.
-        provenance: how the study was made; empty of an older version.
+        provenance: how the study was made.
         note: of people, on the study itself; '' without one.
         profile: the wall clock of workers before and after their trials, by phase.
     """

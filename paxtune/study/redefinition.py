@@ -26,8 +26,7 @@ _FIXED = (
 
 
 def redefined(stored: StudyRecord, now: StudyRecord) -> StudyRecord:
-    """Returns the stored record with the present budgets, and a uuid if it has none."""
-    stored = dataclasses.replace(stored, uuid=stored.uuid or now.uuid)
+    """Returns the stored record with the present budgets."""
     if stored.search:
         search = _with_mutable(json.loads(stored.search), json.loads(now.search or '{}'))
         return _replaced(stored, 'search', search)

@@ -138,7 +138,7 @@ def write(directory: epath.PathLike, record: str, step: int, found: Sequence[Cha
 def _trees(*texts: str) -> list[Any]:
     trees = [{name: tree.get(name) for name in _FIELDS} for tree in map(json.loads, texts)]
     try:
-        # Adds the defaults of fields that an older version of a class did not have.
+        # Adds the defaults of fields that a class has got since.
         made = [from_json_text(json.dumps(tree), pg.Dict) for tree in trees]
         return [json.loads(to_json_text(each)) for each in made]
     except UserError:  # A class of the record is unknown here.

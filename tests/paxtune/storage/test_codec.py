@@ -125,16 +125,6 @@ def test_the_metadata_of_other_programs_is_kept() -> None:
     assert decode_trial(changed).seconds == 2.0
 
 
-def test_a_trial_of_an_older_version_is_read() -> None:
-    record = TrialRecord({}, id=2, seconds=1.0, suggest_seconds=0.5)
-    proto = encode_trial(record)
-    (item,) = proto.metadata
-    former = {'snapshot': {'1': None}, 'is_prefetched': True, 'prefetches_next': False}
-    item.value = json.dumps({**json.loads(item.value), **former})
-    assert decode_trial(proto) == record
-    assert encode_trial(decode_trial(proto)) == encode_trial(record)
-
-
 @pytest.mark.parametrize(
     'text', ['', '[]', '{', '[' * 100_000, '{"attempt": "x"}', '{"unknown": 1}', '{"history": [1]}']
 )
@@ -181,7 +171,6 @@ def test_a_study_comes_back_as_it_was() -> None:
     ],
 )
 def test_a_damaged_study_is_refused(changed: Any) -> None:
-    import json
 
     spec = encode_study(STUDY)
     item = next(each for each in spec.metadata if each.key == 'record')
@@ -190,7 +179,7 @@ def test_a_damaged_study_is_refused(changed: Any) -> None:
         decode_study(spec, 'here')
 
 
-@pytest.mark.parametrize('version', ['1', '2', ''])
+@pytest.mark.parametrize('version', ['1', '2', '3', ''])
 def test_a_study_of_another_version_is_refused(version: str) -> None:
     spec = StudySpec()
     if version:

@@ -12,7 +12,7 @@ from paxtune.storage.open_study import join_study, load_study, open_study
 from paxtune.storage.study_file import DATABASE
 from paxtune.storage.study_uuid import UUID_FILE
 from paxtune.study.study import Study
-from tests.factories.studies import ask, rewrite_study
+from tests.factories.studies import ask
 from tests.factories.toys import toy
 from trainer.symbolic.errors import UserError
 
@@ -82,14 +82,6 @@ def test_a_database_of_another_study_does_not_continue_its_trials(
     for opened in (lambda: open_study(directory, toy()), lambda: load_study(directory)):
         with pytest.raises(UserError, match='belongs to another study'):
             opened()
-
-
-def test_a_study_of_an_older_version_gets_a_uuid(directory: Path) -> None:
-    with open_study(directory, toy()) as study:
-        rewrite_study(study, uuid='')
-    (directory / UUID_FILE).unlink()
-    with open_study(directory, toy()) as study:
-        assert study.record.uuid == (directory / UUID_FILE).read_text() != ''
 
 
 def test_those_who_write_to_a_study_exclude_who_needs_it_alone(tmp_path: Path) -> None:
