@@ -8,7 +8,7 @@ import pytest
 
 import paxtune.plots
 from tests.documents import ROOT
-from tools.check_parity import rows
+from tools.parity import rows
 
 TEXT = (ROOT / 'docs' / 'comparison.md').read_text()
 PEERS = ('Optuna', 'Ax', 'Ray')
@@ -39,7 +39,7 @@ def test_no_view_of_another_is_missing_in_paxtune() -> None:
 
 
 def test_every_claim_about_paxtune_has_a_test() -> None:
-    found = list(rows(TEXT.splitlines()))
+    found = list(rows(TEXT))
     assert len(found) > 70
     for row in found:
         assert re.match(r'`tests/[\w/]+\.py::test_\w+`', row.cells['Test']), row

@@ -47,6 +47,7 @@ MAX_LINES = 600
 each_guide = pytest.mark.parametrize('guide', GUIDES, ids=lambda path: path.stem)
 
 
+@pytest.mark.pax(19)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     'guide', [path for path in GUIDES if '```python' in TEXTS[path]], ids=lambda path: path.stem

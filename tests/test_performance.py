@@ -25,6 +25,7 @@ def test_links_exist() -> None:
     assert not dead_links(PATH)
 
 
+@pytest.mark.pax('XLA flags and `LIBTPU_INIT_ARGS`')
 @pytest.mark.slow
 def test_flags_of_xla_are_as_the_document_says() -> None:
     rows = re.findall(r'^\| `(--xla_gpu_\w+)` \|.*\| (known|gone)\b.*\|$', DOCUMENT, re.MULTILINE)

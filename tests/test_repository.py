@@ -107,6 +107,7 @@ def test_imports_go_one_way(package: str, above: set[str]) -> None:
         assert not imported_packages(path) & above, path
 
 
+@pytest.mark.pax('google-vizier[jax]')
 @pytest.mark.slow
 @pytest.mark.parametrize(
     'module',

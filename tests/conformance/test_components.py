@@ -255,6 +255,7 @@ def test_json_brings_it_back(component: Component) -> None:
     assert key(again) == key(component)
 
 
+@pytest.mark.pax('ParameterizedExperiment', 'pax_fiddle')
 @every
 def test_a_clone_is_another_object_all_through(component: Component) -> None:
     clone = component.clone(deep=True)

@@ -122,6 +122,7 @@ def boxes(name: str) -> list[ParameterBox]:
     return jax.tree.leaves(passes(name).boxed.get(PARAMS, {}), is_leaf=is_box)
 
 
+@pytest.mark.pax('Chains, adapters, n-grams')
 def test_every_layer_of_the_package_is_here() -> None:
     there = {cls for cls in all_components() if issubclass(cls, Layer)} - {Layer}
     used = {type(example.layer) for example in EXAMPLES.values()}
@@ -130,6 +131,7 @@ def test_every_layer_of_the_package_is_here() -> None:
     assert not {cls.__name__ for cls in there - tested}
 
 
+@pytest.mark.pax('… mesh shapes, axis', 'WeightHParams')
 @pytest.mark.slow
 @every
 def test_parameters_are_float32_and_lie_on_a_mesh_by_their_axes(name: str) -> None:
@@ -141,6 +143,7 @@ def test_parameters_are_float32_and_lie_on_a_mesh_by_their_axes(name: str) -> No
         assert not box.decay or box.value.ndim > 1
 
 
+@pytest.mark.pax('Evaluate: seed, `apply_mutable_list`', 'What all layers')
 @every
 def test_an_example_does_not_depend_on_its_neighbours(name: str) -> None:
     found = passes(name)
@@ -166,6 +169,7 @@ def test_training_changes_state_in_its_shape(name: str) -> None:
         assert np.any(new != old)
 
 
+@pytest.mark.pax('Common fields: `dtype`')
 @every
 def test_results_have_the_dtype_that_layers_compute_in(name: str) -> None:
     wanted = jnp.float32 if EXAMPLES[name].is_float32 else jnp.bfloat16

@@ -39,6 +39,7 @@ def folds(reward: Any = None, **search: Any) -> Tunable:
     return made
 
 
+@pytest.mark.pax(3, 'sub_experiments()')
 @pytest.mark.slow
 def test_each_sub_experiment_has_its_own_directory_and_its_own_metrics(tmp_path: Path) -> None:
     with tune(folds(), job_log_dir=tmp_path) as study:
@@ -54,6 +55,7 @@ def test_each_sub_experiment_has_its_own_directory_and_its_own_metrics(tmp_path:
             assert checkpoint == str(directory / 'short' / 'checkpoints' / '2')
 
 
+@pytest.mark.pax(4)
 @pytest.mark.slow
 def test_there_is_no_reward_before_all_of_them_have_measured(tmp_path: Path) -> None:
     with tune(folds(budget=Budget(1)), job_log_dir=tmp_path) as study:
@@ -176,6 +178,7 @@ def test_an_added_trial_may_begin_with_anothers_weights(tmp_path: Path) -> None:
 # --- Several objectives ---
 
 
+@pytest.mark.pax('A study of several')
 @pytest.mark.slow
 def test_a_study_with_several_objectives_keeps_a_front(tmp_path: Path) -> None:
     objectives = Objectives(
@@ -199,6 +202,7 @@ def test_a_study_with_several_objectives_keeps_a_front(tmp_path: Path) -> None:
             _ = study.best
 
 
+@pytest.mark.pax('Sweep options: no', 'search_reward')
 @pytest.mark.slow
 def test_without_a_reward_trials_are_only_measured(tmp_path: Path) -> None:
     made = rates()

@@ -1,7 +1,7 @@
-"""Pax's verified defects of tuning do not occur here. `docs/pax-parity.md` lists them by number."""
+"""Defects of Pax that no other test excludes: trials that hang, leak, or end their study."""
 
 import gc
-import json
+import math
 import os
 import signal
 import subprocess
@@ -16,18 +16,17 @@ import jax
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import Grid, RegularizedEvolution
+from paxtune.algorithms import RandomSearch, RegularizedEvolution
 from paxtune.api import tune
 from paxtune.config.budget import Budget
 from paxtune.config.faults import Faults
 from paxtune.config.search import Search
-from paxtune.experiment import Tunable
+from paxtune.objectives.aggregation import MeanOfSteps
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.metrics import Metric
-from paxtune.objectives.rewards import MetricReward
+from paxtune.objectives.rewards import MetricReward, Reward
 from paxtune.running.callbacks import Callback
 from paxtune.running.trial_spec import experiments
-from paxtune.schedulers import RankStopping, Scheduler, ThresholdStopping
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_plan, open_study
 from paxtune.study.plan import SearchPlan
@@ -41,20 +40,20 @@ from tests.factories.tunables import rates
 from trainer.inputs.base import Batch
 from trainer.loop.train_loop import run
 from trainer.program.setup import compiled
+from trainer.runtime.signals import SkipTrial
+from trainer.symbolic.component import Component
 from trainer.symbolic.derived import derived
 from trainer.symbolic.errors import UserError
-from trainer.symbolic.serialization import from_json_text
-
-# --- Every trial that is handed out ends, once ---
 
 
+@pytest.mark.pax(1, 12)
 @pytest.mark.slow
 @pytest.mark.parametrize('is_reported', [False, True])
 @pytest.mark.sentinel
 def test_a_trial_that_was_trained_to_its_end_completes_after_a_kill(
     tmp_path: Path, is_reported: bool
 ) -> None:
-    # 1, 12: the newest checkpoint is that of the last step, and the evaluation there was done.
+    # the newest checkpoint is that of the last step, and the evaluation there was done.
     with tune(rates(), job_log_dir=tmp_path / 'whole') as study:
         wanted = [trial.reward for trial in study.trials]
     with open_plan(tmp_path / 'parts', SearchPlan.compile(rates())) as study:
@@ -70,8 +69,9 @@ def test_a_trial_that_was_trained_to_its_end_completes_after_a_kill(
         assert steps == [[2, 4, 6] if is_reported else [6], [2, 4, 6]]
 
 
+@pytest.mark.pax(1, 13, 'No evaluation happened')
 def test_a_trial_that_measures_nothing_ends_and_is_not_handed_out_again() -> None:
-    # 1, 13: nothing was measured that final metrics could be made of.
+    # nothing was measured that final metrics could be made of.
     calls: list[int] = []
     space = {'x': pg.oneof([0, 1, 2, 3])}
 
@@ -97,8 +97,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.pax(2)
 def test_a_study_whose_process_died_while_writing_can_be_read(tmp_path: Path) -> None:
-    # 2
     space = {'x': pg.oneof([0, 1, 2])}
     with tune(lambda v: v.x, space=space, objective='minimize', job_log_dir=tmp_path) as study:
         wanted = [trial.reward for trial in study.trials]
@@ -111,32 +111,15 @@ def test_a_study_whose_process_died_while_writing_can_be_read(tmp_path: Path) ->
             study.open_trial(1).set_metadata({'a': 'b'})
 
 
+@pytest.mark.pax(1)
 def test_processes_that_cannot_talk_are_refused_before_the_first_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # 1: Pax hangs there. Those that were started together are in test_processes.py.
+    # Pax hangs there. Those that were started together are in test_processes.py.
     monkeypatch.setattr(jax, 'process_count', lambda: 2)
     with pytest.raises(UserError, match='2 processes share their devices, but cannot'):
         tune(rates(), job_log_dir=tmp_path)
     assert not (tmp_path / 'study.db').exists()
-
-
-# --- Sub-experiments ---
-
-
-@pytest.mark.parametrize('order', [['short', 'long'], ['long', 'short']])
-def test_a_sum_over_sub_experiments_of_unequal_length_counts_each(order: list[str]) -> None:
-    # 4
-    total = MetricReward('minimize', Metric('loss', aggregator='sum'))
-    made = rates(1, search__objective=total, sub_experiments={name: {} for name in order})
-    with open_study(None, made) as study:
-        trial, losses = ask(study), {'short': [5.0], 'long': [4.0, 3.0]}
-        for name in order:
-            for loss in losses[name]:
-                trial.report(trial.step + 2, {f'loss:{name}': loss})
-        trial.complete()
-        assert trial.view.reward == 5.0 + 3.0
-        assert trial.view.metrics == {'loss:short': 5.0, 'loss:long': 3.0}
 
 
 def test_a_sub_experiment_may_scale_what_is_searched() -> None:
@@ -150,9 +133,6 @@ def test_a_sub_experiment_may_scale_what_is_searched() -> None:
     parts = parts_of(space, space.parse({'shared.rate': 0.01}))
     learning_rates = [part.task.learner.learning_rate for part in parts.values()]
     assert learning_rates == [0.01, 0.02, 0.04, 0.08]
-
-
-# --- What trials leave behind ---
 
 
 class Left(Callback):
@@ -182,12 +162,12 @@ class Breaking(CountingInput):
         return super().get_next()
 
 
+@pytest.mark.pax(5, 17)
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', [CountingInput, Breaking])
 def test_trials_leave_no_arrays_files_or_threads_behind(
     kind: type[CountingInput], tmp_path: Path
 ) -> None:
-    # 5, 17
     left, num_trials = Left(), 5
     made = rates(num_trials, train_input=kind(batch_size=8, is_training=True))
     made.rebind({'search.faults.max_consecutive_failures': num_trials + 1})
@@ -201,11 +181,11 @@ def test_trials_leave_no_arrays_files_or_threads_behind(
     assert left.threads[-1] < left.threads[0] + num_trials
 
 
+@pytest.mark.pax(17)
 @pytest.mark.slow
 def test_programs_that_are_not_used_any_more_are_released(
     no_programs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # 17
     monkeypatch.setattr('trainer.program.program._MOST_PROGRAMS', 3)
     monkeypatch.setattr('trainer.program.program._KEPT_PROGRAMS', 2)
 
@@ -222,66 +202,13 @@ def test_programs_that_are_not_used_any_more_are_released(
     assert [each() is not None for each in made] == [False, False, True, True]
 
 
-# --- Early stopping ---
-
-
-@pytest.mark.parametrize(
-    'scheduler',
-    [
-        ThresholdStopping(milestones=[[2, 2.5]]),
-        ThresholdStopping(milestones=[[2, 2.5]], metric='y', goal='minimize'),
-        RankStopping(milestones=[[2, 1, 1]]),
-    ],
-    ids=['value', 'metric', 'rank'],
-)
-def test_a_scheduler_stops_trials_at_its_milestone(scheduler: Scheduler) -> None:
-    def measured(values: Any) -> Iterator[dict[str, float]]:
-        for step in range(1, 5):
-            yield {'objective': values.x + 4 - step, 'y': values.x + 4 - step}
-
-    with tune(
-        measured,
-        space={'x': pg.oneof([0, 1, 2])},
-        objective='minimize',
-        algorithm=Grid(),
-        scheduler=scheduler,
-    ) as study:
-        assert [trial.status for trial in study.trials] == ['completed', 'stopped', 'stopped']
-        assert [len(trial.measurements) for trial in study.trials] == [4, 2, 2]
-        assert [trial.reward for trial in study.trials] == [0.0, 3.0, 4.0]
-
-
-def test_stopped_trials_tell_the_algorithm_what_they_were_worth() -> None:
-    search = Search(
-        MetricReward('minimize', 'loss'), Budget(3), RegularizedEvolution(2, tournament_size=2)
-    )
-    with open_study(None, pg.Dict(x=pg.floatv(0.0, 1.0)), search=search) as study:
-        for loss in (2.0, 1.0):
-            trial = ask(study)
-            trial.report(1, {'loss': loss})
-            trial.stop('no better')
-        assert ask(study).lineage.parent == 2
-
-
-# --- Steps ---
-
-
 SPEED = MetricReward('maximize', Metric.train_steps_per_second())
 
 
-@pytest.mark.slow
-def test_a_reward_of_speed_needs_no_interval_to_fit(tmp_path: Path) -> None:
-    # 15, 20
-    made = rates(search__objective=SPEED, train__num_train_steps=5, train__summary_interval_steps=4)
-    with tune(made, job_log_dir=tmp_path) as study:
-        for trial in study.trials:
-            assert [each.step for each in trial.measurements] == [2, 4, 5]
-            assert all(each.rewards for each in trial.measurements)
-
-
+@pytest.mark.pax(15)
 @pytest.mark.slow
 def test_a_trial_that_cannot_be_timed_any_more_ends_no_study(tmp_path: Path) -> None:
-    # 15: killed between its last checkpoint and its report, it has no step left to time.
+    # killed between its last checkpoint and its report, it has no step left to time.
     made = rates(search__objective=SPEED, train__evaluation__every=6)
     with open_plan(tmp_path, SearchPlan.compile(made)) as study:
         trial = ask(study)
@@ -292,29 +219,66 @@ def test_a_trial_that_cannot_be_timed_any_more_ends_no_study(tmp_path: Path) -> 
         assert "'train/steps_per_second' is not measured" in str(study.trials[0].reason)
 
 
+@pytest.mark.pax(10, 'is_train_metric')
 @pytest.mark.slow
-def test_a_trial_ends_with_its_very_last_step(tmp_path: Path) -> None:
-    # 20: a run of 1050 steps with an evaluation every 100 is one of 5 with one every 2.
-    made = rates(train__num_train_steps=5, train__checkpoints__every=2)
+def test_a_reward_of_training_metrics_needs_no_evaluation(tmp_path: Path) -> None:
+    reward = MetricReward('minimize', Metric.train('loss'))
+    made = rates(eval_inputs={}, search__objective=reward)
     with tune(made, job_log_dir=tmp_path) as study:
         for trial in study.trials:
-            assert [each.step for each in trial.measurements] == [2, 4, 5]
-            assert trial.final is not None
-            assert trial.final.step == 5
-            assert trial.reward == trial.measurements[-1].metrics['eval/log_pplx']
+            assert trial.reward == trial.metrics['train/loss']
+            assert [each.step for each in trial.measurements] == [2, 4, 6]
 
 
-# --- Records ---
+class Inverse(Reward):
+    """One over a metric."""
+
+    def compute(self, metrics: Any) -> float:
+        return 1.0 / metrics['x'] if metrics['x'] else math.inf
 
 
-def test_a_trial_is_on_disk_whole_and_readable(tmp_path: Path) -> None:
-    # 18: all metrics, also those that no reward is made of, and the experiment itself.
-    with tune(rates(1), job_log_dir=tmp_path) as study:
-        (trial,) = study.trials
-        directory = trial_directory(study.directory, trial)
-        record = json.loads((directory / 'trial.json').read_text())
-        assert record['metrics'] == trial.metrics
-        assert {'eval/loss', 'eval/accuracy', 'train/loss', 'num_params'} < record['metrics'].keys()
-        text = (directory / 'experiment.json').read_text()
-        (made,) = experiments(study, trial).values()
-        assert pg.eq(from_json_text(text, Tunable, source='experiment.json'), made)
+@pytest.mark.pax(13, 'NaN final reward')
+def test_the_final_reward_is_checked_as_any_other() -> None:
+    # each step has a reward, and the mean of the steps has none.
+    with open_study(
+        None,
+        pg.Dict(y=pg.oneof([1, 2])),
+        search=Search(Inverse('maximize'), Budget(2), metric_aggregation=MeanOfSteps()),
+    ) as study:
+        for steps in ([1.0, -1.0], [2.0, 2.0]):
+            trial = ask(study)
+            for step, x in enumerate(steps, 1):
+                trial.report(step, {'x': x})
+            try:
+                trial.complete()
+            except Exception as error:
+                assert 'the reward is inf' in str(error)
+                trial.fail(str(error))
+        assert states(study) == ['INFEASIBLE', 'COMPLETED']
+        assert study.best is not None
+        assert study.best.id == 2
+
+
+class Checked(Component):
+    """A component whose `check` raises for one value."""
+
+    how: str
+
+    def check(self) -> None:
+        if self.how == 'bug':
+            raise RuntimeError('a bug')
+        if self.how == 'skip':
+            raise SkipTrial('not this one')
+
+
+@pytest.mark.pax(5)
+@pytest.mark.parametrize('algorithm', [RandomSearch(), RegularizedEvolution(2, 1)])
+def test_an_error_in_a_check_ends_no_study(algorithm: Any) -> None:
+    # a bug is an error of its trial; what is refused with a reason is not suggested at all.
+    space = {'part': Checked(pg.oneof(['bug', 'skip', 'good']))}
+    with tune(lambda values: 1.0, space=space, algorithm=algorithm, objective='minimize') as study:
+        ended = {trial.decisions['part.how']: trial for trial in study.trials}
+        assert ended.keys() == {'bug', 'good'}
+        assert ended['good'].state == 'COMPLETED'
+        assert str(ended['bug'].infeasible_reason).startswith('RuntimeError: a bug (')
+        assert ended['bug'].is_failed

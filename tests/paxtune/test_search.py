@@ -39,6 +39,7 @@ def directory_of(study_directory: Path, trial: Trial) -> Path:
         return Path(trial_directory(study.directory, trial))
 
 
+@pytest.mark.pax('tune()', '--controller_mode')
 @pytest.mark.contract
 def test_a_search_ends_with_all_its_trials(tmp_path: Path, capsys: Any) -> None:
     trials = run(tmp_path)
@@ -82,6 +83,13 @@ def test_a_reward_of_texts_that_are_not_written_is_refused(tmp_path: Path) -> No
         run(tmp_path, 'Writing', '--set', *flags)
 
 
+@pytest.mark.pax(
+    18,
+    'add_experiment_config_to_metadata',
+    'A trial is a whole',
+    'Measurements with the',
+    'Layout: `summaries/`, a',
+)
 @pytest.mark.slow
 def test_a_trial_directory_holds_the_trial(tmp_path: Path) -> None:
     first = run(tmp_path)[0]
@@ -106,6 +114,7 @@ def test_a_trial_directory_holds_the_trial(tmp_path: Path) -> None:
     assert written['task']['learner']['learning_rate'] == rate
 
 
+@pytest.mark.pax('max_num_trials', '`--num_trials`')
 @pytest.mark.slow
 def test_a_finished_study_says_so_and_can_grow(tmp_path: Path, capsys: Any) -> None:
     before = run(tmp_path)
@@ -169,6 +178,7 @@ def test_a_study_without_a_completed_trial_says_so(tmp_path: Path, capsys: Any) 
     assert 'No trial was completed' in capsys.readouterr().out
 
 
+@pytest.mark.pax('`early_stopping`')
 @pytest.mark.slow
 def test_stopped_trials_are_marked_and_never_best(tmp_path: Path) -> None:
     trials = run(tmp_path, 'Kinds')
@@ -273,6 +283,7 @@ def test_a_signal_pauses_the_study(
     assert f'To resume:\n  {shlex.join(["python", "-m", "paxtune.search", *flags])}' in out
 
 
+@pytest.mark.pax('Flags of tuning')
 @pytest.mark.parametrize(
     ('flags', 'message'),
     [
@@ -325,6 +336,7 @@ def test_an_experiment_keeps_its_own_scheduler_of_the_class_that_is_named() -> N
     assert command_line.with_part(tunable, 'scheduler', 'none').search.scheduler is None
 
 
+@pytest.mark.pax('No match: a KeyError', 'The running mode')
 @pytest.mark.parametrize('path', ['objective.metric', 'limits[0].metric'])
 def test_a_metric_that_is_not_measured_is_refused_before_anything_is_written(
     tmp_path: Path, path: str
@@ -346,6 +358,7 @@ def test_missing_data_is_reported_before_any_write(tmp_path: Path) -> None:
     assert len(run(tmp_path / 'study', 'WithoutData', '--smoke', '--num_trials=1')) == 1
 
 
+@pytest.mark.pax('Class-attribute hypers')
 @pytest.mark.slow
 def test_tune_and_set_change_the_space(tmp_path: Path) -> None:
     flags = [

@@ -39,6 +39,7 @@ def test_the_command_shows_limits_and_what_a_task_counts(capsys):
     assert 'FLOPs per token' not in out
 
 
+@pytest.mark.pax('Debug files: space')
 def test_the_command(capsys):
     out = shown(capsys, f'--exp={MODULE}.Following', '--num_costed=12', '--samples=2', '--seed=3')
     assert 'one of 8, 12, 16' in out

@@ -110,6 +110,7 @@ def test_a_trial_is_not_trained_on_other_data(
     assert not target.exists()
 
 
+@pytest.mark.pax('Lazy hypers in the')
 @pytest.mark.slow
 def test_data_that_a_trial_chose_are_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -28,12 +28,14 @@ _MARKS = dict.fromkeys(_LIGHT, ()) | {'lm.StdlibTunable': (pytest.mark.slow, pyt
 _RUNS = [pytest.param(name, marks=_MARKS.get(name, (pytest.mark.slow,))) for name in _NAMES]
 
 
+@pytest.mark.pax('An experiment that')
 def test_the_registered_experiments() -> None:
     names, broken = registry.available(Experiment)
     assert not broken
     assert {'lm.StdlibTunable', 'lm.C4Small', 'c4.C4Spmd1BAdam4Replicas', *_LIGHT} <= set(names)
 
 
+@pytest.mark.pax('LmCloudSpmdTest', 'ResNet50Pjit', 'MnistExperiment')
 @pytest.mark.parametrize('name', _RUNS)
 def test_each_runs_at_its_smoke_size(name: str, tmp_path: Path) -> None:
     flags = [f'--exp={name}', f'--job_log_dir={tmp_path}', '--smoke']

@@ -12,6 +12,7 @@ def test_each_experiment_has_a_file_and_no_other_has() -> None:
     assert files == sorted([*golden.names(), golden.DEFAULTS]), _REWRITE
 
 
+@pytest.mark.pax('model_params.txt')
 @pytest.mark.parametrize('name', golden.names())
 def test_each_experiment_is_unchanged(name: str) -> None:
     assert golden.text_of(name) == golden.path_of(name).read_text(), _REWRITE

@@ -72,6 +72,7 @@ SIZES = {
 }
 
 
+@pytest.mark.pax('C4Spmd1BAdam4Replicas')
 @pytest.mark.parametrize('name', SIZES)
 @pytest.mark.fast(4)
 def test_each_has_the_parameters_and_the_shards_of_its_closed_form(name: str) -> None:
@@ -87,6 +88,7 @@ def test_each_has_the_parameters_and_the_shards_of_its_closed_form(name: str) ->
     assert (found.gradient_bytes, found.state_bytes) == (own, 3 * own + 8)
 
 
+@pytest.mark.pax('The common C4 stack', 'C4Spmd16BAdam32Replicas', 'C4Spmd22BAdamMaxText')
 @pytest.mark.parametrize(
     ('make', 'batch'),
     [
@@ -130,6 +132,7 @@ def test_the_learning_rate_is_paxs() -> None:
     np.testing.assert_allclose(rates, [1, 1, 10**-0.5, 0.1, 0.1], rtol=1e-3)
 
 
+@pytest.mark.pax('GPT 126M')
 @pytest.mark.slow
 def test_the_gpu_anchor_has_the_parameters_of_gpt() -> None:
     dims, hidden, vocab, length = 768, 3072, 50_304, 2048
@@ -142,6 +145,7 @@ def test_the_gpu_anchor_has_the_parameters_of_gpt() -> None:
     assert found.mesh_shape['data'] == 64
 
 
+@pytest.mark.pax('LmCloudTransformerAdam')
 def test_the_transformer_of_lm_cloud_has_biases_only_in_its_feed_forward_layers() -> None:
     layers, dims, hidden = 2, 1024, 4096
     block = 4 * dims**2 + 64 + 2 * dims * hidden + hidden + dims + 4 * dims

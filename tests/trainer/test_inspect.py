@@ -62,6 +62,7 @@ def test_a_mesh_that_does_not_fit_is_named(
         layout(deep(**overrides), num_devices)
 
 
+@pytest.mark.pax('validate()', '`validate_config`')
 def test_mismatches_are_named_by_path() -> None:
     class Wide(CountingInput):
         vocab_size = VOCAB + 1
@@ -106,6 +107,7 @@ def test_a_decode_step_is_tried_on_shapes() -> None:
         validate(made, layout(made))
 
 
+@pytest.mark.pax('dump_hparams', 'dump_input_specs', 'base_hyperparams')
 def test_the_command_prints_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert inspect.main(['--exp=lm.C4Small', '--smoke', '--validate']) == 0
     printed = capsys.readouterr().out

@@ -144,6 +144,7 @@ def test_images_are_shown_as_numbers(capsys: pytest.CaptureFixture[str]) -> None
     assert 'There are no vocabularies.' in out
 
 
+@pytest.mark.pax('num_infeed_hosts')
 def test_hosts_that_read_the_same_are_named() -> None:
     with pytest.raises(
         UserError, match=r'^eval_inputs\.eval: of 2 hosts, hosts 0 and 1 read the same examples'
@@ -175,6 +176,7 @@ def test_evaluations_that_do_not_end_together_are_named() -> None:
         check_hosts('x', Uneven(batch_size=8), 4)
 
 
+@pytest.mark.pax('Tokenizers of all')
 def test_other_vocabularies_are_named(tmp_path: Any) -> None:
     shards = make_json_shards(tmp_path)
     flags = ['--set', f'train_input.paths=["{shards}/c4-train.*"]', '--num_batches=1']

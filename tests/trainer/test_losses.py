@@ -90,6 +90,7 @@ def test_mean_squared_error() -> None:
         of(loss, LABELS)
 
 
+@pytest.mark.pax('Overridable `loss_fn`, `apply_fn`', 'LossAggregator')
 def test_several_losses_are_one() -> None:
     made = WeightedLosses(
         losses={'xent': SoftmaxCrossEntropy(), 'squared': MeanSquaredError()},

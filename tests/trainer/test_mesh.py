@@ -10,12 +10,14 @@ from trainer.mesh import AXES, Mesh, activation_sharding, arranged, partition_sp
 from trainer.symbolic.errors import UserError
 
 
+@pytest.mark.pax('… axes: replica')
 def test_the_rest_goes_to_the_open_axis() -> None:
     assert Mesh().shape(8) == (8, 1, 1, 1)
     assert Mesh(data=1, fsdp=-1, tensor=2).shape(8) == (1, 4, 1, 2)
     assert Mesh(data=1, sequence=-1).shape(8) == (1, 1, 8, 1)
 
 
+@pytest.mark.pax('ici_mesh_shape')
 def test_axes_are_within_a_slice_and_between_slices() -> None:
     # The multislice configuration of Pax: ICI [1, 64, 1], DCN [2, 1, 1].
     mesh = Mesh(data=1, fsdp=64, dcn_data=2)
@@ -100,6 +102,7 @@ def test_unknown_logical_axes_are_refused() -> None:
         partition_spec(('embed', 'embeded'))
 
 
+@pytest.mark.pax('… uneven shards')
 def test_uneven_dimensions_are_refused_with_their_name() -> None:
     with pytest.raises(
         UserError, match=r"parameter x: axis 'mlp' of size 6 .* mesh.tensor; choose"

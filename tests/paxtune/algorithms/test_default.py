@@ -38,6 +38,7 @@ def _many(count: int) -> Any:
     return pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(count)})
 
 
+@pytest.mark.pax(7, 'search_algorithm', 'hyperparameter_tuning(…)')
 @pytest.mark.parametrize(
     ('space', 'rewards', 'expected', 'why'),
     [

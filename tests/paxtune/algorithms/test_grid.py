@@ -25,6 +25,7 @@ def test_conforms(algorithm):
     check_algorithm(algorithm)
 
 
+@pytest.mark.pax('Sweeping')
 def test_infeasible_and_tried_experiments_are_skipped_in_order():
     spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a', 'b', 'c']), y=intv(1, 2)))
     history = [Observation(1, {'x': 1, 'y': 1}, 'completed', (0.0,))]
@@ -59,6 +60,7 @@ def test_complete_ranges_try_every_integer():
     assert [trial.decisions['x'] for trial in trials] == list(range(1, 10))
 
 
+@pytest.mark.pax(7)
 def test_complete_grids_reject_ranges_of_floats():
     block = pg.oneof([pg.Dict(rate=pg.floatv(0.0, 0.5)), None])
     spec = pg.dna_spec(pg.Dict(width=intv(1, 8), block=block))

@@ -20,6 +20,7 @@ from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 
 
+@pytest.mark.pax('Random search')
 def test_conforms():
     check_algorithm(RandomSearch())
 

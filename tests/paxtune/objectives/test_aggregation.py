@@ -48,12 +48,14 @@ measured = st.lists(
 )
 
 
+@pytest.mark.pax('cross_step_metric_aggregator', 'LastReportedMetricValues')
 def test_last_step_takes_the_last_of_each_metric():
     # Pax's 4th defect: metrics that the last step lacks were dropped.
     measurements = steps({'a': 1.0, 'b': 2.0}, {'a': 3.0}, {'a': math.nan, 'c': 4.0})
     assert LastStep().final(measurements) == {'a': 3.0, 'b': 2.0, 'c': 4.0}
 
 
+@pytest.mark.pax('AverageMetricValues(last_n)')
 def test_mean_of_steps_is_over_the_steps_that_have_the_metric():
     measurements = steps({'a': 1.0, 'b': 2.0}, {'b': 4.0}, {'a': 6.0, 'b': math.inf}, {'b': 9.0})
     assert MeanOfSteps().final(measurements) == {'a': 3.5, 'b': 5.0}
@@ -66,6 +68,7 @@ def test_mean_of_steps_checks_its_field():
         MeanOfSteps(last_n=0)
 
 
+@pytest.mark.pax('MetricsWithMaxValue')
 @pytest.mark.parametrize(('mode', 'step'), [('min', 3), ('max', 4)])
 def test_best_step_takes_one_step_and_the_last_of_ties(mode, step):
     measurements = steps(
@@ -193,6 +196,7 @@ def test_sub_experiments_are_aggregated_separately(metric_aggregation, parts, ra
     assert final_metrics(metric_aggregation, random.sample(rows, len(rows))) == together
 
 
+@pytest.mark.pax(4, 21, 'Sub-experiments are merged', 'Aggregation over sub-experiments')
 def test_sub_experiments_of_unequal_length_all_count():
     # Pax's 4th defect: the shorter one's metrics were dropped, and the sum was silently wrong.
     rows = [

@@ -26,6 +26,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 names = st.text(st.characters(exclude_characters=':', exclude_categories=['Cs']), min_size=1)
 
 
+@pytest.mark.pax(9, 10, 'Names are regular')
 @given(names, st.lists(names))
 def test_names_match_exactly(name, others):
     assert Metric(name).matches([*others, name]) == sorted(
@@ -33,6 +34,7 @@ def test_names_match_exactly(name, others):
     )
 
 
+@pytest.mark.pax(9)
 @given(names, names, st.sampled_from(['train', 'eval']))
 def test_factories_escape_names(name, dataset, kind):
     # Pax's 9th defect: acc(@1) and a+b never matched, and a dot was any character.
@@ -52,6 +54,7 @@ def test_any_evaluation_set_excludes_training(name, dataset):
     assert not metric.matches([f'{dataset}/more/{name}', f'{dataset}/{name}x', name])
 
 
+@pytest.mark.pax('Metric.train')
 def test_factories_name_measured_metrics():
     made = {
         Metric.train('loss'): 'train/loss',
@@ -102,6 +105,7 @@ def test_metrics_select_sub_experiments():
     assert Metric('eval/loss:fold1', sub_experiment='fold1').matches(FOLDS) == []
 
 
+@pytest.mark.pax('Upper and lower')
 def test_patterns_match_whole_names_case_sensitively():
     assert Metric('e.*/loss', pattern=True).matches(PLAIN) == ['eval/loss']
     assert Metric('E.*/loss', pattern=True).matches(PLAIN) == []
@@ -216,6 +220,7 @@ def test_aggregates_of_nan_are_nan(values, aggregator):
     assert math.isnan(made) or not any(map(math.isnan, values))
 
 
+@pytest.mark.pax(21, '`aggregator`: max, min')
 @pytest.mark.parametrize(
     ('aggregator', 'value'), [('mean', 2.5), ('sum', 10.0), ('max', 5.0), ('min', 0.5)]
 )

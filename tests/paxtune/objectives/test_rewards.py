@@ -27,6 +27,7 @@ class Holder(Component):
     reward: Reward | Objectives
 
 
+@pytest.mark.pax('SingleObjective')
 def test_metric_rewards_match_names_exactly():
     reward = MetricReward('minimize', 'eval/loss')
     assert reward.value({'eval/loss': 2.0, 'eval/loss_2': 1.0, 'xeval/loss': 0.0}) == 2.0
@@ -95,6 +96,7 @@ def test_a_goal_is_required():
         MetricReward('minimise', 'x')
 
 
+@pytest.mark.pax('MultiObjective')
 @pytest.mark.parametrize(
     ('reward', 'metrics'),
     [
@@ -111,6 +113,7 @@ def test_rewards_list_their_metrics(reward, metrics):
 numbers = st.floats(-1e6, 1e6)
 
 
+@pytest.mark.pax('weighted_sum_reward(…)', 'WeightedSumAggregator')
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=4))
 def test_weighted_sum_equals_pax(rows):
     weights, values = zip(*rows, strict=True)
@@ -143,6 +146,7 @@ def test_weighted_sum_checks_its_weights(metrics, weights, message):
         WeightedSum('minimize', metrics, weights)
 
 
+@pytest.mark.pax('neural_architecture_search(…)', 'TunasAbsolute', 'MnasHard')
 @pytest.mark.parametrize(
     ('reward', 'expected'),
     [

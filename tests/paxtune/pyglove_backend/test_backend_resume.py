@@ -103,6 +103,7 @@ class Process:
 ACTIONS = ['begin', 'done', 'done', 'done', 'skip', 'restart']
 
 
+@pytest.mark.pax('A custom algorithm', "PyGlove's algorithms through")
 @pytest.mark.slow
 @settings(max_examples=3)
 @given(

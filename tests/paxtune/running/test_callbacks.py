@@ -37,6 +37,7 @@ class Heard(Callback):
         self.events.append('end')
 
 
+@pytest.mark.pax('XManager artifacts and')
 def test_callbacks_hear_of_everything_in_order() -> None:
     heard = Heard()
     run(two, [heard], budget=Budget(1))

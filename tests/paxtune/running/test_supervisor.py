@@ -143,6 +143,7 @@ def two_running(directory: Path) -> Iterator[tuple[subprocess.Popen[str], Study]
         yield first, study
 
 
+@pytest.mark.pax(2, 'Many workers on')
 @slow
 def test_killed_workers_lose_nothing(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
     with two_running(tmp_path) as (first, study):
@@ -192,6 +193,7 @@ def test_a_killed_worker_with_packed_trials_loses_none_of_them(
                 assert each.rewards == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.pax(2)
 @slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(
     tmp_path: Path, undisturbed: dict[str, Any]
@@ -270,6 +272,7 @@ def serve(tmp_path: Path, port: str = '0') -> tuple['subprocess.Popen[str]', str
     return process, line.split('127.0.0.1:')[1].split()[0].rstrip('.,')
 
 
+@pytest.mark.pax('vizier_service_endpoint')
 @slow
 def test_a_service_restarts_under_its_workers(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
     process, port = serve(tmp_path)
@@ -331,6 +334,7 @@ def events(trial: Trial) -> list[str]:
     return [event['event'] for event in trial.history]
 
 
+@pytest.mark.pax(17)
 def test_a_machine_is_divided_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ('CUDA_VISIBLE_DEVICES', 'TPU_VISIBLE_CHIPS'):
         monkeypatch.delenv(name, raising=False)

@@ -32,6 +32,7 @@ def trial(id: int, *rewards: float | None, state: State = 'running', pauses: int
     )
 
 
+@pytest.mark.pax('ASHA, Hyperband, population-based')
 @pytest.mark.parametrize(
     'scheduler',
     [

@@ -47,6 +47,7 @@ def test_schedulers_conform(scheduler):
     check_study(scheduler)
 
 
+@pytest.mark.pax('By value', 'By rank')
 def test_threshold_stopping_decides_once_a_milestone():
     scheduler = ThresholdStopping(milestones=[[100, 3.0], [200, 2.0]])
     curve = measured((50, 9.0), (120, 3.0), (150, 9.0), (190, 9.0), (200, 2.5))
@@ -104,6 +105,7 @@ def test_median_takes_the_best_so_far_of_the_trial():
     assert decision(scheduler, measured((10, 1.1), (20, 5.0)), others, LOSS) is not None
 
 
+@pytest.mark.pax('Median (Pax has')
 def test_median_of_averages_is_viziers_rule():
     others = [measured((10, 4.0), (20, 1.0))] * 5
     own = measured((10, 9.0), (20, 2.4))

@@ -88,6 +88,7 @@ _KINDS = {
 }
 
 
+@pytest.mark.pax('Primitives: `oneof`, `manyof`')
 @pytest.mark.parametrize('kind', list(_KINDS))
 @pytest.mark.fast(4)
 def test_every_kind_of_decision_works_end_to_end(kind):

@@ -37,6 +37,7 @@ def everything(space: Space) -> list[dict[str, Any]]:
     return list(enumerate_decisions(space.spec))
 
 
+@pytest.mark.pax('Shared decision: same')
 def test_decisions_of_one_name_are_one_decision():
     value = pg.Dict(encoder=Dense(width()), layers=[Dense(width()), 3], other=pg.oneof([1, 2]))
     space = Space(value)

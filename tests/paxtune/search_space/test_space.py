@@ -114,6 +114,7 @@ def _range(low: float, high: float, scale: str | None) -> Any:
     return decision.rebind(min_value=low, max_value=high, scale=scale, skip_notification=True)
 
 
+@pytest.mark.pax('Whether a run tunes', 'A constant space')
 @pytest.mark.parametrize(
     ('value', 'message'),
     [

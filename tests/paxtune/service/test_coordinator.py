@@ -36,6 +36,7 @@ def test_one_worker_gets_the_trials_of_a_local_study(service: Service) -> None:
         assert decisions(local) == [trial.decisions for trial in run(service.study('a'))]
 
 
+@pytest.mark.pax('Roles and tuner')
 def test_workers_get_different_trials_and_each_its_own_again(service: Service) -> None:
     first, second = service.study('a'), service.study('b')
     trials = [ask(first), ask(second)]
@@ -283,6 +284,7 @@ def test_a_loss_that_does_not_count_ends_no_trial_that_had_a_fault(
     assert (trial.id, trial.view.state, trial.view.attempt) == (1, 'ACTIVE', 2 + workers_may_live)
 
 
+@pytest.mark.pax('Controller modes')
 def test_one_worker_has_the_suggest_lock_at_a_time(service: Service) -> None:
     a, b = service.store('a'), service.store('b')
     service.study('c')

@@ -56,6 +56,7 @@ def told(
     return tell
 
 
+@pytest.mark.pax('--study')
 def test_it_is_shown(worker: Study, told: Callable[..., str]) -> None:
     content = json.loads(told('show', '--format=json'))
     assert content['trials']['completed'] == 1

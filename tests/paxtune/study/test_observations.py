@@ -64,6 +64,7 @@ def test_a_trial_that_is_behind_early_is_expected_to_catch_up() -> None:
     assert -late == pytest.approx(1.0, abs=0.1) and -early == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.pax('treats_early_stopped_trials_as_done')
 def test_a_stopped_trial_counts_with_its_predicted_end() -> None:
     with opened() as study:
         begin(study)

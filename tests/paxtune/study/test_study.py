@@ -26,8 +26,6 @@ from tests.factories.studies import ask, best, decisions, finish, run
 from tests.factories.toys import Dense, search, toy
 from trainer.symbolic.errors import UserError
 
-# --- The life of a study ---
-
 
 def test_a_study_runs_to_its_number_of_trials(study):
     trials = run(study)
@@ -37,6 +35,7 @@ def test_a_study_runs_to_its_number_of_trials(study):
     assert best(study).reward == min(trial.reward for trial in trials if trial.reward)
 
 
+@pytest.mark.pax('`num_examples` counts all')
 def test_an_open_study_sees_a_larger_number_of_trials(tmp_path):
     with open_study(tmp_path, toy(search=search(budget=Budget(2)))) as study:
         run(study)
@@ -78,6 +77,7 @@ def test_the_same_seed_gives_the_same_trials_in_one_go_or_in_several(tmp_path, a
         assert ask(study).decisions != expected[0]
 
 
+@pytest.mark.pax('In memory: named')
 def test_studies_in_one_process_do_not_touch_each_other(tmp_path):
     with open_study(tmp_path / 'a', toy()) as one, open_study(tmp_path / 'b', toy()) as other:
         run(one)
@@ -85,6 +85,7 @@ def test_studies_in_one_process_do_not_touch_each_other(tmp_path):
         assert len(one.trials) == 5
 
 
+@pytest.mark.pax('Trials are capped')
 def test_a_small_space_is_exhausted(tmp_path):
     tunable = toy(
         search=search(budget=Budget(50)),
@@ -170,6 +171,7 @@ def test_an_interrupted_trial_is_finished_even_when_fewer_are_wanted(tmp_path):
         assert study.suggest() is None
 
 
+@pytest.mark.pax('The final measurement')
 def test_the_reward_is_that_of_the_last_step(study):
     trial = ask(study)
     trial.report(20, {'loss': 0.4})
@@ -259,6 +261,7 @@ def test_a_study_is_done_when_all_its_trials_are_terminal(study):
     assert study.is_done
 
 
+@pytest.mark.pax(13, 'reward_for_nan', 'NaN reward at a', 'Infinite reward')
 @pytest.mark.parametrize('loss', [math.nan, math.inf])
 def test_a_reward_that_is_not_finite_is_not_written(study, loss):
     trial = ask(study)
@@ -324,6 +327,7 @@ def _measured(study: Study, loss: float) -> RunningTrial:
     return trial
 
 
+@pytest.mark.pax('Policies recover from')
 def test_a_resumed_trial_is_judged_at_the_step_that_it_reports_again(tmp_path):
     tunable = toy(search=search(scheduler=MedianStopping(min_trials=1)))
     with open_study(tmp_path, tunable) as study:
@@ -433,12 +437,12 @@ def test_a_loaded_study_follows_the_one_that_runs(tmp_path):
             assert [each.state for each in loaded.trials] == ['COMPLETED', 'ACTIVE']
 
 
+@pytest.mark.pax('Conditional space', "Vizier's backend: creates")
 def test_the_search_space_in_the_database_is_conditional(tmp_path):
     deep = pg.oneof([pg.Dict(a=pg.oneof([pg.Dict(b=pg.oneof(['x', 'y'])), None])), None])
     with open_study(tmp_path, toy(layer=deep)) as study:
         assert isinstance(study.store, LocalStore)
-        spec = study.store.study_spec()
+        config = svz.StudyConfig.from_proto(study.store.study_spec())
         run(study)
-    config = svz.StudyConfig.from_proto(spec)
     names = [each.name for top in config.search_space.parameters for each in top.traverse()]
     assert 'layer[=0/2].a[=0/2].b' in names

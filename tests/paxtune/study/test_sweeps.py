@@ -28,10 +28,12 @@ def trials(sweep: Tunable) -> list[tuple[float, int]]:
     return [(each.task.learner.learning_rate, each.task.model.embedding.dims) for each in made]
 
 
+@pytest.mark.pax('parameter_sweep(rows)')
 def test_rows():
     assert trials(parameter_sweep(Rates(), HEADER, ROWS)) == [tuple(row) for row in ROWS]
 
 
+@pytest.mark.pax('parameter_sweep()')
 def test_all_combinations():
     tunable = Rates()
     tunable.rebind({RATE: pg.oneof([0.1, 0.01]), DIMS: intv(16, 18)})
@@ -64,6 +66,7 @@ def test_a_plain_experiment_gets_a_search_without_a_reward():
     assert trials(sweep) == [tuple(row) for row in ROWS]
 
 
+@pytest.mark.pax(14)
 @pytest.mark.parametrize('make', [Rates, experiment])
 def test_the_experiment_itself_stays_as_it_is(make):
     layer = FeedForward(8)

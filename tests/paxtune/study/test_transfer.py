@@ -30,6 +30,7 @@ def wider() -> Toy:
     )
 
 
+@pytest.mark.pax('add_prior_trials')
 def test_a_fork_begins_with_the_old_studys_trials(tmp_path: Path) -> None:
     with open_study(tmp_path / 'old', toy()) as source:
         run(source)
@@ -75,6 +76,7 @@ def test_a_missing_prior_study_is_refused_before_a_database_is_made(tmp_path: Pa
     assert not (tmp_path / 'new' / 'study.db').exists()
 
 
+@pytest.mark.pax('prior_study_ids')
 def test_an_algorithm_learns_from_prior_studies(tmp_path: Path) -> None:
     evolution = RegularizedEvolution(population_size=5, tournament_size=5)
     with open_study(tmp_path / 'old', toy()) as source:

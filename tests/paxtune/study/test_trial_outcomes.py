@@ -80,6 +80,7 @@ class RaisingReward(MetricReward):
         raise StopTrial('the reward says so', reward=1.5)
 
 
+@pytest.mark.pax('PolicyError')
 def test_signals_may_come_from_the_reward() -> None:
     study = run(lambda values: {'loss': 1.0}, objective=RaisingReward('minimize', 'loss'))
     assert [trial.reward for trial in study.trials] == [1.5] * 4
@@ -96,6 +97,7 @@ def failing(values: Any) -> float:
     return float(values.x)
 
 
+@pytest.mark.pax(5, 'Any other exception')
 def test_by_default_every_error_is_its_trials_own() -> None:
     study = run(failing, objective=OBJECTIVE, budget=Budget(6))
     assert sorted(states(study)) == ['COMPLETED'] * 3 + ['INFEASIBLE'] * 3
@@ -119,6 +121,7 @@ def test_an_error_that_stops_the_study_leaves_its_trial_to_be_resumed(tmp_path: 
         assert states(study) == ['COMPLETED'] * 6
 
 
+@pytest.mark.pax('`errors_to_skip`', '`errors_to_skip` by type')
 def test_only_errors_to_skip_are_skipped() -> None:
     skip = [ErrorPattern(type='KeyError')]
     study = run(failing, objective=OBJECTIVE, budget=Budget(6), faults=Faults(errors_to_skip=skip))

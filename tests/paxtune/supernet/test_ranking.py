@@ -79,6 +79,7 @@ def test_paths_without_a_finite_reward_are_left_out() -> None:
         ranked(made(), search, lambda path: None, num_paths=100)
 
 
+@pytest.mark.pax('Weight-sharing NAS hooks')
 @pytest.mark.slow
 def test_a_path_has_the_metrics_of_its_own_model_with_the_shared_weights(tmp_path: Path) -> None:
     supernet = made()

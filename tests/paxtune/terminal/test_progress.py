@@ -173,6 +173,7 @@ SQUARES: dict[str, Any] = {
 }
 
 
+@pytest.mark.pax('Dashboards')
 def test_a_terminal_keeps_a_line_for_each_trial_and_a_summary(
     out: io.StringIO, console: Console
 ) -> None:

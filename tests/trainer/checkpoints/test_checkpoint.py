@@ -90,6 +90,7 @@ def _collected() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.mark.pax('A damaged checkpoint')
 @pytest.mark.slow
 @pytest.mark.usefixtures('_collected')
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
@@ -246,6 +247,7 @@ def test_a_checksum_does_not_depend_on_the_mesh() -> None:
         assert one != checksums({'a': array.T.astype(dtype)}) or dtype == jnp.bool_
 
 
+@pytest.mark.pax('The best by a metric')
 def test_the_best_is_kept_also_by_a_run_that_resumes(tmp_path: Path) -> None:
     made = experiment(
         num_steps=10,
@@ -262,6 +264,7 @@ def test_the_best_is_kept_also_by_a_run_that_resumes(tmp_path: Path) -> None:
     assert steps_in(tmp_path) == [2, 12]
 
 
+@pytest.mark.pax('save_keep_interval_duration')
 def test_one_every_so_often_is_kept_for_good() -> None:
     checkpoints = Checkpoints(keep=2, keep_period='1h')
     written = datetime.datetime(2026, 1, 1)
@@ -277,6 +280,7 @@ def test_one_every_so_often_is_kept_for_good() -> None:
     assert kept == [0, 60, 120, 160, 180]
 
 
+@pytest.mark.pax('restore_transformations', 'Formats and their')
 def test_a_checkpoint_of_another_version_is_refused_and_not_stepped_over() -> None:
     path = epath.Path('checkpoints/4')
     with pytest.raises(UserError, match='checkpoints/4 has format 1, and this version'):

@@ -81,6 +81,7 @@ def test_a_run_on_a_full_disk_says_so_and_ends_as_the_undisturbed_one_when_there
     ]  # fmt: skip
 
 
+@pytest.mark.pax('A failed save (Pax')
 def test_a_failed_save_names_the_checkpoint(made: Experiment, disk: SmallDisk) -> None:
     program, values = compiled(localized(made))
     checkpoints = CheckpointStore(disk.path / 'checkpoints', RetentionPolicy(Checkpoints()))

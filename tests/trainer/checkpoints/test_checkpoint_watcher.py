@@ -112,6 +112,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Any]) -> It
         yield
 
 
+@pytest.mark.pax(16, '--mode=eval')
 @pytest.mark.slow
 def test_a_slow_job_sees_each_checkpoint_once_and_ends_with_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -226,6 +227,7 @@ def test_a_run_says_when_it_has_ended_and_when_it_goes_on(tmp_path: Path) -> Non
     assert ended(tmp_path) == {'step': 4, 'reason': 'the consumer of the reports stopped the run'}
 
 
+@pytest.mark.pax(16, '**Defect**: the job')
 def test_a_run_that_stops_for_good_says_so(tmp_path: Path) -> None:
     diverging = experiment(num_steps=20, task__learner__learning_rate=1e30)
     with pytest.raises(FloatingPointError):

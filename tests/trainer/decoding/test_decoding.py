@@ -140,6 +140,9 @@ def texts(decoded: Any) -> list[list[list[int]]]:
     ]
 
 
+@pytest.mark.pax(
+    '… decoder_cache, prefix_decoder_cache', 'Common: `seqlen`, `max_decode_steps`', 'Greedy'
+)
 @pytest.mark.parametrize(
     'fields', [{}, {'eos_ids': [4, 8]}, {'eos_ids': [4, 8], 'min_decode_steps': 3}]
 )
@@ -156,6 +159,7 @@ def test_greedy_decoding_equals_the_reference(written: Any, fields: Any) -> None
         assert not decoded.ids_BNT[row, 0, len(ids) :].any()
 
 
+@pytest.mark.pax('Beam, flat beam')
 @pytest.mark.parametrize('alpha', [0.0, 0.8])
 @pytest.mark.parametrize('eos_ids', [[], [4], [4, 8, 10]])
 @pytest.mark.fast(1)
@@ -180,6 +184,7 @@ def test_a_beam_of_one_is_greedy(written: Any) -> None:
         assert one >= other - 1e-4
 
 
+@pytest.mark.pax('fprop_for_prefix', 'Sample: number, temperature')
 @pytest.mark.parametrize('fields', [{}, {'k': 3}, {'p': 0.7}, {'temperature': 0.5, 'k': 5}])
 @pytest.mark.slow
 def test_samples_equal_the_reference(written: Any, fields: Any) -> None:

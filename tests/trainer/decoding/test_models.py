@@ -79,6 +79,7 @@ def check(decoder: Decoder, output: Any, row: int, logits: Logits, prompt: list[
     assert texts(output.decoded)[row] == wanted
 
 
+@pytest.mark.pax('A prefix that is')
 @pytest.mark.parametrize('decoder', DECODERS, ids=['greedy', 'beam'])
 @pytest.mark.parametrize('model_type', ['causal', 'prefix'])
 @pytest.mark.slow

@@ -21,6 +21,12 @@ def counting(**fields):
     return CountingInput(batch_size=2, num_eval_batches=SET, **fields)
 
 
+@pytest.mark.pax(
+    '**Defect**: one batch',
+    '`reset_for_eval=True`, `N` dynamic',
+    '`reset_for_eval=True`, `N` static',
+    '`reset_for_eval=False`, `N` static',
+)
 @pytest.mark.parametrize(
     ('fields', 'evaluations'),
     [
@@ -44,6 +50,7 @@ def test_each_cell_of_the_table(fields, evaluations):
     assert [numbers(data) for _ in evaluations] == evaluations
 
 
+@pytest.mark.pax('`reset_for_eval=False`, `N` dynamic', '… `shuffle`, `repeat`')
 @pytest.mark.parametrize(
     ('path', 'fields', 'message'),
     [
@@ -94,6 +101,7 @@ def test_padding_follows_each_batch_with_weight_zero():
         counting(batch_padding_size=-1)
 
 
+@pytest.mark.pax('peek_padded')
 def test_a_peek_does_not_consume_the_batch():
     data, plain = Peekable(counting()), counting()
     first = plain.get_next()
@@ -109,6 +117,7 @@ def test_a_peek_does_not_consume_the_batch():
         data.peek_padded()
 
 
+@pytest.mark.pax('Names of inputs')
 @pytest.mark.parametrize('name', ['train', 'a/b', 'a:b', 'a.b', 'a b', '', 'ä'])
 def test_names_that_would_be_confused_are_refused(name):
     with pytest.raises(ValueError, match=f'eval_inputs: {name!r} is an invalid name for a set'):

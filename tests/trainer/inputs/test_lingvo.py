@@ -99,6 +99,7 @@ def maker(kind, factory, **fixed):
 COVERS = input_suite.evaluation_shares_cover_the_data_once
 
 
+@pytest.mark.pax('`LingvoInputAdaptor`')
 @pytest.mark.parametrize('check', input_suite.TRAINING)
 def test_training(check):
     check(maker(LingvoInputAdaptor, endless, is_training=True))
@@ -109,11 +110,13 @@ def test_evaluation_is_left_to_the_generator(check):
     check(maker(LingvoInputAdaptor, finite))
 
 
+@pytest.mark.pax('LingvoInputAdaptorNewBatchSize')
 @pytest.mark.parametrize('check', input_suite.TRAINING)
 def test_training_with_another_batch_size(check):
     check(maker(LingvoInputAdaptorNewBatchSize, large, is_training=True))
 
 
+@pytest.mark.pax('LingvoEvalAdaptor')
 @pytest.mark.parametrize('check', input_suite.EVALUATION)
 @pytest.mark.parametrize(
     ('factory', 'fields'),

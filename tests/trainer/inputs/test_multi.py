@@ -35,6 +35,7 @@ def test_evaluation(check):
     check(maker(False))  # Both sets have 360 examples.
 
 
+@pytest.mark.pax('MultiInput')
 def test_batches_stand_side_by_side():
     data = maker(True)()
     batch = data.get_next()

@@ -40,6 +40,7 @@ SAID = {
 }
 
 
+@pytest.mark.pax('enforce_input_specs')
 @pytest.mark.parametrize('how', SAID)
 def test_a_training_batch_must_match_its_spec(how: str, tmp_path: Path) -> None:
     made = experiment(train_input=Broken(batch_size=8, is_training=True, how=how))

@@ -23,6 +23,7 @@ def test_evaluation(check):
     check(maker(False))
 
 
+@pytest.mark.pax('SyntheticLmData')
 def test_all_ids_but_padding_are_drawn_equally_often():
     batch = maker(False)(batch_size=5000, num_rows=5000).get_next()
     np.testing.assert_array_equal(batch['ids'][:, 1:], batch['labels'][:, :-1])

@@ -99,6 +99,7 @@ def test_dropout_is_drawn_anew_in_training_and_absent_in_evaluation(model: Layer
     np.testing.assert_array_equal(outputs(0, False), outputs(1, False))
 
 
+@pytest.mark.pax('A partitioner of', 'flax_adapter: any flax')
 @both
 def test_axes_of_a_module_are_honoured(model: Layer) -> None:
     boxes = init(model)['params']

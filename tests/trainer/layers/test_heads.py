@@ -41,6 +41,7 @@ def fused(**fields: Any) -> Attention:
     return Attention(2, implementation='cudnn', **fields)
 
 
+@pytest.mark.pax('Fused attention of')
 def test_cudnn_attends_in_bfloat16_once_parameters_are_initialized(on_a_gpu: Calls) -> None:
     with forward_context(ForwardContext()):
         variables = init(fused(), _X_BTD)

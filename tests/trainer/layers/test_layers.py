@@ -44,6 +44,7 @@ def apply(layer: Layer, params: Any, *args: Any, training: bool = False, **field
         return jax.jit(layer.module().apply)({'params': params}, *args, rngs=rngs)
 
 
+@pytest.mark.pax('A layer is a flax')
 def test_weights_stand_at_the_path_of_their_layer() -> None:
     block = TransformerBlock(Attention(2), FeedForward(4))
     model = TransformerLm(Embedding(5, 8), Stack([block], repeats=2, scan='always'))
@@ -83,6 +84,7 @@ def test_a_layer_that_is_handed_down_keeps_its_owners_weights() -> None:
     assert jax.tree.map(jnp.shape, params) == {'embedding': {'table': (3, 8)}}
 
 
+@pytest.mark.pax('Shared layers')
 def test_a_layer_that_is_called_twice_shares_its_weights_and_not_its_dropout() -> None:
     class Twice(Layer):
         linear: Linear = Linear(8)
@@ -108,6 +110,7 @@ def mixed_stack(scan: str) -> Stack:
     return Stack([*blocks, other], repeats=2, scan=scan)
 
 
+@pytest.mark.pax('Seeds, the step', 'Repeat', 'Transformers: blocks, stacks', '`repeat`')
 @pytest.mark.slow
 def test_a_scanned_stack_is_the_unrolled_one() -> None:
     unrolled, scanned = mixed_stack('never'), mixed_stack('always')
@@ -159,6 +162,7 @@ def test_short_stacks_are_unrolled_on_cpu() -> None:
     assert [part.name for part in Stack([Linear(8)], repeats=9).storage()] == ['layers_0x9']
 
 
+@pytest.mark.pax('JaxContext')
 def test_dropout_keeps_the_mean() -> None:
     x = jnp.ones((400, 100))
     y = apply(Dropout(0.25), {}, x, training=True)
@@ -167,6 +171,7 @@ def test_dropout_keeps_the_mean() -> None:
     np.testing.assert_array_equal(apply(Dropout(0.25), {}, x), x)
 
 
+@pytest.mark.pax('Normalizations: Layer, RMS')
 def test_norms_equal_their_formulas() -> None:
     x = 3 + 5 * X_BTD
     rms = apply(layers.RMSNorm(), init(layers.RMSNorm(), x), x)
@@ -191,6 +196,7 @@ def attention_by_hand(layer: Attention, params: Any, x_BTD: jax.Array) -> np.nda
     return out
 
 
+@pytest.mark.pax('Attention: grouped queries', '… positions: rotary')
 @pytest.mark.parametrize('kv_heads', [None, 2, 1])
 @pytest.mark.fast(2)
 def test_attention_equals_a_loop_over_queries(kv_heads: int | None) -> None:
@@ -237,6 +243,7 @@ def test_heads_that_do_not_divide_the_width_are_refused() -> None:
         init(Attention(3), X_BTD)
 
 
+@pytest.mark.pax('Common fields go')
 def test_bfloat16_stays_bfloat16_and_logits_are_float32() -> None:
     block = TransformerBlock(Attention(2), GatedFeedForward(4), dropout=Dropout(0.1))
     model = TransformerLm(Embedding(5, 8), Stack([block], repeats=2, scan='always'))
@@ -255,6 +262,7 @@ def test_bfloat16_stays_bfloat16_and_logits_are_float32() -> None:
     assert hidden.dtype == jnp.bfloat16
 
 
+@pytest.mark.pax('bfloat16 in the', 'WeightInit', '… DISALLOW_BFLOAT16_CONVERSION')
 def test_a_parameter_may_be_left_in_float32() -> None:
     class Scale(Layer):
         keep: bool
@@ -288,6 +296,7 @@ _BY_HAND: dict[Activation, Callable[[float], float]] = {
 }
 
 
+@pytest.mark.pax('Activations: 15')
 def test_activations_are_their_formulas() -> None:
     assert set(_BY_HAND) == set(get_args(Activation))
     points = [-7.5, -1.0, -0.1, 0.0, 0.3, 2.0, 7.5]
@@ -298,6 +307,7 @@ def test_activations_are_their_formulas() -> None:
         )
 
 
+@pytest.mark.pax('Embeddings and softmax')
 def test_an_own_head_projects_to_the_vocabulary() -> None:
     stack = Stack([Residual(FeedForward(4))])
     model = TransformerLm(Embedding(5, 8), stack, head=Linear(5, axes=['embed', 'vocab']))

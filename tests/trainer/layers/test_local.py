@@ -49,6 +49,7 @@ def by_hand(layer: Attention, variables: Any, positions: Positions) -> np.ndarra
     return np.einsum('bnts,bsnh,nhd->btd', weights, v, params['output'])
 
 
+@pytest.mark.pax('… local attention')
 @pytest.mark.parametrize(
     'fields',
     [{'window': window} for window in (1, 3, 5, 6, 11, 50)]

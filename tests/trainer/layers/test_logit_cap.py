@@ -121,6 +121,7 @@ def test_impossible_fields_are_refused() -> None:
         model(logits_cap=-1.0)
 
 
+@pytest.mark.pax('params_init', '… logit cap, scale')
 @pytest.mark.slow
 def test_biases_are_added_and_kernels_use_their_initializer() -> None:
     x = jax.random.normal(jax.random.key(1), (2, 4, 256))

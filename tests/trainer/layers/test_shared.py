@@ -49,6 +49,7 @@ def train(layer: Layer, variables: Any, x: Any, collections: Any = ()) -> Any:
         return module.apply(variables, x, rngs=rngs, mutable=list(collections))
 
 
+@pytest.mark.pax('shared_weight_layer_id')
 def test_a_shared_layer_applies_the_previous_layer_again() -> None:
     other = Residual(GatedFeedForward(4))
     stack = Stack([feed_forward(), SharedWithPrevious(), SharedWithPrevious(), other])

@@ -53,6 +53,7 @@ def convolved_by_hand(x: Any, kernel: Any, strides: tuple[int, int], groups: int
     return out
 
 
+@pytest.mark.pax('Vision: convolutions, poolings')
 @pytest.mark.parametrize(('groups', 'channels'), [(1, 3), (2, 6), (None, 8)])
 def test_convolutions_equal_a_loop_over_pixels(groups: int | None, channels: int) -> None:
     layer = Conv2D(channels, [3, 2], [2, 1], 'VALID', groups=groups)
@@ -127,6 +128,7 @@ def test_each_block_has_parameters_of_its_own_and_any_normalization() -> None:
     assert block['third_norm']['scale'].shape == (64,)
 
 
+@pytest.mark.pax('Vision: ViT')
 def test_a_vision_transformer_has_the_parameters_of_its_closed_form() -> None:
     dims, layers = 192, 3
     block = TransformerBlock(

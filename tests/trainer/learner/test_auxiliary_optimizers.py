@@ -59,6 +59,7 @@ def test_each_parameter_has_its_own_optimizer() -> None:
     assert set(state.opt_state) == {'main', 'table'}
 
 
+@pytest.mark.pax('apply_separate_scaling')
 def test_clipping_is_global_or_per_parameter() -> None:
     plain: dict[str, Any] = {'optimizer': SGD(), 'clipping': GlobalNorm(1.0)}
     learner = several(**plain)
@@ -126,6 +127,7 @@ def test_impossible_values_are_refused(make: Any) -> None:
         make()
 
 
+@pytest.mark.pax('Learner', 'MultiOptimizerLearner')
 def test_a_model_is_trained_by_several_optimizers() -> None:
     norms = AuxiliaryOptimizer(['.*norm.*'], 0.0, Constant(), AdamW())
     table = AuxiliaryOptimizer(['embedding.*'], 0.01, optimizer=Adafactor())

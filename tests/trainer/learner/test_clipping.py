@@ -49,6 +49,7 @@ def test_each_element_is_clipped() -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6), got, wanted)
 
 
+@pytest.mark.pax('skip_step_gradient_norm_value')
 def test_a_step_with_a_large_norm_is_skipped() -> None:
     norm = float(optax.tree.norm(GRADIENTS))
     for most in (norm * 1.01, norm * 0.99):
@@ -62,6 +63,7 @@ def test_a_step_with_a_large_norm_is_skipped() -> None:
             assert all(jax.tree.leaves(same)) == skipped
 
 
+@pytest.mark.pax('variable_norm_summary', 'grad_norm_summary')
 @pytest.mark.parametrize('scanned', [True, False])
 def test_norm_metrics(scanned: bool) -> None:
     learner = Learner(0.1, norm_metrics=NormMetrics(True, True, True))

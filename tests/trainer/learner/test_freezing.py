@@ -33,6 +33,7 @@ def paths(tree: Any) -> str:
     return ' '.join(jax.tree_util.keystr(path) for path, _ in found)
 
 
+@pytest.mark.pax('bprop_variable_exclusion')
 def test_frozen_parameters_stay_and_have_no_state() -> None:
     learner = Learner(0.1, freeze=Freeze(['embedding.*']), ema_decay=0.5)
     state, metrics = stepped(learner, count=3)

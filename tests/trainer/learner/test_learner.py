@@ -55,6 +55,7 @@ def unclipped(optimizer: Optimizer, **fields: Any) -> Learner:
     return Learner(0.1, optimizer=optimizer, clipping=None, **fields)
 
 
+@pytest.mark.pax('`optimizer`', 'ShardedSgd')
 @pytest.mark.parametrize(
     ('ours', 'theirs'),
     [
@@ -80,6 +81,7 @@ def test_optimizers_equal_those_of_optax(
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), got, wanted)
 
 
+@pytest.mark.pax('OptaxOptimizer')
 @pytest.mark.parametrize(
     'name',
     ['adafactor', 'adagrad', 'adamax', 'lamb', 'lion', 'nadam', 'radam', 'rmsprop', 'yogi'],
@@ -114,12 +116,14 @@ def test_names_missing_in_optax_are_refused(name: str, arguments: Any, message: 
         Optax(name=name, hyperparameters=arguments)
 
 
+@pytest.mark.pax('skip_lp_regularization', 'Collections of weights', 'decoupled_weight_decay')
 def test_weight_decay_follows_its_mask() -> None:
     plain, decayed = steps(unclipped(SGD())), steps(unclipped(SGD(weight_decay=0.5)))
     np.testing.assert_array_equal(plain['b'], decayed['b'])
     assert (jnp.abs(decayed['w']) < jnp.abs(plain['w'])).all()
 
 
+@pytest.mark.pax('clip_gradient_norm_to_value')
 def test_gradients_are_clipped_by_their_global_norm() -> None:
     norm = float(optax.tree.norm(GRADS))
     learner = Learner(1.0, optimizer=SGD(), clipping=GlobalNorm(norm / 2))

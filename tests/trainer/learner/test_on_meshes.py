@@ -80,6 +80,7 @@ print(json.dumps(losses))
 """
 
 
+@pytest.mark.pax('TrainState', 'On another mesh', 'Adafactor')
 @pytest.mark.slow
 def test_state_of_all_kinds_is_sharded_saved_and_restored() -> None:
     printed = on_devices(_SCRIPT)

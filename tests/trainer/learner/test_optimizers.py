@@ -38,6 +38,14 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.pax(
+    'vectorize_on_repeat_prefix',
+    'scale_update_by_var_norm',
+    'skip_lp_1d_vectors',
+    '`Adam`',
+    'Lion',
+    'Adagrad',
+)
 @pytest.mark.parametrize('name', OPTIMIZERS)
 @pytest.mark.contract
 @pytest.mark.fast(7)
@@ -45,6 +53,7 @@ def test_optimizers_conform(name: str) -> None:
     check_optimizer(OPTIMIZERS[name])
 
 
+@pytest.mark.pax('DistributedShampoo')
 def test_an_optimizer_of_matrices_sees_those_of_scanned_layers() -> None:
     # It treats arrays of three dimensions differently.
     check_scanned_layers_are_layers(Optax(name='contrib.muon', options={'ns_steps': 2}))
@@ -64,6 +73,7 @@ def third(made: optax.GradientTransformation, params: Any, gradients: Any) -> An
     return of(params, gradients)
 
 
+@pytest.mark.pax('l1_regularizer_weight')
 @pytest.mark.parametrize(
     ('ours', 'theirs'),
     [

@@ -63,11 +63,21 @@ def factors(schedule: Schedule, count: int = 40) -> list[float]:
     return [float(schedule.factor(jnp.int32(step))) for step in range(count)]
 
 
+@pytest.mark.pax('`Constant`')
 @pytest.mark.parametrize('schedule', SCHEDULES, ids=ids(SCHEDULES))
 def test_schedules_conform(schedule: Schedule) -> None:
     check_schedule(schedule)
 
 
+@pytest.mark.pax(
+    '`Linear`',
+    '`Polynomial`',
+    '`Exponential`',
+    'DelayedCosine',
+    'PiecewiseConstant',
+    'PiecewiseSchedule',
+    'CycleSchedule',
+)
 @pytest.mark.parametrize(
     ('ours', 'theirs'),
     [
@@ -122,6 +132,7 @@ def test_schedules_equal_those_of_optax(ours: Schedule, theirs: Callable[[Any], 
     np.testing.assert_allclose(factors(ours), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.pax('LinearRampupPolynomialDecay', 'ContinuousSchedule')
 @given(
     warmup=st.integers(0, 50),
     hold=st.integers(0, 50),
@@ -156,6 +167,7 @@ def test_decays_after_a_warm_up_are_paxs(
         np.testing.assert_allclose(got, ramp * wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.pax('LinearRampupSqrtDecay', '`Transformer`')
 def test_square_root_decays_are_those_of_the_papers() -> None:
     step = np.arange(40)
     vaswani = 16**-0.5 * np.minimum((step + 1) ** -0.5, (step + 1) * 9**-1.5)
@@ -175,6 +187,7 @@ def test_a_staircase_after_a_warm_up_is_resnets() -> None:
     np.testing.assert_allclose(factors(stairs), wanted, rtol=1e-6)
 
 
+@pytest.mark.pax('Warm-up, stable, decay')
 def test_warm_up_stable_decay() -> None:
     schedule = Linear(warmup_steps=10, hold_steps=20, decay_steps=40)
     got = factors(schedule, 45)
@@ -182,6 +195,7 @@ def test_warm_up_stable_decay() -> None:
     assert set(got[10:31]) == {1.0} and got[35] == 0.5 and got[40:] == [0.0] * 5
 
 
+@pytest.mark.pax('Decay at each of')
 @pytest.mark.parametrize(('shape', 'decay'), [('linear', Linear), ('cosine', Cosine)])
 @given(
     warmup=st.integers(0, 9),

@@ -31,6 +31,7 @@ def evaluated(directory: Path) -> dict[int, float]:
     return losses
 
 
+@pytest.mark.pax('`--mode`: eval')
 def test_each_checkpoint_is_evaluated_as_the_run_does(tmp_path: Path) -> None:
     made = saving_each_step(train__evaluation__every=1)
     says(tmp_path, 'eval', -1, 0.0)
@@ -42,6 +43,7 @@ def test_each_checkpoint_is_evaluated_as_the_run_does(tmp_path: Path) -> None:
     assert scalars(tmp_path, 'eval/loss', 'summaries/eval') == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.pax('Skips what is done')
 @pytest.mark.slow
 def test_metrics_written_before_a_kill_are_written_once(tmp_path: Path) -> None:
     made = saving_each_step()
@@ -118,6 +120,7 @@ def _flags(directory: Path) -> list[str]:
     ]
 
 
+@pytest.mark.pax('Goes on in the middle')
 @pytest.mark.slow
 def test_a_job_that_is_killed_and_goes_on_loses_no_checkpoint(tmp_path: Path) -> None:
     directory = tmp_path / 'run'

@@ -45,6 +45,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     return job_log_dir, list(run(experiment, job_log_dir))
 
 
+@pytest.mark.pax('decode_datasets')
 @pytest.mark.slow
 def test_texts_are_written_down_with_what_is_known_of_them(learned: Any) -> None:
     job_log_dir, _ = learned
@@ -61,6 +62,12 @@ def test_texts_are_written_down_with_what_is_known_of_them(learned: Any) -> None
         assert text['log_prob'] == text['score'] < 0
 
 
+@pytest.mark.pax(
+    'Metric.eval_scoring',
+    '--decode_during_train',
+    'decode_interval_steps',
+    'SingleTaskDecodeProgram',
+)
 @pytest.mark.slow
 def test_decoding_is_measured_where_it_is_due_and_at_the_end(learned: Any) -> None:
     job_log_dir, measurements = learned
@@ -84,6 +91,7 @@ def decoding_in(record: Mapping[str, Any]) -> bool:
     return 'decode_test/log_prob' in record
 
 
+@pytest.mark.pax('Decode: seed, profiler')
 @pytest.mark.slow
 def test_a_run_that_resumes_writes_the_same(tmp_path: Path) -> None:
     experiment = decoding(task__decoder=Sample(DECODED, prompt_length=3, num_samples=2))
@@ -98,6 +106,7 @@ def test_a_run_that_resumes_writes_the_same(tmp_path: Path) -> None:
     assert len(lines(tmp_path / 'whole', 6)[0]['texts']) == 2
 
 
+@pytest.mark.pax('`--mode`: decode, decode_once', '--restore_checkpoint_dir', 'decode, decode_once')
 @pytest.mark.parametrize('step', [None, 4])
 @pytest.mark.slow
 def test_a_checkpoint_can_be_decoded_from_afterwards(tmp_path: Path, step: int | None) -> None:

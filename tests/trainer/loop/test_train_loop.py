@@ -28,6 +28,20 @@ from trainer.task import DeviceBatch
 from trainer.tasks import LanguageModelTask
 
 
+@pytest.mark.pax(
+    20,
+    'Results come back',
+    'train_to_end',
+    'Checkpoints in a',
+    '--job_log_dir',
+    '--eval_on_test',
+    'Loop: `num_train_steps`',
+    'report_progress_hook',
+    'Checkpoint: `save_interval_steps`, `save_max_to_keep`',
+    'Evaluation: `eval_interval_steps`',
+    'DefaultExecutor',
+    'Checkpoints through Orbax',
+)
 @pytest.mark.contract
 def test_a_run_measures_at_its_intervals_and_at_its_end(tmp_path: Path) -> None:
     got = measured(experiment(num_steps=5), tmp_path)
@@ -42,6 +56,14 @@ def test_a_run_measures_at_its_intervals_and_at_its_end(tmp_path: Path) -> None:
     assert list((tmp_path / 'summaries').glob('events.out.tfevents*'))
 
 
+@pytest.mark.pax(
+    11,
+    15,
+    'Its gaps: no warm',
+    'compute_steps_per_sec_interval_steps',
+    'Steps per second',
+    'Written at the start',
+)
 @pytest.mark.parametrize('interval', [1, 2, 3, 5])
 @pytest.mark.parametrize('summary_interval', [1, 4])
 @pytest.mark.fast(1)
@@ -57,7 +79,9 @@ def test_every_measurement_after_two_steps_has_costs_and_speeds(
     asked = iter([False, False, True])
     with pytest.raises(Interrupted):
         measured(made, tmp_path, should_interrupt=lambda: next(asked))
-    for measurement in [*measured(made, tmp_path / 'whole'), *measured(made, tmp_path)]:
+    whole = measured(made, tmp_path / 'whole')
+    assert all((each.checkpoint is not None) == (each.step in (2, 4, 5)) for each in whole)
+    for measurement in [*whole, *measured(made, tmp_path)]:
         metrics = measurement.metrics
         assert {*COSTS, 'eval_steps_per_second'} < metrics.keys()
         if measurement.step >= measurement.resumed_from + 2:
@@ -83,6 +107,7 @@ def test_speeds_leave_out_compiling(tmp_path: Path) -> None:
     assert got.metrics['train/steps_per_second'] > 1 / 0.5
 
 
+@pytest.mark.pax('**Defect**: `eval_loop_num_batches` is')
 def test_eval_covers_the_whole_set_exactly(tmp_path: Path) -> None:
     # Batches weigh differently, so the mean over the set is not the mean of the batches.
     made = experiment(num_steps=1, task__learner__learning_rate=0.0)
@@ -120,6 +145,7 @@ def test_inputs_are_closed_when_a_run_ends_or_is_left(tmp_path: Path) -> None:
     assert len(closed) == 4
 
 
+@pytest.mark.pax('Batches with less', 'get_next_padded')
 @pytest.mark.slow
 def test_padding_of_batches_changes_no_metric(tmp_path: Path) -> None:
     paths = ('train_input', 'eval_inputs__eval')
@@ -131,6 +157,13 @@ def test_padding_of_batches_changes_no_metric(tmp_path: Path) -> None:
             assert got.metrics[name] == pytest.approx(wanted.metrics[name], rel=1e-6)
 
 
+@pytest.mark.pax(
+    '--enable_summary_writer',
+    'Summaries: `summary_interval_steps`, `summary_accumulate_interval_steps`',
+    'log_train_output_interval_steps',
+    'async_summary_writing',
+    'SummaryHandler',
+)
 def test_metrics_are_written_once_each(tmp_path: Path) -> None:
     measured(experiment(num_steps=4), tmp_path)
     records = read_metrics(tmp_path / 'metrics.jsonl')
@@ -148,6 +181,7 @@ def test_tensorboard_has_each_scalar_once(tmp_path: Path) -> None:
     assert scalars(tmp_path, 'eval/loss') == [2, 4, 6]
 
 
+@pytest.mark.pax('BaseExperiment', '… intermediates, hyper_params')
 def test_the_written_experiment_is_the_one_that_was_given(tmp_path: Path) -> None:
     made = experiment(num_steps=1)
     measured(made, tmp_path)
@@ -164,6 +198,7 @@ def test_a_vocabulary_that_does_not_suffice_is_named(tmp_path: Path) -> None:
         measured(made, tmp_path)
 
 
+@pytest.mark.pax('Metric.eval_train', 'eval_skip_train', '`eval_train`: evaluation on')
 def test_the_next_training_batch_is_evaluated_and_then_trained_on(tmp_path: Path) -> None:
     fields = {'task__model__dropout': Dropout(0.5), 'train__evaluation__train_batch': True}
     made = experiment(num_steps=4, **fields)
@@ -230,6 +265,7 @@ def test_the_experiment_is_written(tmp_path: Path) -> None:
     assert written['task']['learner']['learning_rate'] == 0.01
 
 
+@pytest.mark.pax('Training metrics only')
 def test_train_metrics_are_means_over_the_interval(tmp_path: Path) -> None:
     got = measured(experiment(num_steps=2), tmp_path)[0].metrics
     records = [r for r in read_metrics(tmp_path / 'metrics.jsonl') if 'train/loss' in r]
@@ -238,6 +274,7 @@ def test_train_metrics_are_means_over_the_interval(tmp_path: Path) -> None:
     assert math.isclose(got['train/loss'], mean, rel_tol=1e-6)
 
 
+@pytest.mark.pax('**Defect**: metrics stand')
 def test_metrics_of_a_step_are_those_of_that_step(tmp_path: Path) -> None:
     # In Pax they stand one step later.
     made = experiment(num_steps=4)
@@ -258,6 +295,7 @@ def test_metrics_of_a_step_are_those_of_that_step(tmp_path: Path) -> None:
     assert got == pytest.approx({step: evaluated[step] for step in (2, 4)}, rel=1e-6)
 
 
+@pytest.mark.pax('max_inflight_steps', 'Queue of steps in')
 @pytest.mark.parametrize('at_most', [0, 1, 2, 9])
 def test_so_many_steps_are_under_way_and_no_more(
     at_most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -53,6 +53,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
     return directory
 
 
+@pytest.mark.pax('`--mode`: train', '--jax_fully_async_checkpoint', 'enable_input_checkpointing')
 @pytest.mark.parametrize('where', [*_STEPS, 'save:2'])
 @pytest.mark.parametrize('name', ['Text', 'PackedSeqIO'])
 @pytest.mark.sentinel

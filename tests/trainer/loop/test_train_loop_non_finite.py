@@ -69,6 +69,7 @@ def test_a_label_of_weight_zero_may_be_any_number(tmp_path: Path) -> None:
     assert np.isfinite(last.metrics['train/loss'])
 
 
+@pytest.mark.pax('A loss that is not')
 @pytest.mark.parametrize('interval', [1, 2, 10])
 def test_a_non_finite_loss_names_its_step(interval: int, tmp_path: Path) -> None:
     made = experiment(train_input=NanAt(batch_size=8, is_training=True))

@@ -47,6 +47,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.pax('With another number')
 @pytest.mark.slow
 @pytest.mark.parametrize(('first', 'then'), [(TWO, ONE), (ONE, TWO)], ids=['fewer', 'more'])
 def test_other_processes_go_on_with_the_same_losses(

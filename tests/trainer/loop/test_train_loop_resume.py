@@ -16,6 +16,7 @@ from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic.errors import UserError
 
 
+@pytest.mark.pax('Positions of inputs', 'BaseInput')
 @pytest.mark.parametrize('stop_after', [1, 2])
 @pytest.mark.fast(1)
 @pytest.mark.contract
@@ -49,6 +50,7 @@ def test_a_relative_directory_will_do(tmp_path: Path, monkeypatch: pytest.Monkey
     assert measured(experiment(num_steps=1), Path('runs/job'))[0].resumed_from == 1
 
 
+@pytest.mark.pax(12, 'BaseEvalProgram', '**Defect**: metrics of')
 def test_a_finished_run_repeats_its_last_measurement(tmp_path: Path) -> None:
     first = measured(experiment(), tmp_path)
     again = measured(experiment(), tmp_path)
@@ -79,6 +81,7 @@ def test_a_damaged_checkpoint_is_stepped_over(tmp_path: Path) -> None:
     assert final_state(experiment(), tmp_path).step == 6
 
 
+@pytest.mark.pax('--enforce_restore_shape_check', 'Metadata: shapes, dtypes')
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     measured(experiment(num_steps=2), tmp_path)
     other = experiment(num_steps=2, task__model__embedding__dims=32)
@@ -110,6 +113,7 @@ def test_an_interruption_between_evaluation_and_save_loses_no_metric(tmp_path: P
     assert parts == one
 
 
+@pytest.mark.pax('--enable_checkpoint_saving')
 def test_without_checkpoints_a_run_measures_all_and_begins_anew(tmp_path: Path) -> None:
     made = experiment(train__checkpoints=None)
     asked = iter([False, False, True])

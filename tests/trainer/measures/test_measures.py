@@ -92,6 +92,7 @@ def value(measure: Measure, parts: list[Outcome]) -> float | None:
     return totals.values().get('it')
 
 
+@pytest.mark.pax('clu metrics, mixed')
 @examples(15)
 @given(
     st.integers(0, 10_000),
@@ -211,6 +212,7 @@ def test_scores_that_are_not_finite_are_counted_once() -> None:
     assert counts.positives.tolist() == [2, 0, 1, 1]
 
 
+@pytest.mark.pax('acc_strict')
 def test_a_sequence_is_correct_if_all_of_its_tokens_are() -> None:
     labels = np.array([[1, 2, 3, 1, 2, 0], [1, 1, 1, 1, 0, 0]])
     said = np.array([[1, 2, 3, 1, 3, 5], [1, 1, 1, 1, 2, 2]])

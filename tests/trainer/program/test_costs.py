@@ -148,6 +148,7 @@ def test_experiments_that_differ_in_numbers_are_traced_once(
         static_costs(experiment(task__model__embedding__dims=24))
 
 
+@pytest.mark.pax('DatasetInputSpecsProvider', 'model_analysis', 'Abstract initialization')
 def test_nothing_is_compiled_read_or_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     class Unread(CountingInput):
         element_spec = CountingInput.element_spec

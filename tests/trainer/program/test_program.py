@@ -53,6 +53,7 @@ def test_the_numbers_of_a_language_model_task() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.pax('learning_rate')
 @pytest.mark.parametrize('path', NUMBERS)
 @pytest.mark.fast(8)
 def test_each_number_changes_the_run_and_compiles_nothing(path: str, compilations: Any) -> None:
@@ -114,6 +115,7 @@ def test_the_unbound_task_is_not_the_callers() -> None:
     assert key(made.task) == key(experiment().task)
 
 
+@pytest.mark.pax('stochastic_gradient', 'ShardedStaticAccumulator')
 @pytest.mark.parametrize('parts', [2, 8])
 @pytest.mark.slow
 def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
@@ -138,6 +140,7 @@ def test_bfloat16_trains_float32_parameters() -> None:
     assert close[0] != close[1]
 
 
+@pytest.mark.pax('… `random_seed`', 'Dropout')
 def test_dropout_changes_from_step_to_step_and_repeats_by_seed() -> None:
     made = experiment(task__model__dropout=Dropout(0.5), task__learner__learning_rate=0.0)
     made = localized(made)

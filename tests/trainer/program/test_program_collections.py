@@ -61,6 +61,18 @@ def seen(state: TrainState) -> list[float]:
     ).tolist()
 
 
+@pytest.mark.pax(
+    'always_use_train_for_model_init',
+    '… `apply_mutable_list`',
+    'loss_name',
+    'Nested keys flattened',
+    'Summaries: scalars',
+    'total_loss',
+    '`aux_loss`',
+    '… NON_TRAINABLE',
+    'Collections of variables',
+    'add_summary',
+)
 @pytest.mark.parametrize('scan', ['never', 'always'])
 @pytest.mark.slow
 def test_layers_keep_state_add_losses_and_summaries(scan: str) -> None:
@@ -82,6 +94,7 @@ def test_parts_of_a_batch_hand_state_on() -> None:
         np.testing.assert_allclose(one['loss'].value(), other['loss'].value(), rtol=1e-5)
 
 
+@pytest.mark.pax('enable_skip_step_on_gradient_anomalies')
 def test_a_step_without_finite_gradients_changes_nothing() -> None:
     # The layer's gradients are not finite in its second step, and so in all that follow.
     program, after_one, _ = steps(watched(fails_at=1), 1)
@@ -95,6 +108,7 @@ def test_a_step_without_finite_gradients_changes_nothing() -> None:
     assert program.num_params() == sum(leaf.size for leaf in jax.tree.leaves(after_one.params))
 
 
+@pytest.mark.pax('eval_use_ema_states', 'Averaged parameters', 'ema_decay')
 @pytest.mark.slow
 def test_evaluation_is_with_the_averaged_parameters(tmp_path: Path) -> None:
     made = experiment(num_steps=4, task__learner__ema_decay=0.5)
@@ -131,6 +145,7 @@ def test_state_and_averages_survive_an_interruption(tmp_path: Path) -> None:
     assert first + rest == expected
 
 
+@pytest.mark.pax('WeightedScalars', 'MeanMetrics')
 def test_metrics_of_all_kinds_come_back_from_json() -> None:
     totals = Totals()
     one: dict[str, Metric] = {'mean': WeightedScalar(1.0, 3.0), 'none': WeightedScalar(0.0, 0.0)}

@@ -100,6 +100,13 @@ def runs() -> Runs:
     return json.loads(printed)
 
 
+@pytest.mark.pax(
+    '--globally_use_hardware_rng',
+    'inputs_split_mapping',
+    'PjitPartitioner',
+    'PmapPartitioner',
+    'Sharding: `BoxedParam`, `to_partition_spec`',
+)
 @pytest.mark.parametrize(
     'mesh',
     [

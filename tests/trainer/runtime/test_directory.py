@@ -147,6 +147,7 @@ path_parts = st.from_regex(r'[a-zA-Zäß_-][\w -]{0,20}', fullmatch=True)
 values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=60)
 
 
+@pytest.mark.pax(8, 'Trial directory with')
 @given(
     st.integers(0, 9999),
     st.dictionaries(st.lists(path_parts, min_size=1, max_size=4).map('.'.join), values, max_size=6),

@@ -13,6 +13,7 @@ class Circle:
         self.itself = self
 
 
+@pytest.mark.pax('gc_interval_steps')
 def test_garbage_is_collected_at_its_steps_alone() -> None:
     with pytest.raises(KeyError), GcSchedule(4) as garbage:
         assert not gc.isenabled()

@@ -43,6 +43,7 @@ with exit_on_signal('Bye.'):
     assert (done.returncode, done.stdout, done.stderr) == (code, '', '\nBye.\n')
 
 
+@pytest.mark.pax('--exit_after_ondemand_checkpoint')
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_is_a_request(
     number: int,

@@ -24,6 +24,7 @@ def as_on_a_gpu() -> Iterator[None]:
     jax.config.update('jax_pgle_profiling_runs', runs)
 
 
+@pytest.mark.pax('PGLE: run, convert')
 @pytest.mark.slow
 @pytest.mark.filterwarnings('ignore:PGLE collected an empty trace:RuntimeWarning')
 @pytest.mark.usefixtures('as_on_a_gpu')

@@ -120,6 +120,7 @@ def test_two_processes_measure_a_step_and_agree_on_its_time() -> None:
     assert 0 < float(first) < 60
 
 
+@pytest.mark.pax('Several hosts inside', '--multiprocess_gpu')
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ('mesh', 'devices', 'at_once'),
@@ -182,6 +183,7 @@ def test_rolling_evaluations_of_two_processes_go_on_where_they_were(tmp_path: Pa
     assert metrics(tmp_path / 'parts') == metrics(tmp_path / 'whole')
 
 
+@pytest.mark.pax('Hosts stay in step')
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ['BrokenTrainingData', 'BrokenEvaluationData'])
 def test_an_error_in_one_process_ends_all(name: str, tmp_path: Path) -> None:
@@ -192,6 +194,7 @@ def test_an_error_in_one_process_ends_all(name: str, tmp_path: Path) -> None:
     assert max(first.seconds, other.seconds) < 10
 
 
+@pytest.mark.pax('All shards must')
 @pytest.mark.slow
 @pytest.mark.parametrize('at_once', [1, 64])
 def test_an_input_that_ends_early_in_one_process_is_an_error(at_once: int, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def steps_in(profile: Path) -> list[Any]:
     return [dict(event.stats)['step_num'] for event in events if event.name == 'train']
 
 
+@pytest.mark.pax('--jax_profiler_port', 'Profiler: steps, duration', 'Profiler, which does')
 @pytest.mark.contract
 def test_the_steps_of_a_window_are_profiled(tmp_path: Path) -> None:
     made = experiment(num_steps=5, train__evaluation__every=5, train__checkpoints__every=5)

@@ -90,6 +90,7 @@ def test_a_signal_before_the_first_step_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / 'run').exists()
 
 
+@pytest.mark.pax('BaseTrainProgram')
 def test_signals_of_a_layer_a_task_and_an_evaluation_pass(tmp_path: Path) -> None:
     block = model().stack.layers[0].clone(deep=True).rebind(feed_forward=SignalLayer(32))
     with pytest.raises(SkipTrial):
@@ -109,6 +110,7 @@ def test_signals_of_a_layer_a_task_and_an_evaluation_pass(tmp_path: Path) -> Non
     assert rest[0].resumed_from == 2
 
 
+@pytest.mark.pax('early_stopping_fn')
 def test_training_prints_why_it_stopped(tmp_path: Path, capsys: Any) -> None:
     assert main.train(with_input(), str(tmp_path), resume_command=[]) == 0
     lines = capsys.readouterr().out.splitlines()

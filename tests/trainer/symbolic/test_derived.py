@@ -52,6 +52,7 @@ class Net(Component):
     smoke: dict[str, Any] = {}
 
 
+@pytest.mark.pax('BaselineExperiment')
 def test_a_value_follows_its_neighbour_and_what_it_is_part_of():
     net = resolve(Net(64, Heads(heads=4, head_dim=derived('width // heads'))))
     assert net.part == Heads(heads=4, head_dim=16)

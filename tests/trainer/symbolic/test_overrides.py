@@ -91,6 +91,7 @@ def test_set(assignment: str, path: str, value: Any) -> None:
     assert pg.eq(before, study())
 
 
+@pytest.mark.pax('--fdl', 'Configuration by class')
 @pytest.mark.parametrize(
     ('assignment', 'message'),
     [

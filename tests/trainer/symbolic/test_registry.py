@@ -70,6 +70,7 @@ def find(name: str) -> Job:
     return registry.find(name, Job, package='tuned')
 
 
+@pytest.mark.pax('--exp', 'Registry: names, partial')
 @pytest.mark.parametrize(
     ('name', 'kind'),
     [

@@ -42,6 +42,7 @@ def values(task: Any, outputs: Any, **batch: Any) -> dict[str, float]:
     return totals.values()
 
 
+@pytest.mark.pax('avg_xent', 'ClassificationModel')
 def test_a_classifier_is_measured_by_examples_of_weight() -> None:
     loss = SoftmaxCrossEntropy(label_smoothing=0.1)
     task = classification(loss=loss, metrics=[AccuracyAt(2)])
@@ -88,6 +89,7 @@ def test_several_losses_are_measured_each() -> None:
     assert got['loss'] == pytest.approx(got['loss/xent'] + 3 * got['loss/squared'])
 
 
+@pytest.mark.pax('Regression')
 def test_a_regression_is_measured_by_its_loss() -> None:
     task = RegressionTask(
         model=Linear(1),
@@ -163,6 +165,7 @@ def test_microbatches_update_running_statistics_in_turn() -> None:
         np.testing.assert_allclose(parts[name], whole[name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.pax('Linears: `Linear`, `Bias`', 'ClassificationMLPModel')
 def test_a_perceptron_takes_any_features() -> None:
     task = ClassificationTask(
         model=Mlp([4], 3), learner=Learner(learning_rate=0.1), input_feature='x'

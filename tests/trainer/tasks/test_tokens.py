@@ -34,6 +34,7 @@ def values(metrics: Any) -> dict[str, float]:
     return totals.values()
 
 
+@pytest.mark.pax('log_pplx', 'fraction_of_correct_next_step_preds', 'num_predictions', 'models.py')
 def test_metrics_of_tokens() -> None:
     labels = jnp.array([[1, 2, 3, 0], [4, 5, 0, 0]])
     said = jnp.array([[1, 2, 4, 5], [4, 5, 1, 1]])
@@ -56,6 +57,7 @@ def test_metrics_of_tokens() -> None:
     assert values(task.measure(logits, packed))['acc_strict'] == 0.75
 
 
+@pytest.mark.pax('TransformerLm')
 @pytest.mark.slow
 def test_visible_tokens_of_a_prefix_model_are_no_predictions() -> None:
     task = language_model(model_type='prefix')
@@ -111,6 +113,7 @@ def pairs(**more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.pax('TransformerEncoderDecoder')
 def test_the_features_of_pairs() -> None:
     task = SequenceTask(model=encoder_decoder(), learner=LEARNER.clone(deep=True))
     inputs: Any = task.model_inputs(pairs(encoder_weights=jnp.ones((2, 3))))

@@ -35,6 +35,7 @@ def assert_equal(one: Any, other: Any) -> None:
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(one), jax.device_get(other))
 
 
+@pytest.mark.pax('Warm start from', 'init_from_checkpoint_rules')
 @pytest.mark.parametrize('step', [None, 2, 3])
 @pytest.mark.fast(1)
 @pytest.mark.contract

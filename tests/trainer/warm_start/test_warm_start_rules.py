@@ -112,6 +112,7 @@ def test_without_being_asked_for_the_rest_begins_anew(tmp_path: Path) -> None:
     assert state.step == 0
 
 
+@pytest.mark.pax('CheckpointLoadingRules', 'Provenance of each')
 @pytest.mark.slow
 def test_names_may_change_and_layers_be_drawn(tmp_path: Path) -> None:
     source = per_layer(written(stacks('always'), tmp_path).params)['stack']

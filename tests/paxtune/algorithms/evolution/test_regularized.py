@@ -68,6 +68,7 @@ def test_first_trials_may_be_quasi_random() -> None:
         history.append(Observation(number, suggestion.decisions, 'completed', (float(number),)))
 
 
+@pytest.mark.pax('Regularized evolution with')
 def test_children_mutate_the_winner_of_a_tournament():
     spec = pg.dna_spec(conditional())
     algorithm = RegularizedEvolution(population_size=4, tournament_size=4)

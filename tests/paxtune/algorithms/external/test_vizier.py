@@ -185,6 +185,7 @@ def test_without_their_extra_designers_name_it_before_the_first_trial(algorithm,
         algorithm.check_space(pg.dna_spec(log_range()), 1)
 
 
+@pytest.mark.pax("Vizier's algorithms")
 @pytest.mark.slow
 def test_a_vizier_designer_conforms():
     check_algorithm(VizierDesigner(RANDOM))
@@ -269,6 +270,7 @@ def test_changes_of_the_jax_configuration_are_undone():
     assert jnp.ones(()).dtype == jnp.float32
 
 
+@pytest.mark.pax("Vizier's algorithms, natively")
 @pytest.mark.slow
 @pytest.mark.parametrize('designer', [GP_BANDIT, GP_UCB_PE])
 def test_gaussian_processes_of_vizier_suggest(designer):

@@ -16,6 +16,7 @@ from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 
 
+@pytest.mark.pax('Gaussian processes, CMA-ES')
 @pytest.mark.slow
 @pytest.mark.parametrize('acquisition', ['log_ei', 'ucb_pe'])
 def test_conforms(acquisition):

@@ -49,6 +49,7 @@ def whole(split):
     return DigitsInput(batch_size=size, split=split).get_next()
 
 
+@pytest.mark.pax('Images: MNIST, ImageNet')
 def test_the_splits_are_all_digits_and_share_none():
     from sklearn.datasets import load_digits
 

@@ -115,6 +115,7 @@ def test_a_read_error_in_a_worker_process_is_raised(folder):
         data.get_next()
 
 
+@pytest.mark.pax('Deterministic input, Grain')
 @pytest.mark.parametrize('kind', KINDS)
 def test_each_kind_of_file_is_read_once_and_in_order(kind, folder):
     batches = input_suite.read_to_end(maker(folder, [kind], packing=True)(batch_size=4))

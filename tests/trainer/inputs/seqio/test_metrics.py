@@ -28,6 +28,7 @@ def reversing(**fields):
     )
 
 
+@pytest.mark.pax('… predict metrics')
 @pytest.mark.contract
 def test_predictions_have_the_metrics_of_the_task():
     data = reversing()

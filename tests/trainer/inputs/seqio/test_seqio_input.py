@@ -60,6 +60,7 @@ def documents_in(batches):
     return bytes(np.maximum(labels - 3, 0).tolist()).split(b'\0')[:-1]
 
 
+@pytest.mark.pax('LanguageModelFeatures')
 @pytest.mark.slow
 @pytest.mark.parametrize('check', input_suite.TRAINING)
 def test_training_shuffled_and_packed(check):
@@ -138,6 +139,7 @@ def test_a_position_without_a_usable_state_is_exact_too(reason):
         input_suite.assert_same(input_suite.read(other, 2), expected)
 
 
+@pytest.mark.pax('num_batches_to_skip')
 @pytest.mark.contract
 def test_a_state_spares_reading_what_came_before():
     data = training()(batch_size=2)
@@ -184,6 +186,7 @@ def test_a_position_holds_in_another_process():
     assert json.loads(result.stdout) == data.get_next()['labels'].tolist()
 
 
+@pytest.mark.pax('SeqIO: `mixture_or_task`, `split_name`')
 @pytest.mark.parametrize('packing', [True, False])
 def test_evaluation_reads_every_example_once(packing):
     batches = input_suite.read_to_end(maker(packing=packing)(batch_size=8))
@@ -255,6 +258,7 @@ def test_all_tokens_can_have_weight():
     assert batch['ids'][:, 0].tolist() == [2, 2]
 
 
+@pytest.mark.pax('SequenceModelFeatures')
 def test_an_encoder_reads_inputs_and_a_decoder_targets():
     data = sequences()(batch_size=2)
     batch = data.get_next()
@@ -295,6 +299,7 @@ def test_packed_halves_name_the_same_examples():
                 assert batch[name][row][there].tolist() == list(range(there.sum()))
 
 
+@pytest.mark.pax('… provenance ids', 'xla_passthrough')
 def test_examples_are_numbered_over_hosts_and_padding_is_not():
     found = []
     for host in (0, 1):
@@ -310,6 +315,7 @@ def test_examples_are_numbered_over_hosts_and_padding_is_not():
         assert texts_of_validation()[number - 1].startswith(text.rstrip('\ufffd'))
 
 
+@pytest.mark.pax('eval_auto_pad', 'use_cached')
 def test_eval_num_examples_and_incomplete_batches():
     few = input_suite.read_to_end(maker(eval_num_examples=7)(batch_size=4))
     assert documents_in(few) == texts('validation')[:7]
@@ -334,6 +340,7 @@ def test_a_missing_cache_is_an_error():
         data.prepare()
 
 
+@pytest.mark.pax('ids_to_strings')
 def test_ids_are_turned_into_text_up_to_the_end_of_the_example(tmp_path):
     data = maker()(batch_size=2)
     batch = data.get_next()
@@ -358,6 +365,7 @@ def test_unknown_vocabularies_have_no_label_bytes():
     assert batch['labels'].tolist() == [[1, 2, 3, 0], [4, 5, 6, 0]]
 
 
+@pytest.mark.pax('input_random_seed')
 def test_seeds_draw_different_orders():
     first, second = (training(input_random_seed=seed)(batch_size=2).get_next() for seed in (0, 1))
     assert (first['labels'] != second['labels']).any()

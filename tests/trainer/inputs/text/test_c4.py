@@ -53,6 +53,7 @@ def test_evaluation_on_shards(check, shards):
     check(maker(shards, packing=True))
 
 
+@pytest.mark.pax('--tfds_data_dir')
 @pytest.mark.parametrize(
     'check',
     [

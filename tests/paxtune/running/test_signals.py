@@ -1,13 +1,11 @@
-"""Pax's verified defects of tuning: errors and signals."""
+"""Signals of an experiment: they end its trial, wherever they are raised."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyglove as pg
 import pytest
 
-from paxtune.algorithms import RandomSearch, RegularizedEvolution
 from paxtune.api import tune
 from paxtune.experiment import Tunable
 from paxtune.study.trial_paths import trial_directory
@@ -16,32 +14,7 @@ from tests.factories.tunables import rates
 from trainer.inputs.base import Batch
 from trainer.layers import FeedForward
 from trainer.runtime.signals import SkipTrial, StopTrial
-from trainer.symbolic.component import Component
 from trainer.tasks import LanguageModelTask
-
-
-class Checked(Component):
-    """A component whose `check` raises for one value."""
-
-    how: str
-
-    def check(self) -> None:
-        if self.how == 'bug':
-            raise RuntimeError('a bug')
-        if self.how == 'skip':
-            raise SkipTrial('not this one')
-
-
-@pytest.mark.parametrize('algorithm', [RandomSearch(), RegularizedEvolution(2, 1)])
-def test_an_error_in_a_check_ends_no_study(algorithm: Any) -> None:
-    # 5: a bug is an error of its trial; what is refused with a reason is not suggested at all.
-    space = {'part': Checked(pg.oneof(['bug', 'skip', 'good']))}
-    with tune(lambda values: 1.0, space=space, algorithm=algorithm, objective='minimize') as study:
-        ended = {trial.decisions['part.how']: trial for trial in study.trials}
-        assert ended.keys() == {'bug', 'good'}
-        assert ended['good'].state == 'COMPLETED'
-        assert str(ended['bug'].infeasible_reason).startswith('RuntimeError: a bug (')
-        assert ended['bug'].is_failed
 
 
 class SignalInput(CountingInput):
@@ -105,6 +78,7 @@ def in_evaluation(signal: str) -> Tunable:
     return rates(eval_inputs={'eval': SignalInput(batch_size=8, signal=signal)})
 
 
+@pytest.mark.pax(6, '… from the code')
 @pytest.mark.parametrize('signal', ['stop', 'skip'])
 @pytest.mark.parametrize(
     'make',
@@ -120,7 +94,6 @@ def in_evaluation(signal: str) -> Tunable:
 def test_a_signal_from_anywhere_ends_its_trial_and_not_the_study(
     make: Callable[[str], Tunable], signal: str, tmp_path: Path
 ) -> None:
-    # 6
     with tune(make(signal), job_log_dir=tmp_path) as study:
         outcomes = [(trial.state, trial.reward, trial.reason) for trial in study.trials]
         if signal == 'stop':
