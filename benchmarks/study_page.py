@@ -29,7 +29,8 @@ from playwright.sync_api import Page, sync_playwright
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 from benchmarks import large_study  # noqa: E402
-from paxtune.page import figure_views  # noqa: E402
+from paxtune.page.figures import FigureView  # noqa: E402
+from paxtune.page.views import views  # noqa: E402
 
 SECONDS_GOAL, MEGABYTES_GOAL = 2.0, 300.0
 CHROMIUM = os.environ.get('CHROMIUM', '/usr/bin/chromium')
@@ -41,8 +42,9 @@ FLAGS = [
     '--disable-sync',
     '--no-first-run',
 ]
+FIGURES = {view.path: view.panels for view in views() if isinstance(view, FigureView)}
 VIEWS = {'/': '#overview-tables table', '/trials': '#trials tbody tr'} | {
-    path: f'#{view.panels[-1].id} .main-svg' for path, view in figure_views.VIEWS.items()
+    path: f'#{panels[-1].id} .main-svg' for path, panels in FIGURES.items()
 }
 VIEWS |= {'/trial/1': '#figure-trial .main-svg', '/compare/1/2': '#compare'}
 DRAWN = """() => {
@@ -74,7 +76,7 @@ def megabytes(process: int) -> float:
 
 def wait_for(page: Page, path: str) -> None:
     """Asks for the figures of a view that are drawn only then, and waits until all are drawn."""
-    for panel in figure_views.VIEWS[path].panels if path in figure_views.VIEWS else ():
+    for panel in FIGURES.get(path, ()):
         if panel.heading:
             page.click(f'#ask-{panel.name}')
     page.wait_for_selector(VIEWS[path], timeout=120_000)

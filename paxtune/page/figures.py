@@ -12,6 +12,7 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from paxtune.page import choices, widgets
 from paxtune.page.live import LiveStudy
+from paxtune.page.view import Page, View
 from paxtune.plots import layout
 from paxtune.plots.svg import without_webgl
 from trainer.symbolic.errors import UserError
@@ -60,18 +61,43 @@ class Panel:
 
 
 @dataclasses.dataclass(frozen=True)
-class View:
-    """A view of figures.
+class FigureView(View):
+    """A view of figures, from the top."""
 
-    Attributes:
+    panels: tuple[Panel, ...] = ()
+
+
+def of_study(plot: Callable[..., 'go.Figure']) -> Callable[[LiveStudy, Chosen], 'go.Figure']:
+    """Draws a figure whose arguments are called as its choices."""
+    return lambda live, chosen: plot(live.study, **chosen)
+
+
+def figure_view(path: str, title: str, place: int, about: str, *panels: Panel) -> FigureView:
+    """Makes a view of figures.
+
+    Args:
+        path: its address.
         title: its name in the navigation.
+        place: its place in the navigation.
         about: a line about it.
         panels: its figures, from the top.
     """
 
-    title: str
-    about: str
-    panels: tuple[Panel, ...]
+    def layout(live: LiveStudy) -> list[Any]:
+        parts: list[Any] = [html.H2(title), widgets.remark(about)]
+        shared = ['reward'] if any(panel.heading for panel in panels) else []
+        parts += choices.elements(live, shared)
+        chosen = set(shared)
+        for panel in panels:
+            # The choices that a figure shares with one above are made there.
+            parts += panel_elements(live, panel, [e for e in panel.choices if e not in chosen])
+            chosen |= {*panel.choices}
+        return parts
+
+    def register_all(app: Dash, page: Page) -> None:
+        register(app, page.live, panels)
+
+    return FigureView(path, layout, register_all, title, place, panels=panels)
 
 
 def panel_elements(live: LiveStudy, panel: Panel, names: list[str]) -> list[Any]:

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import logging
-import re
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,34 +13,18 @@ import flask
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from werkzeug.serving import make_server
 
-from paxtune.page import (
-    compare,
-    figure_views,
-    file_views,
-    note,
-    overview,
-    trial,
-    trial_changes,
-    trial_table,
-    widgets,
-)
+from paxtune.page import choices, note, widgets
 from paxtune.page.access import COOKIE, Access
 from paxtune.page.actions import Actions
 from paxtune.page.commands import StudyCommands
 from paxtune.page.live import LiveStudy
+from paxtune.page.view import Page, View
+from paxtune.page.views import views
 from paxtune.plots.script import script
 from paxtune.service import auth
 from trainer.symbolic.errors import UserError
 
 _TOKEN = 'token'  # In the address that the command prints.
-_NAV = {
-    'Overview': '/',
-    'Trials': '/trials',
-    **{view.title: path for path, view in figure_views.VIEWS.items()},
-    'Compare': '/compare',
-}
-
-
 _PLOTLY = '/_dash-component-suites/plotly/package_data/plotly.min.'
 
 
@@ -58,23 +41,19 @@ def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
         assets_folder='assets',
         pages_folder='',
     )
-    app.layout = functools.partial(_page, live)
-    actions = Actions(live, commands)
-    _register(app, live)
-    overview.register(app, live, actions)
-    trial_table.register(app, live)
-    figure_views.register(app, live)
-    note.register(app, live, actions)
-    trial.register(app, live, commands)
-    trial_changes.register(app, live, actions)
-    file_views.register(app, live)
-    compare.register(app, live, commands)
+    page, found = Page(live, commands, Actions(live, commands)), views()
+    app.layout = functools.partial(_page, live, found)
+    _register(app, live, found)
+    for view in found:
+        view.register(app, page)
+    choices.register(app, live)
+    note.register(app, live, page.actions)
     _protect(app, access)
     _serve_small_plotly(app)
     return app
 
 
-def _page(live: LiveStudy) -> list[Any]:
+def _page(live: LiveStudy, found: Sequence[View]) -> list[Any]:
     """Makes what all views have in common, for a browser that opens the page."""
     return [
         # Other views open without a reload.
@@ -85,7 +64,7 @@ def _page(live: LiveStudy) -> list[Any]:
             [
                 html.H1(live.study.record.experiment),
                 html.Span(str(live.where), className='where'),
-                html.Nav(_links(''), id='nav'),
+                html.Nav(_links(found, ''), id='nav'),
                 html.Span(id='connection'),
             ]
         ),
@@ -100,22 +79,23 @@ def _version(live: LiveStudy) -> str | None:
         return None
 
 
-def _links(path: str) -> list[Any]:
+def _links(found: Sequence[View], path: str) -> list[Any]:
     return [
-        dcc.Link(name, href=each, className='current' if each == path else '')
-        for name, each in _NAV.items()
+        dcc.Link(view.title, href=view.path, className='current' if view.path == path else '')
+        for view in found
+        if view.title
     ]
 
 
-def _register(app: Dash, live: LiveStudy) -> None:
+def _register(app: Dash, live: LiveStudy, found: Sequence[View]) -> None:
     @app.callback(Output('view', 'children'), Input('url', 'pathname'))
     @widgets.guarded
     def view(path: str) -> Any:
-        return _layout(live, path)
+        return _layout(live, found, path)
 
     @app.callback(Output('nav', 'children'), Input('url', 'pathname'))
     def navigation(path: str) -> list[Any]:
-        return _links(path)
+        return _links(found, path)
 
     @app.callback(
         Output('version', 'data'),
@@ -131,18 +111,10 @@ def _register(app: Dash, live: LiveStudy) -> None:
         return no_update if version == known else version, ''
 
 
-def _layout(live: LiveStudy, path: str) -> Any:
-    if path == '/':
-        return overview.layout(live)
-    if path == '/trials':
-        return trial_table.layout(live)
-    if path in figure_views.VIEWS:
-        return figure_views.layout(live, path)
-    if (number := widgets.trial_in(path)) is not None:
-        return trial.layout(live, number)
-    if sides := re.fullmatch(compare.PATH, path):
-        left, right = (int(each) if each else None for each in sides.groups())
-        return compare.layout(left, right)
+def _layout(live: LiveStudy, found: Sequence[View], path: str) -> Any:
+    for view in found:
+        if (numbers := view.numbers_in(path)) is not None:
+            return view.layout(live, *numbers)
     raise UserError(f'the page has no {path}')
 
 

@@ -36,9 +36,10 @@ def _page(args: Args) -> None:
     except ImportError as error:
         raise UserError("page: dash is not installed: pip install 'paxtune[page]'") from error
 
-    from paxtune.page import overview, server
+    from paxtune.page import server
     from paxtune.page.commands import StudyCommands, location_arguments
     from paxtune.page.live import LiveStudy
+    from paxtune.page.views import overview
     from paxtune.service import auth
     from trainer.runtime.interrupt import ended_by_signal
 

@@ -17,20 +17,16 @@ from flask.testing import FlaskClient
 
 from paxtune import Budget, MetricReward, Objectives, Search
 from paxtune.analysis.forest import fit, fit_elsewhere
-from paxtune.page import figure_views
-from paxtune.page.figures import clicked_trial
+from paxtune.page.figures import FigureView, clicked_trial
 from paxtune.page.live import LiveStudy
+from paxtune.page.views import overview, views
 from paxtune.plots import svg
 from paxtune.storage.open_study import open_study
 from tests.factories.page_searches import HOST, SCRIPT, call, client, opened
 
-PANELS = {
-    panel.id: panel
-    for panel in (
-        figure_views.HISTORY,
-        *(each for view in figure_views.VIEWS.values() for each in view.panels),
-    )
-}
+VIEWS = {view.path: view for view in views() if isinstance(view, FigureView)}
+PANELS = {each.id: each for view in VIEWS.values() for each in view.panels}
+PANELS |= {overview.HISTORY.id: overview.HISTORY}
 FITTED = {'figure-importances', 'figure-contour'} | {
     panel.id for panel in PANELS.values() if panel.heading
 }
@@ -156,10 +152,10 @@ def test_each_figure_of_an_empty_study_is_a_line_of_text(
         assert line_of(figure_of(client(empty), name)).endswith('.')
 
 
-@pytest.mark.parametrize('path', figure_views.VIEWS)
+@pytest.mark.parametrize('path', VIEWS)
 def test_each_view_has_its_figures_and_choices(path: str, study: LiveStudy) -> None:
-    text = json.dumps(figure_views.layout(study, path), default=_json)
-    for panel in figure_views.VIEWS[path].panels:
+    text = json.dumps(VIEWS[path].layout(study), default=_json)
+    for panel in VIEWS[path].panels:
         if panel.heading:  # A click on its button gets it.
             assert f'"{panel.id}"' not in text
             clicks = {f'ask-{panel.name}.n_clicks': 1}

@@ -5,9 +5,11 @@ from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html
 
-from paxtune.page import choices, figure_views, figures, note, widgets
-from paxtune.page.actions import Actions
+from paxtune import plots
+from paxtune.page import choices, figures, note, widgets
+from paxtune.page.figures import Panel, of_study
 from paxtune.page.live import LiveStudy
+from paxtune.page.view import Page, View
 from paxtune.reports.running_trials import running_rows
 from paxtune.reports.study_tables import summary
 from paxtune.reports.tables import Row, Table
@@ -19,7 +21,8 @@ _RUNNING = (
     'trial', 'state', 'worker', 'attempt', 'step', 'reward', 'train/loss', 'steps/s', 'last event',
     'seconds ago',
 )  # fmt: skip
-_MOST_RUNNING = 100
+_MAX_RUNNING = 100
+HISTORY = Panel('history', of_study(plots.history))
 
 
 def layout(live: LiveStudy) -> list[Any]:
@@ -28,7 +31,7 @@ def layout(live: LiveStudy) -> list[Any]:
         note.rendered(),
         html.Div(id='overview-live'),
         *choices.elements(live, ['reward']),
-        figures.graph(figure_views.HISTORY.name),
+        figures.graph(HISTORY.name),
         html.Div(id='overview-tables'),
         html.H3('Note on the study'),
         note.form(live, None),
@@ -50,11 +53,13 @@ def prepare(live: LiveStudy) -> None:
     with contextlib.suppress(UserError):
         layout(live)
         live.computed('overview', lambda: _parts(live))
-        figures.prepare(live, figure_views.HISTORY)
+        figures.prepare(live, HISTORY)
 
 
-def register(app: Dash, live: LiveStudy, actions: Actions) -> None:
+def register(app: Dash, page: Page) -> None:
     """Adds the callbacks of the view."""
+    live, actions = page.live, page.actions
+    figures.register(app, live, [HISTORY])
 
     @app.callback(Output('overview-live', 'children'), Input('version', 'data'))
     @widgets.guarded
@@ -106,9 +111,7 @@ def _parts(live: LiveStudy) -> tuple[list[Any], list[Any]]:
             *(_best(study, best[0]) if best else []),
         ]
     )
-    table = Table(
-        running_rows(state.running[:_MOST_RUNNING], state.now), _RUNNING, 'Running trials'
-    )
+    table = Table(running_rows(state.running[:_MAX_RUNNING], state.now), _RUNNING, 'Running trials')
     remarks = [] if page.data['done'] is None else [widgets.remark(f'Done: {page.data["done"]}')]
     if state.record.pause_requested:
         remarks.append(widgets.remark('A pause was requested.'))
@@ -120,3 +123,6 @@ def _best(study: Any, row: Row) -> list[tuple[str, Any]]:
         return [('trials that no other is better than', len(study.pareto_front))]
     label = study.rewards[0].label if study.rewards else ''
     return [('best trial', row['trial']), (f'best {label}', row.get(label))]
+
+
+VIEW = View('/', layout, register, 'Overview')

@@ -5,18 +5,15 @@ from typing import Any
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from paxtune.page import widgets
-from paxtune.page.commands import StudyCommands
 from paxtune.page.live import LiveStudy
-from paxtune.page.trial import layer_row
+from paxtune.page.view import Page, View
+from paxtune.page.views.trial import layer_row
 from paxtune.reports.study_tables import difference
 from paxtune.reports.tables import Table
 from trainer.symbolic.errors import UserError
 
-PATH = r'/compare(?:/(\d{1,9}))?(?:/(\d{1,9}))?'
-"""Pattern of the address of the view."""
 
-
-def layout(left: int | None, right: int | None) -> list[Any]:
+def layout(live: LiveStudy, left: int | None, right: int | None) -> list[Any]:
     """Makes the view of two trials, which may be chosen in it."""
     return [
         html.H2('Compare two trials'),
@@ -32,8 +29,9 @@ def layout(left: int | None, right: int | None) -> list[Any]:
     ]
 
 
-def register(app: Dash, live: LiveStudy, commands: StudyCommands) -> None:
+def register(app: Dash, page: Page) -> None:
     """Adds the callback of the view."""
+    live, commands = page.live, page.commands
 
     @app.callback(
         Output('difference', 'children'),
@@ -76,3 +74,8 @@ def _of_experiments(found: dict[str, Any]) -> list[Any]:
     if not found['differences']:
         parts.append(widgets.remark('Their experiments are equal.'))
     return [*map(widgets.table, tables), *parts]
+
+
+VIEW = View(
+    '/compare', layout, register, 'Compare', place=8, numbers=r'(?:/(\d{1,9}))?(?:/(\d{1,9}))?'
+)

@@ -5,9 +5,9 @@ from typing import Any
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from paxtune.page import choices, figures, file_views, note, trial_changes, widgets
-from paxtune.page.commands import StudyCommands
 from paxtune.page.live import LiveStudy
 from paxtune.page.trial_log import log_of
+from paxtune.page.view import Page, View
 from paxtune.plots.learning_curves import trial_curve
 from paxtune.reports.study_tables import facts_of
 from paxtune.reports.tables import Table
@@ -32,8 +32,11 @@ def layout(live: LiveStudy, number: int) -> list[Any]:
     return [*parts, *file_views.elements(), html.H3('Log'), html.Div(id='trial-log')]
 
 
-def register(app: Dash, live: LiveStudy, commands: StudyCommands) -> None:
+def register(app: Dash, page: Page) -> None:
     """Adds the callbacks of the view."""
+    live, commands = page.live, page.commands
+    trial_changes.register(app, live, page.actions)
+    file_views.register(app, live)
 
     @app.callback(
         Output('trial-live', 'children'), Input('version', 'data'), State('url', 'pathname')
@@ -109,3 +112,6 @@ def layer_row(row: dict[str, Any]) -> dict[str, Any]:
     times = {'times': f'×{row["times"]}' if row.get('times', 1) > 1 else None}
     numbers = {k: f'{v:,.0f}' for k, v in row.items() if isinstance(v, int | float)}
     return {**row, **numbers, **times, **share}
+
+
+VIEW = View('/trial', layout, register, numbers=r'/(\d{1,9})')

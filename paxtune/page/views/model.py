@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from paxtune.analysis.surrogate import MIN_TRIALS
-from paxtune.page.figures import Chosen, Panel, View
+from paxtune.page.figures import Chosen, Panel, figure_view
 from paxtune.page.live import LiveStudy
 from paxtune.page.model_process import FIGURES, drawn_elsewhere
 from paxtune.study.record import Status
@@ -38,40 +38,39 @@ def _surface(live: LiveStudy, chosen: Chosen) -> 'go.Figure':
     return _draw(live, 'surface', {'x': x, 'y': y, 'reward': chosen['reward']})
 
 
-VIEW = View(
+VIEW = figure_view(
+    '/model',
     'Model',
+    4,
     'The Gaussian process of the default algorithm, fitted to at most 256 trials: how well it '
     'predicts, and what. Each figure takes some seconds.',
-    (
-        Panel(
-            'cross-validation',
-            _of_reward('cross_validation'),
-            heading='Cross-validation',
-            about='Final values over predictions by a model that has not seen the trial.',
-        ),
-        Panel(
-            'effects',
-            _effects,
-            ('reward', 'decision'),
-            opens_trials=False,
-            heading='Effects',
-            about='Predictions along decisions of the best trial, with intervals of 95 %.',
-        ),
-        Panel(
-            'surface',
-            _surface,
-            ('reward', 'surface-x', 'surface-y'),
-            opens_trials=False,
-            heading='Surface',
-            about='Predictions over two decisions of the best trial, and their uncertainty.',
-        ),
-        Panel(
-            'sensitivity',
-            _of_reward('sensitivity'),
-            opens_trials=False,
-            heading='Sensitivity',
-            about='Sobol indices: shares of the variance that decisions explain.',
-        ),
+    Panel(
+        'cross-validation',
+        _of_reward('cross_validation'),
+        heading='Cross-validation',
+        about='Final values over predictions by a model that has not seen the trial.',
+    ),
+    Panel(
+        'effects',
+        _effects,
+        ('reward', 'decision'),
+        opens_trials=False,
+        heading='Effects',
+        about='Predictions along decisions of the best trial, with intervals of 95 %.',
+    ),
+    Panel(
+        'surface',
+        _surface,
+        ('reward', 'surface-x', 'surface-y'),
+        opens_trials=False,
+        heading='Surface',
+        about='Predictions over two decisions of the best trial, and their uncertainty.',
+    ),
+    Panel(
+        'sensitivity',
+        _of_reward('sensitivity'),
+        opens_trials=False,
+        heading='Sensitivity',
+        about='Sobol indices: shares of the variance that decisions explain.',
     ),
 )
-"""The view."""

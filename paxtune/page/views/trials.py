@@ -7,6 +7,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from paxtune.page import rows, widgets
 from paxtune.page.live import LiveStudy
+from paxtune.page.view import Page, View
 from paxtune.reports.tables import Row, to_csv
 from paxtune.study.columns import Column, ordered, row_of
 from trainer.symbolic.errors import UserError
@@ -49,8 +50,9 @@ def layout(live: LiveStudy) -> list[Any]:
     ]
 
 
-def register(app: Dash, live: LiveStudy) -> None:
+def register(app: Dash, page: Page) -> None:
     """Adds the callbacks of the view."""
+    live = page.live
 
     @app.callback(
         Output('sort', 'data'),
@@ -166,3 +168,6 @@ def _page(
 
     label = f'page {number + 1} of {count}: {num_found:,} of {len(trials):,} trials'
     return widgets.grid(visible, names, heading, id='trials'), label
+
+
+VIEW = View('/trials', layout, register, 'Trials', place=1)
