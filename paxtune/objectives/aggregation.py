@@ -57,7 +57,7 @@ class LastStep(MetricAggregation):
     def final(
         self, measurements: Sequence[Measurement], score: ScoreFunction | None = None
     ) -> dict[str, float]:
-        return {name: values[-1] for name, values in _by_name(measurements).items()}
+        return {name: values[-1] for name, values in finite_values(measurements).items()}
 
 
 class MeanOfSteps(MetricAggregation):
@@ -82,7 +82,7 @@ class MeanOfSteps(MetricAggregation):
     ) -> dict[str, float]:
         return {
             name: statistics.mean(values if self.last_n is None else values[-self.last_n :])
-            for name, values in _by_name(measurements).items()
+            for name, values in finite_values(measurements).items()
         }
 
 
@@ -220,8 +220,12 @@ def _by_sub_experiment(measurements: Iterable[Measurement]) -> dict[str | None, 
     return parts
 
 
-def _by_name(measurements: Iterable[Measurement]) -> dict[str, list[float]]:
-    """Finite values of each metric by step."""
+def finite_values(measurements: Iterable[Measurement]) -> dict[str, list[float]]:
+    """Returns the finite values of each metric by step.
+
+    Raises:
+        NothingMeasuredError: there are none.
+    """
     values: dict[str, list[float]] = {}
     for measurement in measurements:
         for name, value in _finite(measurement.metrics):
