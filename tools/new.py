@@ -145,7 +145,8 @@ def main() -> int:
     print('changed:', *files, sep='\n  ')
     (test,) = [path for path in files if path.endswith(f'/test_{flag_name(args.name)}.py')]
     print(f'to test it:\n  python -m pytest {test}')
-    print(f'  python -m pytest tests/conformance -k "{args.name}"')
+    if args.kind != 'engine':  # An engine is no component.
+        print(f'  python -m pytest tests/conformance -k {args.name}')
     return 0
 
 
