@@ -15,7 +15,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from paxtune.config.flag_names import flag_name  # noqa: E402
+from paxtune.config.named_components import flag_name  # noqa: E402
 
 TEMPLATES = ROOT / 'tools' / 'templates'
 KINDS = sorted(path.stem for path in TEMPLATES.glob('*.txt'))

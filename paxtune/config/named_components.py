@@ -1,14 +1,13 @@
 """Parts of a search by their names in flags: `gp_bandit` for `GPBandit()`."""
 
+import re
 from collections.abc import Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyglove as pg
 
 from paxtune import algorithms, schedulers
 from paxtune.algorithms.external.vizier_names import translated
-from paxtune.config.flag_names import flag_name
 from trainer.symbolic import literals
 from trainer.symbolic.errors import UserError, nearest
 
@@ -20,6 +19,7 @@ C = TypeVar('C', bound=pg.Object)
 _SCHEDULER_WORDS: Mapping[str, Literal['default'] | None] = {'none': None, 'default': 'default'}
 
 _MISSING = pg.MISSING_VALUE
+_WORD_BEGINS = re.compile(r'(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])')
 
 
 def component(kind: type[C], text: str, where: str, known: Mapping[str, Any] | None = None) -> C:
@@ -27,18 +27,29 @@ def component(kind: type[C], text: str, where: str, known: Mapping[str, Any] | N
 
     Args:
         kind: `Algorithm` or `Scheduler`.
-        text: as for `spelled`.
-        where: as for `spelled`.
-        known: as for `spelled`.
+        text: a name, or an unambiguous beginning of one, or Vizier's name of an algorithm; or a
+            component with values for its fields, in the syntax of `--set`.
+        where: names the text in messages, such as '--algorithm=gp'.
+        known: default values for required fields.
 
     Raises:
-        UserError: the text names no such component.
+        UserError: the name is unknown, or the component needs values.
 
     Example:
-        >>> type(component(algorithms.Algorithm, 'gp_bandit', 'algorithm')).__name__
-        'GPBandit'
+        >>> component(schedulers.Scheduler, 'median', '--scheduler=median').min_trials
+        5
+        >>> component(schedulers.Scheduler, 'asha', '--scheduler=asha', {'min_resource': 100}).unit
+        'steps'
+        >>> component(schedulers.Scheduler, 'asha', '--scheduler=asha')
+        Traceback (most recent call last):
+        ...
+        trainer.symbolic.errors.UserError: --scheduler=asha: write 'Asha(min_resource=…)'
     """
-    found = literals.parse(spelled(where, text, classes_of(kind), known), where)
+    if kind is algorithms.Algorithm:
+        text = translated(text, where)
+    if '(' not in text:
+        text = _spelled(text, where, classes_of(kind), known or {})
+    found = literals.parse(text, where)
     if not isinstance(found, kind):
         raise UserError(f'{where}: expected one of {kind.__name__.lower()}s, by its name')
     return found
@@ -56,9 +67,9 @@ def named_part(
     Args:
         search: keeps its own part if the text is the name of its class; None without a search.
         name: 'algorithm' or 'scheduler'. A scheduler may be 'none' or 'default', too.
-        text: as for `spelled`.
-        where: as for `spelled`.
-        known: as for `spelled`.
+        text: as for `component`.
+        where: as for `component`.
+        known: as for `component`.
 
     Raises:
         UserError: the text names no such part.
@@ -73,59 +84,34 @@ def named_part(
 
 
 def classes_of(kind: type) -> dict[str, type[pg.Object]]:
-    """The classes of algorithms or of schedulers, by their names in flags."""
-    return classes_by_name(algorithms if kind is algorithms.Algorithm else schedulers, kind)
-
-
-def classes_by_name(module: ModuleType, base: type) -> dict[str, type[pg.Object]]:
-    """The classes of a module that are derived from `base`, by their names in flags.
+    """The classes of algorithms or of schedulers, by their names in flags.
 
     Example:
-        >>> from paxtune import schedulers
-        >>> classes_by_name(schedulers, schedulers.Scheduler)['rank_stopping'].__name__
-        'RankStopping'
+        >>> [name for name in classes_of(algorithms.Algorithm) if name[0] in 'gn']
+        ['nsga2', 'gp_bandit', 'grid']
     """
+    module = algorithms if kind is algorithms.Algorithm else schedulers
     return {
-        flag_name(name): kind
-        for name, kind in vars(module).items()
-        if isinstance(kind, type) and issubclass(kind, base) and kind is not base
+        flag_name(name): each
+        for name, each in vars(module).items()
+        if isinstance(each, type) and issubclass(each, kind) and each is not kind
     }
 
 
-def spelled(
-    where: str,
-    text: str,
-    classes: Mapping[str, type[pg.Object]],
-    known: Mapping[str, Any] | None = None,
-) -> str:
-    """Translates a flag's text to the syntax of `--set`: `GPBandit()` for `gp_bandit`.
-
-    Args:
-        where: names the text in messages, such as '--algorithm=gp'.
-        text: a name, or an unambiguous beginning of one, or Vizier's name of an algorithm; or a
-            component with values for its fields, which is returned unchanged.
-        classes: by name.
-        known: default values for required fields.
-
-    Raises:
-        UserError: the name is unknown, or the component needs values.
+def flag_name(class_name: str) -> str:
+    """Returns the name of a class in flags.
 
     Example:
-        >>> from paxtune import schedulers
-        >>> classes = classes_by_name(schedulers, schedulers.Scheduler)
-        >>> spelled('--scheduler=median', 'median', classes)
-        'MedianStopping()'
-        >>> spelled('--scheduler=asha', 'asha', classes, {'min_resource': 100})
-        'Asha(min_resource=100)'
-        >>> spelled('--scheduler=asha', 'asha', classes)
-        Traceback (most recent call last):
-        ...
-        trainer.symbolic.errors.UserError: --scheduler=asha: write 'Asha(min_resource=…)'
+        >>> flag_name('GPBandit'), flag_name('NSGA2'), flag_name('RandomSearch')
+        ('gp_bandit', 'nsga2', 'random_search')
     """
-    if algorithms.Default in classes.values():
-        text = translated(text, where)
-    if '(' in text:
-        return text
+    return _WORD_BEGINS.sub('_', class_name).lower()
+
+
+def _spelled(
+    text: str, where: str, classes: Mapping[str, type[pg.Object]], known: Mapping[str, Any]
+) -> str:
+    """Translates a name to the syntax of `--set`: `GPBandit()` for `gp_bandit`."""
     begun = [name for name in classes if name.startswith(text)]
     name = begun[0] if text not in classes and len(begun) == 1 else text
     if name not in classes:
@@ -134,7 +120,7 @@ def spelled(
         raise UserError(
             f'{where}: expected one of {", ".join(sorted(classes))}. {hint}'.rstrip('. ')
         )
-    kind, known = classes[name], known or {}
+    kind = classes[name]
     missing = [name for name, field in kind.__schema__.items() if field.default_value is _MISSING]
     if all(name in known for name in missing):
         values = ', '.join(f'{name}={known[name]!r}' for name in missing)

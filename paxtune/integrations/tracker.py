@@ -26,12 +26,10 @@ class Tracker(Callback):
     A trial that resumes continues its run, as the tool itself resumes runs. An error of the tool
     is a warning, and ends neither the trial nor the search. The tool is asked again after some
     minutes; it lacks the events until then.
-
-    Attributes:
-        TOOL: the name of the tool, for messages.
     """
 
     TOOL = ''
+    """The name of the tool, for messages."""
 
     def __init__(self) -> None:
         self._runs: dict[int, Any] = {}  # The open runs, by trial.
