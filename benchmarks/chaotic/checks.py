@@ -79,7 +79,7 @@ def _not_terminal(trials: list[Trial], num_trials: int) -> list[str]:
 def _fates(trials: list[Trial]) -> list[str]:
     wrong = []
     for trial in trials:
-        expected, reason = fate(trial), trial.infeasible_reason
+        expected, reason = fate(trial), trial.reason
         if (expected is None) != (reason is None) or (
             expected is not None and REASONS[expected] not in str(reason)
         ):

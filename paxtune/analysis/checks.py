@@ -220,7 +220,7 @@ def _kept(limit: 'Limit', trials: 'Sequence[Trial]') -> Iterator[bool]:
         if not trial.is_terminal:
             continue
         is_infeasible = trial.status is Status.INFEASIBLE
-        if is_infeasible and limit.is_reason(trial.infeasible_reason or ''):
+        if is_infeasible and limit.is_reason(trial.reason or ''):
             yield False
         elif matches(tuple(trial.metrics)):
             # A trial that ended otherwise keeps to all limits.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from paxtune.analysis.study_state import StudyState, TrialProgress, bare_trials
-from paxtune.study.record import StudyRecord
+from paxtune.study.record import Status, StudyRecord
 from paxtune.study.store import StudyStore
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import TRIALS, Trial
@@ -147,10 +147,11 @@ class StudyPoller:
         moments = [event.time for event in record.history[-1:]]
         moments += [] if observed.changed is None else [observed.changed]
         curve = tuple(each.rewards[0] for each in trial.measurements if each.rewards)
-        state = 'paused' if trial.is_paused else 'starting' if compiles and not step else 'running'
+        is_paused = trial.status is Status.PAUSED
+        state = 'paused' if is_paused else 'starting' if compiles and not step else 'running'
         return TrialProgress(
             trial=trial,
-            state=state if record.holder or trial.is_paused else 'waiting',
+            state=state if record.holder or is_paused else 'waiting',
             step=step,
             curve=curve or tuple(observed.losses),
             speed=training.get(SPEED, observed.speed),

@@ -8,6 +8,7 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.objectives.measurement import Measurement
+from paxtune.search_space.decisions import to_dna
 from paxtune.study.record import Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
@@ -122,7 +123,8 @@ class View:
 
     def dna(self, record: TrialRecord) -> pg.DNA:
         """Returns the DNA of a trial as it was proposed, with its metadata."""
-        dna = Trial(record, self.study.context).dna.use_spec(self.spec)
+        by_id = Trial(record, self.study.context).by_id
+        dna = to_dna(self.study.space.spec, by_id).use_spec(self.spec)
         if (text := record.memo.get(DNA_METADATA)) is not None:
             for key, value in from_text(text).items():
                 dna.set_metadata(key, value)

@@ -3,6 +3,7 @@ from typing import Any
 
 from paxtune.study import stopping_criteria
 from paxtune.study.reasons import commonest
+from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 
@@ -27,5 +28,7 @@ def budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
 
 def reasons(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     """Counts the commonest reasons of infeasible trials."""
-    found = commonest(trial.infeasible_reason for trial in trials if trial.infeasible_reason)
+    found = commonest(
+        trial.reason for trial in trials if trial.status is Status.INFEASIBLE and trial.reason
+    )
     return [{'count': count, 'reason': reason} for count, reason in found[:_MOST_REASONS]]

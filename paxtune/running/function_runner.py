@@ -10,6 +10,7 @@ import pyglove as pg
 
 from paxtune.running import define_by_run
 from paxtune.running.runner import Reports, Runner, Running
+from paxtune.search_space.decisions import to_dna
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from trainer.loop.report import Interrupted, Report
@@ -70,7 +71,8 @@ class FunctionRunner(Runner):
     @during(STEPS)
     def _call(self, study: Study, trial: RunningTrial) -> Any:
         if not self._signature.parameters:
-            return define_by_run.call(self._function, study.space.spec, trial.view.dna)
+            spec = study.space.spec
+            return define_by_run.call(self._function, spec, to_dna(spec, trial.view.by_id))
         arguments = self._arguments(trial)
         return self._function(*arguments.args, **arguments.kwargs)
 

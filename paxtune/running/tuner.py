@@ -95,7 +95,7 @@ class Tuner:
         self._runner, self._callbacks = runner, list(callbacks)
         self._interrupted = should_interrupt
         self._place = place or Alone()
-        self._paused = {trial.id for trial in study.trials if trial.is_paused}
+        self._paused = {trial.id for trial in study.trials if trial.status is Status.PAUSED}
         self._is_detached = False
         self._retention = CheckpointCleaner(study)
         self._hparams = None if study.directory is None else _hparams(study)
@@ -192,7 +192,7 @@ class Tuner:
     def _report_ended_while_paused(self) -> None:
         for number in sorted(self._paused):
             trial = self.study.trial(number)
-            if not trial.is_paused:
+            if trial.status is not Status.PAUSED:
                 self._paused.remove(number)
             if trial.is_terminal:
                 _write_final_states(self.study, [trial])
@@ -213,7 +213,7 @@ class Tuner:
             self._clock,
             self._hparams,
         ).run()
-        if trial.view.is_paused:
+        if trial.view.status is Status.PAUSED:
             self._paused.add(trial.id)
         with phase(CHECKPOINTS):
             self._retention.remove_unneeded()

@@ -259,7 +259,7 @@ class _Study:
 
     def _stop(self, id_: int, reason: str) -> None:
         trial = self.trials[id_]
-        if rewarded := trial.rewarded:
+        if rewarded := [each for each in trial.measurements if each.step in trial.score_curve]:
             record = transitions.complete(
                 trial.record, rewarded[-1], self._time, reason=reason, is_stopped=True
             )
@@ -328,7 +328,7 @@ class _Study:
 
     def _paused(self, id_: int) -> Trial:
         trial = self.trials.get(id_)
-        if trial is None or not trial.is_paused:
+        if trial is None or trial.status is not Status.PAUSED:
             raise ValueError(f'the scheduler goes on with trial {id_}, which is not paused')
         return trial
 
@@ -391,7 +391,7 @@ class _Study:
 
     def _end_paused(self) -> None:
         for trial in list(self.trials.values()):
-            if trial.is_paused:
+            if trial.status is Status.PAUSED:
                 self._stop(trial.id, f'not promoted from step {trial.record.paused_at}')
 
     def _request(self) -> SuggestionContext:

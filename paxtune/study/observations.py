@@ -119,7 +119,7 @@ def _early_step(trial: Trial) -> int | None:
     elif trial.is_terminal or not pauses:
         return None
     until = pauses[-1]
-    return max((each.step for each in trial.rewarded if each.step <= until), default=None)
+    return max((step for step in trial.score_curve if step <= until), default=None)
 
 
 def _scores(trial: Trial, levels: Sequence[int]) -> list[float]:

@@ -136,7 +136,7 @@ def _attributes(trial: Trial, columns: Sequence[Column]) -> dict[str, Any]:
         name if name not in known else f'attributes.{name}': value
         for name, value in trial.attributes.items()
     }
-    return {**trial.metadata, **own, **known}
+    return {**trial.record.metadata, **own, **known}
 
 
 def _local(time: datetime.datetime) -> datetime.datetime:

@@ -145,17 +145,18 @@ class RunningTrial:
             IllegalTransition: the trial has ended, or no reward was measured.
         """
         self._require_open()
-        if not (rewarded := self.view.rewarded):
+        curve = self.view.score_curve
+        if not curve:
             raise IllegalTransition(
                 f'trial {self.id} cannot be stopped: nothing was measured that has a reward'
             )
-        last = rewarded[-1]
+        last = next(each for each in reversed(self.view.measurements) if each.step in curve)
         known = with_carried(self.view.measurements, last.metrics)
         self._end(Measurement(last.step, known, last.rewards), reason=reason, is_stopped=True)
 
     def end_early(self, reason: str) -> None:
         """Stops the trial; without any reward it becomes infeasible. Raises as `stop`."""
-        if self.view.rewarded:
+        if self.view.score_curve:
             self.stop(reason)
         else:
             self.fail(f'{reason} (before a reward was measured)')

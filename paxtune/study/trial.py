@@ -8,13 +8,11 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-import pyglove as pg
-
 from paxtune.objectives.aggregation import LastStep, MetricAggregation, final_metrics
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import Reward
-from paxtune.search_space.decisions import Decisions, to_dna
+from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
 from paxtune.study.attributes import Attributes
 from paxtune.study.record import Lineage, Status, TrialRecord
@@ -112,11 +110,6 @@ class Trial:
         """Returns True if the trial has ended."""
         return self.record.status.has_ended
 
-    @property
-    def is_paused(self) -> bool:
-        """Returns True if a scheduler paused the trial, until its promotion or the study's end."""
-        return self.record.status is Status.PAUSED
-
     @functools.cached_property
     def by_id(self) -> Decisions:
         """Decisions by the id of their decision point, as algorithms see them."""
@@ -130,11 +123,6 @@ class Trial:
     def decisions(self) -> dict[str, Any]:
         """Decisions as {path in the trial's experiment: plain value or short name}."""
         return self._space.readable(self.by_id)
-
-    @property
-    def dna(self) -> pg.DNA:
-        """Decisions in PyGlove's form."""
-        return to_dna(self._space.spec, self.by_id)
 
     @property
     def _space(self) -> Space:
@@ -205,16 +193,12 @@ class Trial:
     @functools.cached_property
     def score_curve(self) -> dict[int, tuple[float, ...]]:
         """Scores by step, of the measurements that have all rewards."""
-        return {each.step: self._signed(each.rewards) for each in self.rewarded}
+        needed = len(self._context.signs)
+        measured = (each for each in self.measurements if len(each.rewards) == needed)
+        return {each.step: self._signed(each.rewards) for each in measured}
 
     def _signed(self, rewards: Sequence[float]) -> tuple[float, ...]:
         return tuple(map(operator.mul, rewards, self._context.signs))
-
-    @functools.cached_property
-    def rewarded(self) -> list[Measurement]:
-        """Measurements that have all rewards. A trial with one can be stopped early."""
-        needed = len(self._context.signs)
-        return [each for each in self.measurements if len(each.rewards) == needed]
 
     @property
     def continues_from(self) -> tuple[int, int] | None:
@@ -229,11 +213,6 @@ class Trial:
     def stop_reason(self) -> str | None:
         """Why the trial was stopped early; None if it was not."""
         return self.record.reason if self.record.status is Status.STOPPED else None
-
-    @property
-    def infeasible_reason(self) -> str | None:
-        """Why the trial is infeasible; None if it is not."""
-        return (self.record.reason or '') if self.record.status is Status.INFEASIBLE else None
 
     @property
     def reason(self) -> str | None:
@@ -275,11 +254,6 @@ class Trial:
     def attributes(self) -> Attributes:
         """Small values that programs set, by name: see `RunningTrial.set_attribute`."""
         return self.record.attributes
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """Metadata that users wrote."""
-        return self.record.metadata
 
 
 def directory_in(home: JobPath, trial: Trial) -> JobPath:

@@ -158,13 +158,13 @@ class TrialQueue:
             return
         self._end_replaced(trials)
         for trial in self._read_trials():
-            if trial.is_paused:
+            if trial.status is Status.PAUSED:
                 self._end(trial, f'not promoted from step {trial.record.paused_at}')
 
     def _end_replaced(self, trials: Sequence[Trial]) -> None:
         takers = {trial.lineage.replaces: trial.id for trial in trials}
         for trial in trials:
-            if trial.is_paused and trial.id in takers:
+            if trial.status is Status.PAUSED and trial.id in takers:
                 self._end(trial, f'replaced by trial {takers[trial.id]}')
 
     def _end(self, trial: Trial, reason: str) -> None:

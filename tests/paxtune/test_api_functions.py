@@ -53,17 +53,13 @@ def test_a_function_may_take_the_trial_and_be_stopped_early() -> None:
 
 def test_a_function_must_return_numbers() -> None:
     study = run(lambda values: 'good', budget=Budget(1))
-    assert 'the function must return a number or metrics by name' in str(
-        study.trials[0].infeasible_reason
-    )
+    assert 'the function must return a number or metrics by name' in str(study.trials[0].reason)
 
 
 def test_a_function_that_returns_nothing_is_an_error_of_its_trial() -> None:
     study = run(lambda values: None, budget=Budget(1))
     assert study.trials[0].is_failed
-    assert 'must return a number or metrics by name, not None' in str(
-        study.trials[0].infeasible_reason
-    )
+    assert 'must return a number or metrics by name, not None' in str(study.trials[0].reason)
 
 
 def test_values_are_passed_by_name_where_the_function_names_them() -> None:

@@ -83,7 +83,7 @@ def test_a_trial_that_measures_nothing_ends_and_is_not_handed_out_again() -> Non
     with tune(function, space=space, objective='minimize', faults=faults) as study:
         assert states(study) == ['INFEASIBLE'] * 4
         assert sorted(calls) == [0, 1, 2, 3]
-        assert 'nothing was measured' in str(study.trials[0].infeasible_reason)
+        assert 'nothing was measured' in str(study.trials[0].reason)
 
 
 _KILLED_WHILE_WRITING = """
@@ -280,5 +280,5 @@ def test_an_error_in_a_check_ends_no_study(algorithm: Any) -> None:
         ended = {trial.decisions['part.how']: trial for trial in study.trials}
         assert ended.keys() == {'bug', 'good'}
         assert ended['good'].state == 'COMPLETED'
-        assert str(ended['bug'].infeasible_reason).startswith('RuntimeError: a bug (')
+        assert str(ended['bug'].reason).startswith('RuntimeError: a bug (')
         assert ended['bug'].is_failed

@@ -153,7 +153,7 @@ def test_failures_are_the_trials_own(tmp_path: Path, capsys: Any) -> None:
         how = trial.decisions['task.model.stack.layers[0].feed_forward.how']
         heads = trial.decisions['task.model.stack.layers[0].attention.num_heads']
         error = directory_of(tmp_path, trial) / 'error.txt'
-        reason = trial.infeasible_reason or ''
+        reason = trial.reason or ''
         assert heads == 2
         if how == 'raise':
             assert reason.startswith('RuntimeError: this layer cannot be built (')

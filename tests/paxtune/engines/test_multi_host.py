@@ -120,5 +120,5 @@ def test_no_process_trains_a_step_beyond_a_limit_on_its_time(tmp_path: Path) -> 
     with load_study(tmp_path) as study:
         assert len(study.trials) == 3
         for trial in study.trials:
-            assert str(trial.infeasible_reason).startswith('step_seconds is ')
+            assert str(trial.reason).startswith('step_seconds is ')
             assert never_trained(study, trial)

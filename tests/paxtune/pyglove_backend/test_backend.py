@@ -10,6 +10,7 @@ import pytest
 
 from paxtune.pyglove_backend.loop import PyGloveAlgorithm
 from paxtune.reports import study_edits
+from paxtune.search_space.decisions import to_dna
 from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import load_study
 from tests.factories.pyglove_loops import evolution, examples, forget, run, sample
@@ -26,7 +27,9 @@ def test_it_is_a_study_that_paxtune_reads(tmp_path):
     dnas = run(pg.geno.Random(seed=1), 6, job_log_dir=tmp_path)
     with load_study(tmp_path) as study:
         assert [trial.state for trial in study.trials] == ['COMPLETED'] * 6
-        assert [trial.dna.to_numbers() for trial in study.trials] == dnas
+        assert [
+            to_dna(study.space.spec, trial.by_id).to_numbers() for trial in study.trials
+        ] == dnas
         first = best(study)
         assert first.reward == max(trial.decisions['x'] for trial in study.trials)
         assert first.materialize().x == first.reward

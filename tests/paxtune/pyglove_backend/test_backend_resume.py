@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paxtune.search_space.decisions import to_dna
 from paxtune.storage.open_study import load_study
 from tests.factories.pyglove_loops import SPACE, evolution, examples, forget, run, sample
 from tests.paxtune.search_space.test_spec_value import Custom
@@ -166,7 +167,7 @@ def test_a_killed_process_loses_nothing(tmp_path):
         assert [trial.state for trial in study.trials] == ['COMPLETED'] * 6 + ['ACTIVE']
     run(evolution(), 9, job_log_dir=tmp_path / 'killed')
     with load_study(tmp_path / 'killed') as study:
-        decisions = [trial.dna.to_numbers() for trial in study.trials]
+        decisions = [to_dna(study.space.spec, trial.by_id).to_numbers() for trial in study.trials]
     assert decisions == run(evolution(), 9)
 
 

@@ -77,7 +77,7 @@ def test_an_error_or_signal_of_the_first_choices_is_not_hidden() -> None:
         return float(x)
 
     with run(skips) as study:
-        assert {trial.infeasible_reason for trial in study.trials} == {'too small', None}
+        assert {trial.reason for trial in study.trials} == {'too small', None}
 
     def breaks() -> float:
         x: int = pg.oneof([1, 2])
@@ -96,7 +96,7 @@ def test_decisions_that_depend_on_others_must_be_nested() -> None:
         return 0.0
 
     with run(branches) as study:
-        reasons = {trial.infeasible_reason for trial in study.trials if trial.is_failed}
+        reasons = {trial.reason for trial in study.trials if trial.is_failed}
         assert len(reasons) == 2
         assert all('depends on another as pg.oneof([lambda' in str(reason) for reason in reasons)
 

@@ -33,7 +33,7 @@ def test_the_same_error_of_the_first_three_trials_stops_a_search_of_a_function()
     study = raised.value.study
     assert study is not None
     assert states(study) == ['INFEASIBLE', 'INFEASIBLE', 'ACTIVE']
-    assert str(study.trials[0].infeasible_reason).endswith(f'({place})')
+    assert str(study.trials[0].reason).endswith(f'({place})')
     with tune(lambda x: float(x), study=study):
         assert states(study) == ['INFEASIBLE'] * 2 + ['COMPLETED'] * 4
 
@@ -110,4 +110,4 @@ def test_a_bug_in_a_layer_stops_a_search_and_is_named(
     assert ' all raised the same error, and no other trial has measured anything' in out
     assert reason in out
     with load_study(tmp_path) as study:
-        assert [each.infeasible_reason for each in study.trials].count(reason) == 2
+        assert [each.reason for each in study.trials].count(reason) == 2

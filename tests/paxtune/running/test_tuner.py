@@ -102,7 +102,7 @@ def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
     trial = study.trials[0]
     after = record(study, trial)
     assert after['state'] == trial.status
-    assert after['reason'] == (trial.stop_reason or trial.infeasible_reason)
+    assert after['reason'] == (trial.stop_reason or trial.reason)
     assert (after['reason'] is None) == (end == 'complete')
     assert after['rewards'] == list(trial.rewards)
     assert trial.completed is not None

@@ -222,7 +222,7 @@ def test_concurrent_changes_of_one_trial_are_all_kept(service: Service) -> None:
     read = second.open_trial(added.id)
     added.set_metadata({'x': '1'})
     read.set_metadata({'y': '2'})
-    assert first.trial(added.id).metadata == {'x': '1', 'y': '2'}
+    assert first.trial(added.id).record.metadata == {'x': '1', 'y': '2'}
 
 
 def test_a_client_cannot_change_decisions_or_attempts(service: Service) -> None:
@@ -345,7 +345,7 @@ def test_changes_of_other_processes_are_visible(service: Service, tmp_path: Path
         outside.add_trials([TrialRecord({})])
         assert study.record.pause_requested
         trial.report(10, {'loss': 1.0, 'accuracy': 0.5})
-        assert study.trial(1).metadata == {'x': 'y'}
+        assert study.trial(1).record.metadata == {'x': 'y'}
         assert len(study.trials) == 2
         outside.delete_trial(2)
         assert len(study.trials) == 1

@@ -21,6 +21,7 @@ from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.storage.open_study import open_study
 from paxtune.study import trial_import
 from paxtune.study.plan import SearchPlan
+from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError, LeaseLostError
 from tests.factories.clocked_service import Service, heartbeat
@@ -124,7 +125,7 @@ def test_a_promotion_is_applied_once(service: Service, restarts: bool) -> None:
 
     lose_reply(first, 'update', paused_again)
     first.open_trial(1).promote('it is among the best')
-    assert first.trial(1).is_paused
+    assert first.trial(1).status is Status.PAUSED
     assert events(first) == ['claimed', 'paused', 'promoted', 'claimed', 'paused']
 
 

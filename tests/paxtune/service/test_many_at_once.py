@@ -89,7 +89,7 @@ def test_two_updates_of_one_trial_are_both_done(
     )
     for each in made:
         each.result()
-    assert service.study('').trial(1).metadata == {'x': '1', 'y': '2'}
+    assert service.study('').trial(1).record.metadata == {'x': '1', 'y': '2'}
 
 
 def test_all_updates_are_repeated_after_a_database_failure(

@@ -36,7 +36,7 @@ def test_a_trial_is_handed_out_once_and_reported(asked: Path, shown: Callable[..
     with load_study(asked) as study:
         assert [trial.reward for trial in study.trials] == [None, 0.25, 0.5]
         assert study.trials[2].metrics['seconds'] == 7
-        assert study.trials[0].infeasible_reason == 'no memory'
+        assert study.trials[0].reason == 'no memory'
 
 
 def test_a_result_comes_after_what_was_measured(asked: Path, shown: Callable[..., str]) -> None:

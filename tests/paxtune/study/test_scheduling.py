@@ -97,7 +97,7 @@ def test_the_best_of_each_rung_are_promoted_and_the_others_end_once(where: Path 
         assert study.best is not None and study.best.id == best.id
         assert best.record.pauses == (1, 3)
         for trial in trials:
-            assert trial.final is not None and not trial.is_paused
+            assert trial.final is not None
             if trial.status == 'completed':
                 assert (trial.record.pauses, trial.final.step) == ((1, 3), 9)
             else:
@@ -166,7 +166,7 @@ def test_a_paused_trial_is_active_and_nobodys(where: Path | None) -> None:
         run_until_paused(study, trial)
         (paused,) = study.trials
         assert (paused.state, paused.status, paused.record.holder) == ('ACTIVE', 'paused', '')
-        assert (paused.is_paused, paused.record.paused_at, paused.is_terminal) == (True, 1, False)
+        assert (paused.record.paused_at, paused.is_terminal) == (1, False)
         assert not study.is_done
         other = study.ask()
         assert other is not None and other.id == 2
@@ -272,7 +272,7 @@ def test_a_kill_between_a_fork_and_the_end_of_what_it_replaces(
         with pytest.raises(KeyboardInterrupt):
             run_to_the_end(study)
         assert study.trials[-1].lineage.replaces is not None
-        assert study.trial(study.trials[-1].lineage.replaces).is_paused
+        assert study.trial(study.trials[-1].lineage.replaces).status is Status.PAUSED
     with open_study(directory, SPACE, search=how) as study:
         run_to_the_end(study)
         assert told(study) == whole

@@ -18,6 +18,7 @@ from paxtune.algorithms import (
 from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, NonFiniteRewardError
 from paxtune.schedulers import MedianStopping, Stop
+from paxtune.search_space.decisions import to_dna
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.running_trial import RunningTrial
@@ -131,7 +132,9 @@ def test_a_trial_holds_decisions_dna_experiment_and_times(study):
     assert set(trial.decisions) >= {'rate', 'layer', 'widths[0]', 'widths[1]'}
     experiment = trial.materialize()
     assert experiment.rate == trial.decisions['rate']
-    assert pg.eq(pg.materialize(study.value, trial.view.dna), experiment)
+    assert pg.eq(
+        pg.materialize(study.value, to_dna(study.space.spec, trial.view.by_id)), experiment
+    )
     assert not trial.view.is_terminal
     finish(trial)
     assert trial.view.completed is not None
@@ -205,7 +208,7 @@ def test_an_infeasible_trial_has_a_reason_and_no_reward(study):
     trial.fail('out of memory')
     finish(ask(study))
     (failed, _) = study.trials
-    assert (failed.state, failed.infeasible_reason) == ('INFEASIBLE', 'out of memory')
+    assert (failed.state, failed.reason) == ('INFEASIBLE', 'out of memory')
     assert failed.reward is None
     assert failed.completed is not None
     assert best(study).id == 2
@@ -297,10 +300,14 @@ def test_a_metric_cannot_take_the_name_of_the_reward(study):
 def test_metadata_of_trials(study):
     trial = ask(study)
     trial.set_metadata({'directory': '0001', 'threads': '2'})
-    assert trial.view.metadata == {'directory': '0001', 'threads': '2'}
+    assert trial.view.record.metadata == {'directory': '0001', 'threads': '2'}
     finish(trial)
     trial.set_metadata({'threads': '4'})
-    assert study.trial(1).metadata == trial.view.metadata == {'directory': '0001', 'threads': '4'}
+    assert (
+        study.trial(1).record.metadata
+        == trial.view.record.metadata
+        == {'directory': '0001', 'threads': '4'}
+    )
 
 
 # --- Early stopping ---

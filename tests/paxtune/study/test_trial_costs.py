@@ -76,7 +76,7 @@ def test_a_limit_on_memory_makes_a_trial_infeasible_without_a_step(tmp_path: Pat
         by_width = {trial.decisions[HIDDEN]: trial for trial in study.trials}
         assert by_width[32].state == 'COMPLETED'
         assert by_width[32].metrics[name] < between
-        assert str(by_width[512].infeasible_reason).startswith('device_memory_bytes is ')
+        assert str(by_width[512].reason).startswith('device_memory_bytes is ')
         assert never_trained(study, by_width[512])
 
 
@@ -91,7 +91,7 @@ def test_a_trial_beyond_the_device_memory_is_infeasible_without_a_step(
     with tune(widths(), job_log_dir=tmp_path) as study:
         by_width = {trial.decisions[HIDDEN]: trial for trial in study.trials}
         assert by_width[32].state == 'COMPLETED'
-        assert 'GiB of device memory, and the device has' in str(by_width[512].infeasible_reason)
+        assert 'GiB of device memory, and the device has' in str(by_width[512].reason)
         assert never_trained(study, by_width[512])
         assert not by_width[512].is_failed
 
@@ -165,7 +165,7 @@ def test_no_trial_over_the_limit_trains_a_step(
         too_large = beyond(study, parameters, at_most)
         for trial in too_large:
             assert trial.state == 'INFEASIBLE'
-            assert str(trial.infeasible_reason).startswith('num_params is ')
+            assert str(trial.reason).startswith('num_params is ')
             assert never_trained(study, trial)
         kept = [trial for trial in study.trials if trial not in too_large]
         assert {trial.state for trial in kept} == {'COMPLETED'}
@@ -209,7 +209,7 @@ def test_a_limit_on_the_step_makes_a_trial_infeasible_without_a_step(
         assert [each.metrics['step_seconds'] for each in by_width[32].measurements] == [
             pytest.approx(0.032, abs=1e-4)
         ]
-        reason = str(by_width[512].infeasible_reason)
+        reason = str(by_width[512].reason)
         assert reason.startswith('step_seconds is 0.512')
         assert reason.endswith(', above its limit of 0.1')
         assert never_trained(study, by_width[512])
@@ -223,7 +223,7 @@ def test_a_measured_step_time_beyond_its_limit_ends_a_trial(tmp_path: Path) -> N
     with tune(made, job_log_dir=tmp_path) as study:
         assert len(study.trials) == 2
         for trial in study.trials:
-            assert str(trial.infeasible_reason).startswith('step_seconds is ')
+            assert str(trial.reason).startswith('step_seconds is ')
             assert never_trained(study, trial)
 
 
@@ -309,7 +309,7 @@ def test_each_sub_experiment_is_timed(tmp_path: Path, monkeypatch: pytest.Monkey
         by_width = {trial.decisions[HIDDEN]: trial for trial in study.trials}
         assert by_width[32].metrics['step_seconds:one'] == pytest.approx(0.032, abs=1e-4)
         assert by_width[32].metrics['step_seconds:other'] == pytest.approx(0.032, abs=1e-4)
-        reason = str(by_width[512].infeasible_reason)
+        reason = str(by_width[512].reason)
         assert reason.startswith('sum of step_seconds is 1.02')
         assert never_trained(study, by_width[512])
     assert sorted(clock.timed) == [32, 32, 512, 512]

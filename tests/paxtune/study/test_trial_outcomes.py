@@ -32,7 +32,7 @@ def test_a_skipped_trial_is_infeasible_with_its_reason() -> None:
 
     study = run(skip)
     assert states(study) == ['INFEASIBLE'] * 4
-    assert {trial.infeasible_reason for trial in study.trials} == {'too wide for the data'}
+    assert {trial.reason for trial in study.trials} == {'too wide for the data'}
     assert not any(trial.is_failed for trial in study.trials)
 
 
@@ -70,7 +70,7 @@ def test_a_stop_before_anything_was_measured_is_infeasible() -> None:
         raise StopTrial('no time')
 
     trial = run(stop).trials[0]
-    assert trial.infeasible_reason == 'no time (before a reward was measured)'
+    assert trial.reason == 'no time (before a reward was measured)'
 
 
 class RaisingReward(MetricReward):
@@ -103,7 +103,7 @@ def test_by_default_every_error_is_its_trials_own() -> None:
     assert sorted(states(study)) == ['COMPLETED'] * 3 + ['INFEASIBLE'] * 3
     failed = [trial for trial in study.trials if trial.is_failed]
     assert len(failed) == 3
-    assert all('KeyError' in str(trial.infeasible_reason) for trial in failed)
+    assert all('KeyError' in str(trial.reason) for trial in failed)
 
 
 def test_an_error_that_stops_the_study_leaves_its_trial_to_be_resumed(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_trial_beyond_a_limit_is_infeasible_and_no_bad_reward() -> None:
     study = run(lambda v: {'loss': 1.0, 'latency': v.x}, limits=limits, budget=Budget(6))
     beyond = [trial for trial in study.trials if trial.state == 'INFEASIBLE']
     assert sorted(trial.materialize().x for trial in beyond) == [4, 5]
-    assert all('latency is' in str(trial.infeasible_reason) for trial in beyond)
+    assert all('latency is' in str(trial.reason) for trial in beyond)
     assert all(trial.reward is None and not trial.is_failed for trial in beyond)
 
 
@@ -193,7 +193,7 @@ def test_a_limit_holds_however_a_trial_ends(way: str) -> None:
         trial.conclude('by hand', **given)
     (ended,) = study.trials
     assert (ended.state, ended.rewards) == ('INFEASIBLE', ())
-    assert str(ended.infeasible_reason).startswith('cost is 5')
+    assert str(ended.reason).startswith('cost is 5')
     assert study.best is None
 
 
