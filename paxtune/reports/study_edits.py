@@ -91,7 +91,8 @@ def delete_trials(study: Study, numbers: Sequence[int], yes: bool) -> Document:
     Raises:
         UserError: there is no such trial, another one needs it, or `yes` is not given.
     """
-    from paxtune.study.trial_paths import has_link, trial_directory
+    from paxtune.study.trial_paths import trial_directory
+    from trainer.runtime.directory import has_link
 
     directories = {n: trial_directory(study.directory, study.trial(n)) for n in sorted({*numbers})}
     for directory in directories.values():

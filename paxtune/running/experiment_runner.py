@@ -3,8 +3,8 @@ from collections.abc import Callable, Mapping
 
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.running.other_trials import REMEDY, OtherTrialError, require_no_link
 from paxtune.running.runner import Refusal, Reports, Runner, RunnerWorkload, Running
+from paxtune.running.trial_json import REMEDY, OtherTrialError, require_no_link
 from paxtune.running.trial_spec import PreparedTrial, TrialSpec, experiments
 from paxtune.study.record import REPLICATE
 from paxtune.study.running_trial import RunningTrial

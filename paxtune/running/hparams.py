@@ -22,7 +22,6 @@ from paxtune.study.columns import reward_columns
 from paxtune.study.record import Status
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
-from paxtune.study.trial_paths import has_link, trial_directory
 from trainer.runtime.directory import JobPath
 from trainer.runtime.event_file import EventFile, event_path, replace_event_file
 from trainer.symbolic.errors import is_disk_full
@@ -57,10 +56,8 @@ class HParams:
 
     def session(self, trial: Trial) -> 'Session':
         """Begins or continues the session of a trial."""
-        home = self._study.directory
-        directory = trial_directory(home, trial)
-        if has_link(home, directory):
-            return Session(None, self)
+        directory = trial.directory
+        assert directory is not None
         start = directory / START
         with self.going_on(start):
             if not start.exists():
@@ -121,7 +118,7 @@ class HParams:
 class Session:
     """The session of one trial: one file of each process that runs it."""
 
-    def __init__(self, directory: JobPath | None, hparams: HParams) -> None:
+    def __init__(self, directory: JobPath, hparams: HParams) -> None:
         """Not called directly: see `HParams.session`."""
         self._directory, self._hparams = directory, hparams
         self._file: EventFile | None = None
@@ -129,8 +126,6 @@ class Session:
 
     def measured(self, measurement: Measurement) -> None:
         """Writes the rewards and the metrics of a step."""
-        if self._directory is None:
-            return
         with self._hparams.going_on(self._directory):
             self._write(_scalars(self._hparams.values(measurement)), measurement.step)
             if self._file is not None and time.monotonic() - self._flushed > _FLUSH_SECONDS:
@@ -140,7 +135,7 @@ class Session:
     def close(self, trial: Trial) -> None:
         """Closes the file. A trial that has ended gets its final values and its status."""
         with self._hparams.going_on(self._directory):
-            if trial.is_terminal and self._directory is not None:
+            if trial.is_terminal:
                 self._end(trial)
         if self._file is not None:
             with self._hparams.going_on(self._directory):
@@ -157,7 +152,6 @@ class Session:
         self._write(_summary('session_end_info', info), last)
 
     def _write(self, summary: Any, step: int) -> None:
-        assert self._directory is not None
         if self._file is None:
             self._file = EventFile(event_path(self._directory, f'{time.time_ns()}'))
         self._file.summary(summary, step)

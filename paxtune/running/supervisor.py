@@ -19,7 +19,7 @@ import tenacity
 
 from paxtune.running import json_logs
 from paxtune.running.device_allocation import Place, places
-from paxtune.running.other_trials import require_no_link
+from paxtune.running.trial_json import require_no_link
 from paxtune.service import tokens
 from paxtune.service.client import Client
 from paxtune.service.remote_store import lose

@@ -15,12 +15,28 @@ from paxtune.study.export import content
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
-from paxtune.study.trial_paths import has_link, trial_directory
-from trainer.runtime.directory import JobPath, write_json
+from paxtune.study.trial_paths import trial_directory
+from trainer.runtime.directory import JobPath, has_link, write_json
 from trainer.runtime.wall_clock import Profile, WallClock, added
 from trainer.symbolic.errors import UserError, is_disk_full
 
 _FILE = 'trial.json'
+
+
+REMEDY = 'Move that directory away, or use another --job_log_dir'
+
+
+class OtherTrialError(UserError):
+    """The directory of a trial holds files of another one: the study ends before it runs."""
+
+
+def require_no_link(home: JobPath | None, *paths: JobPath) -> None:
+    """Raises OtherTrialError where a symbolic link leads out of the directory of a study."""
+    for path in paths:
+        if has_link(home, path):
+            raise OtherTrialError(
+                f'{path} is, or is in, a symbolic link, which no search makes. {REMEDY}'
+            )
 
 
 class TrialJson:
@@ -38,17 +54,19 @@ class TrialJson:
         seconds_before: how long earlier processes have spent on the trial.
     """
 
-    def __init__(
-        self,
-        directory: JobPath | None,
-        trial: Trial,
-        data: Mapping[str, str],
-        num_devices: int,
-        clock: WallClock,
-    ):
-        """Begins an attempt; the trial has what passes on the clock from its last `take` on."""
-        self._path = None if directory is None else directory / _FILE
-        before = (None if directory is None else read(directory)) or {}
+    def __init__(self, study: StudyView, trial: Trial, num_devices: int, clock: WallClock) -> None:
+        """Makes the directory of an attempt, and begins its record.
+
+        The trial has what passes on the clock from its last `take` on.
+
+        Raises:
+            OtherTrialError: the directory is a link, or holds another trial.
+        """
+        self._path, before = None, {}
+        if (directory := trial.directory) is not None:
+            require_no_link(study.directory, directory)
+            directory.mkdir(parents=True, exist_ok=True)
+            self._path, before = directory / _FILE, _own_record(directory, trial)
         self.seconds_before = max(float(before.get('seconds', 0.0)), trial.seconds)
         is_newer = self.seconds_before > trial.seconds  # The process was killed.
         self._before: Profile = before.get('profile', {}) if is_newer else trial.record.profile
@@ -58,7 +76,7 @@ class TrialJson:
         self._num_devices = num_devices
         self.is_resumed = False
         self.content: dict[str, Any] = {
-            'data': dict(data),
+            'data': dict(study.data),
             'started': before.get('started', datetime.datetime.now(datetime.UTC).isoformat()),
             'resumed_from': before.get('resumed_from', []),
             'machine': machine() if num_devices else None,
@@ -66,9 +84,14 @@ class TrialJson:
         self.write(trial)
 
     @property
+    def elapsed(self) -> float:
+        """The run time of this attempt in this process, in seconds."""
+        return self._clock.read() - self._began
+
+    @property
     def seconds(self) -> float:
-        """Returns the run time of the trial in all processes, in seconds."""
-        return self.seconds_before + self._clock.read() - self._began
+        """The run time of the trial in all processes, in seconds."""
+        return self.seconds_before + self.elapsed
 
     @property
     def profile(self) -> Profile:
@@ -93,6 +116,17 @@ class TrialJson:
         seconds = trial.seconds if trial.is_terminal else self.seconds
         time_spent = {'seconds': seconds, 'profile': dict(self.profile)}
         _write(self._path, _recorded(trial) | time_spent | self.content)
+
+
+def _own_record(directory: JobPath, trial: Trial) -> dict[str, Any]:
+    """Reads the record of a trial, if there is one; OtherTrialError where it is of another one."""
+    found, created = read(directory), trial.created.isoformat()
+    if found is not None and found.get('created') != created:
+        raise OtherTrialError(
+            f'{directory} holds a trial of another study, or a deleted one: it was created at '
+            f'{found.get("created")}, trial {trial.id} at {created}. {REMEDY}'
+        )
+    return found or {}
 
 
 def read(directory: JobPath) -> dict[str, Any] | None:

@@ -11,10 +11,9 @@ from paxtune.objectives.metrics import split_name
 from paxtune.objectives.rewards import Reward
 from paxtune.running import trial_errors
 from paxtune.running.callbacks import Callback
-from paxtune.running.other_trials import OtherTrialError, require_no_link, require_own_record
 from paxtune.running.runner import Refusal, Runner, Running
 from paxtune.running.trial_errors import BadRewardError, StudyStoppedError, about_rewards, outside
-from paxtune.running.trial_json import TrialJson
+from paxtune.running.trial_json import OtherTrialError, TrialJson
 from paxtune.schedulers import Pause
 from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.study.running_trial import RunningTrial
@@ -22,17 +21,15 @@ from paxtune.study.stopping_criteria import seconds_left
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError
 from paxtune.study.trial import Trial
-from paxtune.study.trial_paths import trial_directory
 from trainer.loop.report import Interrupted, Report
-from trainer.runtime.directory import JobPath, write_text
+from trainer.runtime.directory import write_text
 from trainer.runtime.signals import StopTrial
 from trainer.runtime.step_events import listening
 from trainer.runtime.throughput import THROUGHPUT_METRICS
-from trainer.runtime.wall_clock import WallClock
 from trainer.symbolic.errors import LostProcessError, is_disk_full
 
 if TYPE_CHECKING:
-    from paxtune.running.hparams import HParams
+    from paxtune.running.hparams import Session
 
 _ENDS_SEARCH = (
     BadRewardError,
@@ -44,7 +41,7 @@ _ENDS_SEARCH = (
 
 
 class TrialRun:
-    """Runs one trial in one attempt, keeps its record, and tells callbacks of it."""
+    """Runs one trial in one attempt, keeps its record, and calls the callbacks."""
 
     def __init__(
         self,
@@ -53,34 +50,30 @@ class TrialRun:
         runner: Runner,
         callbacks: Sequence[Callback],
         should_interrupt: Callable[[], bool],
-        clock: WallClock,
-        hparams: 'HParams | None',
+        record: TrialJson,
+        session: 'Session | None',
     ) -> None:
-        """Makes the directory of an ACTIVE trial, and begins its record.
+        """Begins an attempt at an ACTIVE trial.
 
         Args:
             study, runner, callbacks, should_interrupt: as in `paxtune.engines.base.Job`.
-            clock: of this process; the trial has what passes from its last `take` on.
-            hparams: of the study; None where it has no directory.
-
-        Raises:
-            OtherTrialError: the directory holds files of another trial.
+            record: of this attempt.
+            session: of HParams; None where the study has no directory.
         """
-        self._study, self._trial, self._runner = study, trial, runner
-        self._callbacks, self._should_interrupt = callbacks, should_interrupt
-        self._directory = _own_directory(study.directory, trial.view)
-        self._record = TrialJson(self._directory, trial.view, study.data, runner.num_devices, clock)
-        self._session = None if hparams is None else hparams.session(trial.view)
-        self._clock, self._began = clock, clock.read()
+        self._study, self._runner, self._callbacks = study, runner, callbacks
+        self._trial = trial
+        self._should_interrupt = should_interrupt
+        self._record, self._session = record, session
         self._pausing: Pause | None = None
         self._is_study_pausing = False
-        has_hours = study.search.budget.has_hours
-        self._seconds_left = self._budgeted(study.trials) if has_hours else None
+        self._seconds_left: float | None = None
 
     def run(self) -> None:
         """Runs the trial until it has ended, is paused or is released; raises as `Tuner.join`."""
         is_detached = False
-        self._tell(lambda each: each.on_trial_start(self._study, self._trial.view))
+        if self._study.search.budget.has_hours:
+            self._seconds_left = self._budgeted(self._study.trials)
+        self._notify(lambda each: each.on_trial_start(self._study, self._trial.view))
         try:
             self._end(self._attempt())
         except trial_errors.OutsideError as error:
@@ -101,9 +94,9 @@ class TrialRun:
             if not is_detached:  # The record is that of another process by now.
                 self._record.write(self._trial.view)
         if self._trial.view.is_terminal:
-            self._tell(lambda each: each.on_trial_end(self._study, self._trial.view))
+            self._notify(lambda each: each.on_trial_end(self._study, self._trial.view))
 
-    def _tell(self, event: Callable[[Callback], None]) -> None:
+    def _notify(self, event: Callable[[Callback], None]) -> None:
         for callback in self._callbacks:
             event(callback)
 
@@ -142,7 +135,7 @@ class TrialRun:
     def _should_leave(self) -> bool:
         """Returns True if the trial must save a checkpoint now."""
         left = self._seconds_left
-        is_late = left is not None and self._clock.read() - self._began > left
+        is_late = left is not None and self._record.elapsed > left
         is_asked = self._is_study_pausing or self._pausing is not None
         return self._should_interrupt() or is_late or is_asked
 
@@ -162,7 +155,7 @@ class TrialRun:
 
     def _on_step(self, step: int, metrics: Mapping[str, float]) -> None:
         with outside():
-            self._tell(lambda each: each.on_step(self._study, self._trial.view, step, metrics))
+            self._notify(lambda each: each.on_step(self._study, self._trial.view, step, metrics))
 
     def _note_resumption(self, report: Report) -> None:
         trial, step = self._trial, report.resumed_from
@@ -171,7 +164,7 @@ class TrialRun:
         if step and not self._record.is_resumed:
             self._record.resumed(step)
             with outside():
-                self._tell(lambda each: each.on_trial_resume(self._study, trial.view, step))
+                self._notify(lambda each: each.on_trial_resume(self._study, trial.view, step))
 
     def _report(self, report: Report) -> None:
         with about_rewards():
@@ -185,7 +178,7 @@ class TrialRun:
             if self._session is not None:
                 self._session.measured(measurement)
             view = self._trial.view
-            self._tell(lambda each: each.on_measurement(self._study, view, measurement))
+            self._notify(lambda each: each.on_measurement(self._study, view, measurement))
 
     def _require_rewards(self, is_last: bool) -> None:
         """Raises BadRewardError unless the final metrics determine the rewards."""
@@ -218,29 +211,18 @@ class TrialRun:
             return
         reason = self._pausing.reason
         self._trial.pause(step, reason)
-        self._tell(lambda each: each.on_trial_pause(self._study, self._trial.view, reason))
+        self._notify(lambda each: each.on_trial_pause(self._study, self._trial.view, reason))
 
     def _fail(self, error: Exception) -> None:
         if is_disk_full(error):
             raise error
-        if self._directory is not None:
-            write_text(self._directory / 'error.txt', traceback.format_exc())
+        if (directory := self._trial.directory) is not None:
+            write_text(directory / 'error.txt', traceback.format_exc())
         faults, trials = self._study.search.faults, self._study.trials
         if why := trial_errors.why_study_stops(error, self._trial.view, trials, faults):
             raise StudyStoppedError(why) from error
         is_error = not isinstance(error, trial_errors.EXPECTED)
         self._trial.fail(trial_errors.reason_of(error), is_error=is_error)
-
-
-def _own_directory(home: JobPath | None, trial: Trial) -> JobPath | None:
-    """Makes the directory of a trial; raises OtherTrialError if it holds files of another one."""
-    if home is None:
-        return None
-    directory = trial_directory(home, trial)
-    require_no_link(home, directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    require_own_record(directory, trial)
-    return directory
 
 
 def _is_of_speed(reward: Reward) -> bool:

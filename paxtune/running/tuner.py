@@ -9,7 +9,7 @@ import sqlalchemy
 from paxtune.running.callbacks import Callback
 from paxtune.running.runner import Runner
 from paxtune.running.trial_errors import StudyStoppedError, check_failures, reason_of
-from paxtune.running.trial_json import is_outdated, write_final_state
+from paxtune.running.trial_json import TrialJson, is_outdated, write_final_state
 from paxtune.running.trial_run import TrialRun
 from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.study import stop_requests
@@ -204,14 +204,10 @@ class Tuner:
         return not (self._interrupted() or stop_requests.is_pause_requested(self.study.store))
 
     def _run_trial(self, trial: RunningTrial) -> None:
+        record = TrialJson(self.study, trial.view, self._runner.num_devices, self._clock)
+        session = None if self._hparams is None else self._hparams.session(trial.view)
         TrialRun(
-            self.study,
-            trial,
-            self._runner,
-            self._callbacks,
-            self._interrupted,
-            self._clock,
-            self._hparams,
+            self.study, trial, self._runner, self._callbacks, self._interrupted, record, session
         ).run()
         if trial.view.status is Status.PAUSED:
             self._paused.add(trial.id)

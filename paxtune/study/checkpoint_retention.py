@@ -15,8 +15,8 @@ from paxtune.study import replicates
 from paxtune.study.record import Status
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
-from paxtune.study.trial_paths import attempt_directory, has_link, trial_directory
-from trainer.runtime.directory import JobPath, is_local
+from paxtune.study.trial_paths import attempt_directory, trial_directory
+from trainer.runtime.directory import JobPath, has_link, is_local
 from trainer.symbolic.errors import UserError
 
 _CHECKPOINTS = 'checkpoints'

@@ -1,7 +1,5 @@
 """Directories of trials and of their attempts."""
 
-from pathlib import Path
-
 from paxtune.study.trial import Trial, directory_in
 from trainer.runtime.directory import JobPath, absolute
 
@@ -29,10 +27,3 @@ def attempt_directories(study_directory: JobPath | None, trial: Trial) -> list[s
     """Returns the directories of all attempts at a trial, the first one first."""
     numbers = range(1, trial.attempt + 1)
     return [str(absolute(attempt_directory(study_directory, trial, each))) for each in numbers]
-
-
-def has_link(study_directory: JobPath | None, path: JobPath) -> bool:
-    """Returns True if a symbolic link leads from below the directory of a study to the path."""
-    if not isinstance(study_directory, Path) or not isinstance(path, Path):
-        return False  # A remote store has none.
-    return path.resolve() != study_directory.resolve() / path.relative_to(study_directory)

@@ -31,6 +31,13 @@ def is_local(path: str | os.PathLike[str]) -> bool:
     return '://' not in os.fspath(path)
 
 
+def has_link(home: JobPath | None, path: JobPath) -> bool:
+    """Returns True if a symbolic link leads from below a directory to a path in it."""
+    if not isinstance(home, Path) or not isinstance(path, Path):
+        return False  # A remote store has none.
+    return path.resolve() != home.resolve() / path.relative_to(home)
+
+
 def job_path(path: str | os.PathLike[str]) -> JobPath:
     """Makes the path of a job directory, on a local disk or in Google Cloud Storage.
 

@@ -15,7 +15,7 @@ import pytest
 
 import paxtune
 from paxtune.running import trial_json
-from paxtune.running.other_trials import OtherTrialError
+from paxtune.running.trial_json import OtherTrialError
 from paxtune.running.tuner import take_up
 from paxtune.search import main as search
 from paxtune.storage import worker_locks

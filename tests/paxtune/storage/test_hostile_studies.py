@@ -13,7 +13,7 @@ import pytest
 from paxtune.config.budget import Budget
 from paxtune.config.retention import Retention
 from paxtune.running.experiment_runner import ExperimentRunner
-from paxtune.running.other_trials import OtherTrialError
+from paxtune.running.trial_json import OtherTrialError
 from paxtune.storage.codec import DamagedRecordError
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.checkpoint_retention import REMOVED, remove_unneeded

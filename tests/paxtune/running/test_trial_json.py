@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from paxtune.running.experiment_runner import ExperimentRunner
-from paxtune.running.other_trials import OtherTrialError
 from paxtune.running.runner import Refusal
+from paxtune.running.trial_json import OtherTrialError
 from paxtune.running.tuner import Tuner
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
