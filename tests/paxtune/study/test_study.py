@@ -132,9 +132,8 @@ def test_a_trial_holds_decisions_dna_experiment_and_times(study):
     assert set(trial.decisions) >= {'rate', 'layer', 'widths[0]', 'widths[1]'}
     experiment = trial.materialize()
     assert experiment.rate == trial.decisions['rate']
-    assert pg.eq(
-        pg.materialize(study.value, to_dna(study.space.spec, trial.view.by_id)), experiment
-    )
+    dna = to_dna(study.space.spec, trial.view.by_id)
+    assert pg.eq(pg.materialize(study.value, dna), experiment)
     assert not trial.view.is_terminal
     finish(trial)
     assert trial.view.completed is not None
@@ -303,11 +302,8 @@ def test_metadata_of_trials(study):
     assert trial.view.record.metadata == {'directory': '0001', 'threads': '2'}
     finish(trial)
     trial.set_metadata({'threads': '4'})
-    assert (
-        study.trial(1).record.metadata
-        == trial.view.record.metadata
-        == {'directory': '0001', 'threads': '4'}
-    )
+    assert study.trial(1).record == trial.view.record
+    assert trial.view.record.metadata == {'directory': '0001', 'threads': '4'}
 
 
 # --- Early stopping ---
