@@ -5,7 +5,6 @@ import dataclasses
 import json
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,13 +28,6 @@ from tests.factories.studies import ask, finish, run
 from tests.factories.toys import toy
 
 METRICS = {'loss': 1.0, 'accuracy': 0.5}
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    monkeypatch.chdir(tmp_path)
-    with contextlib.closing(Service(tmp_path / 'studies.db')) as made:
-        yield made
 
 
 def remote(study: Study) -> RemoteStore:

@@ -1,12 +1,10 @@
 """A service stays fast when many workers use it at the same time."""
 
-import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -20,13 +18,6 @@ from tests.factories.clocked_service import Service
 from tests.factories.studies import ask
 
 METRICS = {'loss': 1.0, 'accuracy': 0.5}
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    monkeypatch.chdir(tmp_path)
-    with contextlib.closing(Service(tmp_path / 'studies.db')) as made:
-        yield made
 
 
 @pytest.fixture
