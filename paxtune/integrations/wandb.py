@@ -49,8 +49,7 @@ class WandbCallback(Tracker):
             raise UserError("WandbCallback needs wandb: pip install 'paxtune[wandb]'") from error
         self._init: dict[str, Any] = {'project': project, **init}
         self._wandb: Any = wandb
-        self._study = ''
-        self._group: dict[str, str] = {}
+        self._study, self._group = '', dict[str, str]()
 
     def _open(self, study: 'Study') -> None:
         record, directory = study.record, study.directory
