@@ -16,7 +16,6 @@ import paxtune
 from paxtune.integrations.wandb import WandbCallback
 from paxtune.running.tuner import Paused
 from paxtune.study.study import Study
-from tests.factories.function_studies import PARALLEL, process_of
 from trainer.symbolic.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -145,19 +144,6 @@ def test_wandb_groups_the_runs_of_each_study(tmp_path: Path) -> None:
     for study, name in zip(studies, ('a', 'b'), strict=True):
         (run,) = runs_in(tmp_path / name)[1]
         assert run.group == f'{name}-{study.record.uuid[:12]}'
-
-
-def test_wandb_hears_of_trials_in_worker_processes(tmp_path: Path) -> None:
-    engine, callbacks = paxtune.Workers(2), [WandbCallback('tests')]
-    study = paxtune.tune(
-        process_of, job_log_dir=tmp_path, engine=engine, callbacks=callbacks, **PARALLEL
-    )
-    found = runs_in(tmp_path)
-    assert found.keys() == {1, 2, 3, 4}
-    for trial in study.trials:
-        (run,) = found[trial.id]
-        assert run.summary['reward'] == trial.reward
-        assert run.summary['state'] == 'completed'
 
 
 def test_wandb_that_fails_ends_no_search(
