@@ -79,12 +79,13 @@ class WarmStartLoader:
                 self._readers.append(CheckpointReader(source.checkpoint))
         self._leaves = leaves_by_name(vars(program.abstract_state))
         self._shapes = {name: tuple(leaf.shape) for name, leaf in self._leaves.items()}
-        self._plan = self._planned(experiment)
-        self._needed = self._plan.needed()
         self._last = experiment.train.num_train_steps
         for source in sources:
             if source.start.load_step and source.checkpoint.name.isdigit():
                 self._check_step(source, int(source.checkpoint.name))
+        self._plan = self._planned(experiment)
+        self._needed = self._plan.needed()
+        self._whole = self._plan.whole([each.shapes for each in self._readers])
 
     def _planned(self, experiment: Experiment) -> Plan:
         if self._sources[0].adapts:
@@ -106,8 +107,7 @@ class WarmStartLoader:
             with prefixed(source.where):
                 arrays = self._readers[number].load(self._shardings(number))
             loaded |= {(number, name): array for name, array in arrays.items()}
-        whole = self._plan.whole([each.shapes for each in self._readers])
-        donated = {each: array for each, array in loaded.items() if self._is_donated(each, whole)}
+        donated = {each: array for each, array in loaded.items() if self._is_donated(each)}
         others = {each: array for each, array in loaded.items() if each not in donated}
         state = self._program.init_from(FillIn(self._plan), donated, others, key, values)
         for source in self._sources:
@@ -171,11 +171,11 @@ class WarmStartLoader:
             if source == number
         }
 
-    def _is_donated(self, each: tuple[int, str], whole: set[tuple[int, str]]) -> bool:
+    def _is_donated(self, each: tuple[int, str]) -> bool:
         """True if a loaded array becomes an array of the state without any change."""
         target, _ = self._needed[each]
         dtype = str(self._leaves[target].dtype)
-        return each in whole and self._readers[each[0]].dtypes[each[1]] == dtype
+        return each in self._whole and self._readers[each[0]].dtypes[each[1]] == dtype
 
 
 @dataclasses.dataclass(frozen=True)
