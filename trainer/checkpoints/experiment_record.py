@@ -1,5 +1,6 @@
 """Record of the experiment of a run, `experiment.json`, and what changes when the run resumes."""
 
+import contextlib
 import itertools
 import json
 from collections.abc import Iterator, Sequence
@@ -89,23 +90,13 @@ def changes(
 
 def changes_of_resumption(directory: epath.PathLike, record: str, num_shards: int) -> list[Change]:
     """Lists the changes with which a run would resume; none if it starts from the beginning."""
-    before = shards_of_run(directory, num_shards)
-    return [] if before is None else changes(directory, record, (before, num_shards))
-
-
-def shards_of_run(directory: epath.PathLike, default: int = 1) -> int | None:
-    """Reads in how many shards a run had its batches; None without a checkpoint.
-
-    Args:
-        default: the result where the newest checkpoint is damaged; an older one may be used.
-    """
     checkpoint = newest_checkpoint(epath.Path(directory) / 'checkpoints')
     if checkpoint is None:
-        return None
-    try:
-        return len(CheckpointReader(checkpoint).progress.positions)
-    except UserError:
-        return default
+        return []
+    before = num_shards
+    with contextlib.suppress(UserError):  # It is damaged: an older one may be used.
+        before = len(CheckpointReader(checkpoint).progress.positions)
+    return changes(directory, record, (before, num_shards))
 
 
 def require_free(directory: epath.PathLike, found: Sequence[Change]) -> None:

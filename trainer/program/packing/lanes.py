@@ -48,7 +48,9 @@ class Lanes:
         mode: when runs train as one program.
     """
 
-    def __init__(self, count: int, mode: Mode, is_shared: bool = False) -> None:
+    def __init__(
+        self, count: int, mode: Mode, is_shared: bool = False, patience: float | None = None
+    ) -> None:
         """Makes lanes.
 
         Args:
@@ -56,8 +58,10 @@ class Lanes:
             mode: when runs train as one program.
             is_shared: other processes take runs of the same study, so a lane without a run waits
                 for as long as it says, in place of 16 steps of the others.
+            patience: as for `Pack`.
         """
         self.count, self.mode, self._is_shared = count, mode, is_shared
+        self._patience = patience
         self._changed = threading.Condition()
         self._turn = 0
         self._here = set(range(count))
@@ -180,7 +184,7 @@ class Lanes:
             empty = [other for other, pack in self._packs.items() if pack.is_empty]
             for other in empty[: max(0, len(self._packs) - _KEPT_PACKS)]:
                 del self._packs[other]
-            self._packs[program] = Pack(program, self.count, self.mode)
+            self._packs[program] = Pack(program, self.count, self.mode, self._patience)
         self._packs.move_to_end(program)
         return self._packs[program]
 

@@ -21,9 +21,12 @@ Mode = Literal['always', 'measured']
 """When runs train as one program: wherever they can, or where measurements find it faster."""
 
 _TIMED = 4  # Steps of each kind that are measured; the first of them is left out.
-_PATIENCE, _PATIENCE_ON_GPU = 40, 10
-"""Compilations: so long steps take before the packed step is compiled, to try it. Small runs leave
-a GPU idle, and pack well (`benchmarks/results/packing.md`); on a CPU few do."""
+PATIENCE = {'cpu': 40.0, 'tpu': 40.0, 'gpu': 10.0}
+"""Packing is tried once the steps have taken this many times the compile time, by backend.
+
+Small runs leave a GPU idle, and pack well (`benchmarks/results/packing.md`); on a CPU few do. The
+packed step takes about twice as long to compile. So a try in vain costs 5 %, on a GPU 20 %.
+"""
 
 
 class PackedRun(Stepper):
@@ -65,9 +68,25 @@ class Pack:
         count: number of rows.
     """
 
-    def __init__(self, program: Program, count: int, mode: Mode) -> None:
+    def __init__(
+        self,
+        program: Program,
+        count: int,
+        mode: Mode,
+        patience: float | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Makes a pack without runs.
+
+        Args:
+            program: the program of all runs.
+            count: number of rows.
+            mode: when runs train as one program.
+            patience: as in `PATIENCE`; None for that of the backend.
+            clock: returns the time, in seconds.
+        """
         self.count = count
-        self._program, self._choice = program, _Choice(program, mode)
+        self._program, self._choice = program, _Choice(program, mode, patience, clock)
         self._can_pack = True
         self._state: TrainState | None = None
         self._rows: set[int] = set()
@@ -180,9 +199,12 @@ class Pack:
 class _Choice:
     """Chooses how the runs of a program do their steps."""
 
-    def __init__(self, program: Program, mode: Mode) -> None:
-        self._program, self._mode = program, mode
-        self._began = time.perf_counter()
+    def __init__(
+        self, program: Program, mode: Mode, patience: float | None, clock: Callable[[], float]
+    ) -> None:
+        self._program, self._mode, self._clock = program, mode, clock
+        self._patience = PATIENCE.get(jax.default_backend(), 40.0) if patience is None else patience
+        self._began = clock()
         self._seconds: dict[bool, list[float]] = {True: [], False: []}
 
     def wants_company(self, count: int) -> bool:
@@ -196,7 +218,7 @@ class _Choice:
 
     def put_off(self) -> None:
         """Delays the try, since a run has no company."""
-        self._began = time.perf_counter()
+        self._began = self._clock()
 
     def is_packed(self, count: int) -> bool:
         """Returns True where so many runs do their next step together."""
@@ -208,11 +230,8 @@ class _Choice:
         return together < count * apart
 
     def _is_worth_a_try(self) -> bool:
-        # The packed step takes about twice as long to compile. So a try in vain costs 5 %; on a GPU
-        # 20 %.
-        spent = time.perf_counter() - self._began
-        patience = _PATIENCE_ON_GPU if jax.default_backend() == 'gpu' else _PATIENCE
-        return 0.0 < patience * self._program.compile_seconds <= spent
+        spent = self._clock() - self._began
+        return 0.0 < self._patience * self._program.compile_seconds <= spent
 
     @contextlib.contextmanager
     def timed(self, is_packed: bool, count: int, wait: Callable[[], None]) -> Iterator[None]:
@@ -227,7 +246,7 @@ class _Choice:
             yield
             return
         wait()
-        began = time.perf_counter()
+        began = self._clock()
         yield
         wait()
-        seconds.append((time.perf_counter() - began) / (1 if is_packed else count))
+        seconds.append((self._clock() - began) / (1 if is_packed else count))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.trainer.program.packing.test_packing import batch, begun, losses_alone
-from trainer.program.packing import packing
 from trainer.program.packing.lanes import Lane, Lanes
 from trainer.runtime.throughput import Throughput
 from trainer.runtime.wall_clock import EVALUATION, STEPS, measuring, phase
@@ -90,9 +89,7 @@ def test_a_lane_without_a_run_of_its_own_looks_in_time_where_others_share_the_st
     assert 1 <= steps < 4
 
 
-def test_lanes_train_one_after_another_until_packing_is_worth_a_try(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_lanes_train_one_after_another_until_packing_is_worth_a_try() -> None:
     seen: list[tuple[int, bool]] = []
 
     def work(index: int, lane: Lane) -> None:
@@ -104,13 +101,11 @@ def test_lanes_train_one_after_another_until_packing_is_worth_a_try(
                 seen.append((index, run.pack is not None))
             lane.give_way()
 
-    monkeypatch.setattr(packing, '_PATIENCE', 1e9)
-    run_lanes(Lanes(2, 'measured'), work)
+    run_lanes(Lanes(2, 'measured', patience=1e9), work)
     assert [index for index, _ in seen] == [0] * 12 + [1] * 12 + [0] * 12 + [1] * 12
     assert not any(is_packed for _, is_packed in seen)
     seen.clear()
-    monkeypatch.setattr(packing, '_PATIENCE', 1e-9)
-    run_lanes(Lanes(2, 'measured'), work)
+    run_lanes(Lanes(2, 'measured', patience=1e-9), work)
     assert [index for index, _ in seen[:4]] == [0, 1, 0, 1]
     assert any(is_packed for _, is_packed in seen)
 

@@ -115,38 +115,48 @@ def test_runs_train_apart_where_their_steps_do_not_pack(
 
 
 @pytest.mark.parametrize(('platform', 'is_tried'), [('cpu', False), ('gpu', True)])
-def test_packing_is_tried_earlier_on_a_gpu(
-    platform: str, is_tried: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pack = pack_of(begun(0.01)[1], 2, 'measured')
-    spent = 20 * pack._program.compile_seconds
-    began = pack._choice._began
-    monkeypatch.setattr('trainer.program.packing.packing.time.perf_counter', lambda: began + spent)
-    monkeypatch.setattr('jax.default_backend', lambda: platform)
+def test_packing_is_tried_earlier_on_a_gpu(platform: str, is_tried: bool) -> None:
+    program, clock = begun(0.01)[1].program, [0.0]
+    assert program.train_step
+    pack = Pack(program, 2, 'measured', packing.PATIENCE[platform], lambda: clock[0])
+    clock[0] = 20 * program.compile_seconds
     assert pack.wants_company == is_tried
 
 
-@pytest.mark.parametrize('faster', ['together', 'apart'])
-def test_measured_steps_decide(monkeypatch: pytest.MonkeyPatch, faster: str) -> None:
-    runs = [begun(0.01, 0), begun(0.02, 1)]
-    pack = pack_of(runs[0][1], 2, 'measured')
-    clock = [0.0]
+class Clocked:
+    """A program whose steps take seconds of a clock."""
 
-    def slow(name: str, seconds: float) -> None:
-        do = getattr(pack, name)
+    def __init__(self, program: Any, together: float, apart: float) -> None:
+        self.seconds = 0.0
+        self._program, self._together, self._apart = program, together, apart
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+    def packed_step(self, count: int) -> Any:
+        return self._timed(self._program.packed_step(count), self._together)
+
+    def train_steps(self, count: int) -> Any:
+        return self._timed(self._program.train_steps(count), self._apart)
+
+    def _timed(self, step: Any, seconds: float) -> Any:
         def timed(*args: Any) -> Any:
-            clock[0] += seconds
-            return do(*args)
+            self.seconds += seconds
+            return step(*args)
 
-        monkeypatch.setattr(pack, name, timed)
+        return timed
 
-    monkeypatch.setattr('trainer.program.packing.packing.time.perf_counter', lambda: clock[0])
-    slow('_together', 1.0 if faster == 'together' else 3.0)
-    slow('_apart', 2.0)
+
+@pytest.mark.parametrize('faster', ['together', 'apart'])
+def test_measured_steps_decide(faster: str) -> None:
+    runs = [begun(0.01, 0), begun(0.02, 1)]
+    program: Any = Clocked(runs[0][1].program, 1.0 if faster == 'together' else 3.0, 1.0)
+    for _, run in runs:
+        run.program = program
+    pack = Pack(program, 2, 'measured', clock=lambda: program.seconds)
     step(pack, runs)
     assert runs[0][1].pack is None  # The compilation is not worth it yet.
-    clock[0] += 1e6
+    program.seconds += 1e6
     kinds = []
     for _ in range(10):
         step(pack, runs)
