@@ -74,7 +74,7 @@ def ended(spec: Any, count: int) -> Iterator[Any]:
     from paxtune.algorithms.encoding.sampling import draw
     from paxtune.objectives.measurement import Measurement
     from paxtune.search_space.parameters import to_parameters
-    from paxtune.study.record import Status, TrialRecord
+    from paxtune.study.record import RunTime, Status, TrialRecord
 
     rng = random.Random(0)
     for number in range(count):
@@ -92,8 +92,7 @@ def ended(spec: Any, count: int) -> Iterator[Any]:
             measurements=tuple(measurements),
             final=final,
             reason=None if final else f'the training loss is nan at step {number}',
-            seconds=seconds,
-            devices=1,
+            run_time=RunTime(seconds, devices=1),
         )
 
 

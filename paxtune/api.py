@@ -123,7 +123,7 @@ def tune(
         True
     """
     workload = workload_of(what, space, objective, study)
-    given = {'objective': objective, 'seed': seed, 'budget.trials': num_trials}
+    given: dict[str, Any] = {'objective': objective, 'seed': seed, 'budget.trials': num_trials}
     given |= {'algorithm': algorithm, 'scheduler': scheduler}
     return run_search(
         workload,

@@ -58,8 +58,8 @@ def _attempts(record: TrialRecord, now: datetime.datetime) -> Iterator[Attempt]:
     if claim is not None and not record.status.has_ended:
         yield _attempt(record, claim.worker, claim.attempt, claim.time, now, 'running')
     elif not is_known and record.ended is not None and record.created is not None:
-        seconds = datetime.timedelta(seconds=record.seconds)
-        begin = record.ended - seconds if record.seconds else record.created
+        seconds = datetime.timedelta(seconds=record.run_time.seconds)
+        begin = record.ended - seconds if record.run_time.seconds else record.created
         yield _attempt(record, '', record.attempt, begin, record.ended, str(record.status))
 
 

@@ -243,7 +243,7 @@ class Loop:
                 record,
                 metadata={**record.metadata, **metadata},
                 memo={**record.memo, **memo},
-                seconds=final.elapsed_seconds,
+                run_time=dataclasses.replace(record.run_time, seconds=final.elapsed_seconds),
             )
             if not is_finite:
                 return transitions.fail(noted, 'the reward is not finite', now)

@@ -390,5 +390,5 @@ class StudyCoordinator:
         self._leases.follow(map(self._feed.read, self._feed.in_status(Status.ACTIVE)))
         for id_ in self._feed.ids[-_RECALLED_TRIALS:]:
             # Clients repeat calls whose reply was lost.
-            if request := self._feed.read(id_).request:
+            if request := self._feed.read(id_).requests.added:
                 self._requests.add(request, id_)

@@ -9,9 +9,10 @@ from typing import Any
 from paxtune.service.change_feed import ChangeFeed
 from paxtune.service.leases import Leases
 from paxtune.service.schema import RequestRejectedError
-from paxtune.storage.codec import DamagedRecordError, TrialProto, encode_trial
+from paxtune.storage.codec import TrialProto, encode_trial
+from paxtune.storage.stored_measurements import DamagedRecordError
 from paxtune.study import transitions
-from paxtune.study.record import Failures, Status, TrialRecord
+from paxtune.study.record import Failures, RequestIds, Status, TrialRecord
 from paxtune.study.transitions import IllegalTransition
 from trainer.symbolic.errors import UserError
 
@@ -35,7 +36,9 @@ def new_trial(
     record: TrialRecord, worker: str, request_id: str, now: datetime.datetime
 ) -> TrialRecord:
     """Returns a new trial without the fields that only the service writes."""
-    new = dataclasses.replace(record, holder='', attempt=1, failures=Failures(), request=request_id)
+    new = dataclasses.replace(
+        record, holder='', attempt=1, failures=Failures(), requests=RequestIds(request_id)
+    )
     if record.status is not Status.ACTIVE:
         return new
     new = dataclasses.replace(new, status=Status.REQUESTED, history=())
@@ -81,7 +84,7 @@ class Update:
         if self.id not in feed:
             raise RequestRejectedError('missing', f'there is no trial {self.id}')
         content, current = feed[self.id], feed.read(self.id)
-        is_repeated = self.request_id in current.requests
+        is_repeated = self.request_id in current.requests.changed
         is_repeated |= self.id in requests.get(self.request_id, ())
         # After a repeated write, only its owner may go on with the trial.
         may_go_on = leases.may_write(current, self.worker, self.attempt)

@@ -23,9 +23,10 @@ from paxtune.service.connection import ServiceFailedError
 from paxtune.service.vizier_client import FLAG, MissingError, VizierClient
 from paxtune.storage import codec
 from paxtune.storage.claims import next_claim
-from paxtune.storage.codec import DamagedRecordError, StudySpec, TrialProto
+from paxtune.storage.codec import StudySpec, TrialProto
+from paxtune.storage.stored_measurements import DamagedRecordError
 from paxtune.study import transitions
-from paxtune.study.record import StudyRecord, TrialRecord
+from paxtune.study.record import RequestIds, StudyRecord, TrialRecord
 from paxtune.study.store import AddSuggested, StudyStore
 from paxtune.study.transitions import LeaseLostError, Transition, TurnLostError
 from trainer.symbolic.errors import UserError
@@ -191,7 +192,7 @@ class VizierServerStore(StudyStore):
     def _add(self, record: TrialRecord) -> TrialRecord:
         number, key = self.max_id() + 1, uuid.uuid4().hex
         trial = codec.client_trial(
-            dataclasses.replace(record, id=number, created=self.now(), request=key)
+            dataclasses.replace(record, id=number, created=self.now(), requests=RequestIds(key))
         )
         is_first = True
 

@@ -8,17 +8,22 @@ import base64
 import dataclasses
 import datetime
 import functools
-import math
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, get_type_hints
 
 import msgspec
 from vizier._src.service import study_pb2
 
-from paxtune.objectives.measurement import Measurement
+from paxtune.storage.stored_measurements import (
+    DamagedRecordError,
+    StoredMeasurements,
+    decode_measurement,
+    encode_measurement,
+    reward_name,
+)
 from paxtune.study.record import Status, StudyRecord, TrialRecord
 from trainer.symbolic.errors import UserError
 
@@ -28,11 +33,10 @@ StudySpec: TypeAlias = study_pb2.StudySpec
 FORMAT = '4'
 """The version of the stored records. A study of another version is refused."""
 
-_MAX_BYTES = 2**28  # Of one trial.
+_MAX_TRIAL_BYTES = 2**28
 _NAMESPACE = ':paxtune'
 _CLIENT_NAMESPACE = ':paxtune-search'  # A service keeps the other one for its own studies.
 _FORMAT_KEY, _RECORD_KEY, _DRIVER_KEY = 'format', 'record', 'driver'
-_REWARD = '$reward'
 
 _STATES = {
     Status.REQUESTED: TrialProto.State.REQUESTED,
@@ -51,10 +55,6 @@ _STATUSES = {
 }
 # Fields of a trial that Vizier's own fields hold.
 _OWN_FIELDS = ('id', 'parameters', 'created', 'ended', 'measurements', 'final')
-
-
-class DamagedRecordError(UserError):
-    """Stored bytes are no record of a study or a trial."""
 
 
 def encode_trial(record: TrialRecord, stored: TrialProto | None = None) -> TrialProto:
@@ -76,7 +76,7 @@ def encode_trial(record: TrialRecord, stored: TrialProto | None = None) -> Trial
         measured = StoredMeasurements((), {}) + tuple(measured)
     proto.measurements.extend(measured.protos)
     if record.final is not None:
-        proto.final_measurement.CopyFrom(_encode_measurement(record.final))
+        proto.final_measurement.CopyFrom(encode_measurement(record.final))
     _write(proto, _RECORD_KEY, _to_json(record, measured.checkpoints))
     return proto
 
@@ -105,7 +105,7 @@ def decode_trial(proto: TrialProto) -> TrialRecord:
         measurements=StoredMeasurements(
             proto.measurements, stored.checkpoints, fields['status'].has_ended
         ),
-        final=_decode_measurement(proto.final_measurement, {}) if has_final else None,
+        final=decode_measurement(proto.final_measurement, {}) if has_final else None,
         **fields,
     )
 
@@ -157,58 +157,6 @@ def read_algorithm_state(proto: TrialProto) -> Mapping[str, str]:
     return found
 
 
-class StoredMeasurements:
-    """Measurements of a stored trial: an immutable sequence that decodes all when one is read.
-
-    Those of an ended trial then drop what they were decoded from, which takes as much memory.
-    """
-
-    def __init__(
-        self,
-        protos: Sequence[study_pb2.Measurement],
-        checkpoints: Mapping[str, str],
-        has_ended: bool = False,
-    ) -> None:
-        """Keeps the protocol buffers, and the paths of checkpoints by step."""
-        self._protos: Sequence[study_pb2.Measurement] | None = protos
-        self._values: tuple[Measurement, ...] | None = None
-        self._count, self.checkpoints, self._has_ended = len(protos), checkpoints, has_ended
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[Measurement]:
-        return iter(self._decoded)
-
-    def __add__(self, added: tuple[Measurement, ...]) -> 'StoredMeasurements':
-        paths = {str(each.step): each.checkpoint for each in added if each.checkpoint is not None}
-        encoded = [_encode_measurement(each) for each in added]
-        return StoredMeasurements([*self.protos, *encoded], {**self.checkpoints, **paths})
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, StoredMeasurements | tuple):
-            return NotImplemented
-        return tuple(self) == tuple(other)
-
-    def __repr__(self) -> str:
-        return repr(self._decoded)
-
-    @property
-    def protos(self) -> Sequence[study_pb2.Measurement]:
-        """The protocol buffers."""
-        return self._protos or [_encode_measurement(each) for each in self._decoded]
-
-    @property
-    def _decoded(self) -> tuple[Measurement, ...]:
-        protos = self._protos  # Read first: another thread sets the values before it drops them.
-        if self._values is None:
-            assert protos is not None
-            self._values = tuple(_decode_measurement(each, self.checkpoints) for each in protos)
-            if self._has_ended:
-                self._protos = None
-        return self._values
-
-
 def pack_trial(record: TrialRecord) -> str:
     """Renders a trial as text for a file; `unpack_trial` reads it."""
     return base64.b64encode(zlib.compress(encode_trial(record).SerializeToString())).decode()
@@ -217,7 +165,7 @@ def pack_trial(record: TrialRecord) -> str:
 def unpack_trial(text: str) -> TrialProto:
     """Reads the text of `pack_trial`; raises ValueError where it is something else."""
     unpacked = zlib.decompressobj()
-    content = unpacked.decompress(base64.b64decode(text), _MAX_BYTES)
+    content = unpacked.decompress(base64.b64decode(text), _MAX_TRIAL_BYTES)
     if not unpacked.eof:
         raise DamagedRecordError('it ends early, or is too long')
     proto: TrialProto = _parsed(TrialProto, content)
@@ -230,7 +178,7 @@ def encode_study(record: StudyRecord, parameters: Iterable[Any] = ()) -> StudySp
     spec = StudySpec(algorithm=record.algorithm)
     goals = StudySpec.MetricSpec.GoalType
     for i, goal in enumerate(record.goals):
-        spec.metrics.add(metric_id=_reward_name(i), goal=goals.Value(goal.upper()))
+        spec.metrics.add(metric_id=reward_name(i), goal=goals.Value(goal.upper()))
     spec.parameters.extend(parameters)
     return write_study(spec, record)
 
@@ -340,38 +288,6 @@ def _parsed(kind: Any, content: bytes) -> Any:
         return kind.FromString(content)
     except DecodeError as error:
         raise DamagedRecordError(f'these bytes are no {kind.DESCRIPTOR.name}') from error
-
-
-def _encode_measurement(measurement: Measurement) -> study_pb2.Measurement:
-    proto = study_pb2.Measurement(step_count=measurement.step)
-    for i, reward in enumerate(measurement.rewards):
-        proto.metrics.add(metric_id=_reward_name(i), value=reward)
-    for name, value in measurement.metrics.items():
-        proto.metrics.add(metric_id=name, value=value)
-    if measurement.elapsed_seconds:
-        proto.elapsed_duration.FromTimedelta(
-            datetime.timedelta(seconds=measurement.elapsed_seconds)
-        )
-    return proto
-
-
-def _decode_measurement(
-    proto: study_pb2.Measurement, checkpoints: Mapping[str, str]
-) -> Measurement:
-    metrics = {sys.intern(metric.metric_id): metric.value for metric in proto.metrics}
-    if not all(map(math.isfinite, metrics.values())):
-        raise DamagedRecordError(f'a metric of step {proto.step_count} is not finite')
-    names = [name for name in metrics if name.startswith(_REWARD)]
-    rewards = tuple(metrics.pop(name) for name in names)
-    step = proto.step_count
-    elapsed = proto.elapsed_duration
-    seconds = (elapsed.seconds * 10**6 + elapsed.nanos // 1000) / 10**6
-    return Measurement(step, metrics, rewards, checkpoints.get(str(step)), seconds)
-
-
-def _reward_name(index: int) -> str:
-    # No metric of a user begins with $.
-    return _REWARD if index == 0 else f'{_REWARD}.{index}'
 
 
 @functools.cache

@@ -10,14 +10,9 @@ from pathlib import Path
 
 from paxtune.search_space.decisions import spec_from_json
 from paxtune.search_space.parameters import to_search_space
-from paxtune.storage.codec import (
-    DamagedRecordError,
-    TrialProto,
-    decode_json,
-    decode_trial,
-    unpack_trial,
-)
+from paxtune.storage.codec import TrialProto, decode_json, decode_trial, unpack_trial
 from paxtune.storage.database import Database
+from paxtune.storage.stored_measurements import DamagedRecordError
 from paxtune.storage.study_file import DATABASE, STUDY_FILE
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study.record import StudyRecord

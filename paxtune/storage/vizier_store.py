@@ -16,7 +16,6 @@ from google.protobuf.message import DecodeError
 from vizier._src.service import resources, study_pb2
 
 from paxtune.storage.codec import (
-    DamagedRecordError,
     StudySpec,
     TrialProto,
     decode_study,
@@ -26,6 +25,7 @@ from paxtune.storage.codec import (
     write_study,
 )
 from paxtune.storage.database import OWNER, Database, owners, studies, trials
+from paxtune.storage.stored_measurements import DamagedRecordError
 from paxtune.storage.study_file import DATABASE
 from paxtune.study.record import StudyRecord, TrialRecord
 from paxtune.study.transitions import Transition, TurnLostError

@@ -38,7 +38,7 @@ def content(trial: Trial) -> dict[str, Any]:
         'created': trial.created.isoformat(),
         'ended': trial.completed.isoformat() if trial.completed else None,
         'seconds': trial.seconds,
-        'devices': trial.record.devices,
+        'devices': trial.record.run_time.devices,
         'profile': dict(trial.record.profile),
         'attempt': trial.attempt,
         'history': trial.history,

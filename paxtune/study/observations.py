@@ -103,7 +103,7 @@ def _cost(budget: Budget, trial: Trial, end: int | None) -> float | None:
         return None
     once = sum(trial.record.profile.get(phase, 0.0) for phase in (COMPILATION, INITIALIZATION))
     seconds = trial.seconds + (trial.seconds - once) * (max(end - steps, 0) / max(steps, 1))
-    devices = 1 if budget.device_hours is None else max(trial.record.devices, 1)
+    devices = 1 if budget.device_hours is None else max(trial.record.run_time.devices, 1)
     return seconds * devices or None
 
 

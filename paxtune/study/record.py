@@ -157,6 +157,32 @@ class Failures:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class RequestIds:
+    """The idempotency keys of calls that wrote a trial through a service.
+
+    Attributes:
+        added: the key of its addition; '' without a service.
+        changed: the keys of its last changes.
+    """
+
+    added: str = ''
+    changed: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunTime:
+    """The time that a trial ran.
+
+    Attributes:
+        seconds: in all attempts.
+        devices: the number of devices that the trial ran on.
+    """
+
+    seconds: float = 0.0
+    devices: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class TrialRecord:
     """Everything that a study stores of one trial.
 
@@ -175,15 +201,13 @@ class TrialRecord:
         attempt: the 1-based number of the current attempt. It is the fencing token: a write of an
             earlier attempt changes nothing.
         failures: losses of its workers.
-        request: the idempotency key of its addition through a service.
-        requests: those of its last changes.
+        requests: the idempotency keys of calls that wrote it through a service.
         suggest_seconds: how long the algorithm took for the decisions; 0 where it made none.
         pauses: the steps at which a scheduler paused it, ascending.
         history: the last events.
         non_finite: the last step at which each metric was NaN or infinite.
         costs: costs that were measured before the first step.
-        seconds: the run time of all attempts.
-        devices: the number of devices that it ran on.
+        run_time: the run time of all attempts.
         profile: the wall clock of all attempts, by phase (`trainer.runtime.wall_clock`).
         memo: the state that the algorithm keeps with the trial.
         metadata: the metadata that users wrote.
@@ -203,15 +227,13 @@ class TrialRecord:
     holder: str = ''
     attempt: Attempt = 1
     failures: Failures = dataclasses.field(default_factory=Failures)
-    request: str = ''
-    requests: tuple[str, ...] = ()
+    requests: RequestIds = dataclasses.field(default_factory=RequestIds)
     suggest_seconds: float = 0.0
     pauses: tuple[int, ...] = ()
     history: tuple[Event, ...] = ()
     non_finite: Mapping[str, int] = dataclasses.field(default_factory=dict)
     costs: Costs = dataclasses.field(default_factory=dict)
-    seconds: float = 0.0
-    devices: int = 0
+    run_time: RunTime = dataclasses.field(default_factory=RunTime)
     profile: Mapping[str, float] = dataclasses.field(default_factory=dict)
     memo: Mapping[str, str] = dataclasses.field(default_factory=dict)
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -11,7 +11,7 @@ from paxtune.objectives.limits import violation
 from paxtune.objectives.measurement import Measurement, with_carried
 from paxtune.objectives.rewards import NonFiniteRewardError, measured_rewards
 from paxtune.study import transitions
-from paxtune.study.record import Costs, Lineage, TrialRecord
+from paxtune.study.record import Costs, Lineage, RunTime, TrialRecord
 from paxtune.study.store import StudyStore
 from paxtune.study.transitions import IllegalTransition, Transition
 from paxtune.study.trial import Scoring, Trial, TrialContext, aggregated
@@ -251,9 +251,7 @@ class RunningTrial:
 
     def set_time(self, seconds: float, devices: int, profile: Profile | None = None) -> None:
         """Sets the run time and the profile of all attempts, and the number of devices."""
-        self._change(
-            seconds=lambda _: seconds, devices=lambda _: devices, profile=lambda _: profile or {}
-        )
+        self._change(run_time=lambda _: RunTime(seconds, devices), profile=lambda _: profile or {})
 
     def set_costs(self, costs: Costs) -> None:
         """Sets the costs that were measured before the first step."""

@@ -19,7 +19,7 @@ def hours(trials: Sequence[Trial]) -> float:
 def device_hours(trials: Sequence[Trial]) -> float:
     """Sums the run time of trials, each times its devices."""
     own = [trial for trial in trials if not trial.lineage.is_imported]
-    return sum(trial.seconds * max(trial.record.devices, 1) for trial in own) / _HOUR
+    return sum(trial.seconds * max(trial.record.run_time.devices, 1) for trial in own) / _HOUR
 
 
 def used_up(budget: Budget, trials: Sequence[Trial], sign: float, replicates: int) -> str | None:

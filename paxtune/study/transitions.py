@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from paxtune.objectives.measurement import Measurement
 from paxtune.study import attributes
-from paxtune.study.record import Event, Failures, Status, TrialRecord
+from paxtune.study.record import Event, Failures, RequestIds, Status, TrialRecord
 
 Transition: TypeAlias = Callable[[TrialRecord, datetime.datetime], TrialRecord]
 """A change of a record at a time (UTC)."""
@@ -228,8 +228,9 @@ def merge(current: TrialRecord, proposed: TrialRecord, request: str) -> TrialRec
         holder=current.holder if is_held else '',
         attempt=current.attempt,
         failures=current.failures,
-        request=current.request,
-        requests=(*current.requests, request)[-_MAX_REQUESTS:],
+        requests=RequestIds(
+            current.requests.added, (*current.requests.changed, request)[-_MAX_REQUESTS:]
+        ),
     )
 
 

@@ -238,7 +238,7 @@ class Trial:
     @property
     def seconds(self) -> float:
         """The run time of all attempts, in seconds."""
-        return self.record.seconds
+        return self.record.run_time.seconds
 
     @property
     def attempt(self) -> int:

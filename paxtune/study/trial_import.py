@@ -11,7 +11,7 @@ from paxtune.objectives.limits import violation
 from paxtune.objectives.measurement import Measurement, with_carried
 from paxtune.search_space.parameters import to_parameters
 from paxtune.study.attributes import MAX_ATTRIBUTES, Value, validated
-from paxtune.study.record import Lineage, Status, TrialRecord
+from paxtune.study.record import Lineage, RunTime, Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.study_view import StudyView
 from paxtune.study.transfer import adopted, carried, rewards_of
@@ -106,8 +106,7 @@ def _ended(study: Study, each: Mapping[str, Any], origin: str) -> TrialRecord | 
         measurements=tuple(measurements),
         reason=_text(each['reason'] or '') if is_stopped else None,
         lineage=_lineage(each, origin),
-        seconds=_duration(each['seconds']),
-        devices=_whole(each['devices']),
+        run_time=RunTime(_duration(each['seconds']), _whole(each['devices'])),
         attributes=_attributes(each.get('attributes', {})),
     )
     if status is Status.INFEASIBLE:

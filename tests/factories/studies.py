@@ -25,7 +25,7 @@ from paxtune.service.remote_store import RemoteStore
 from paxtune.storage.open_study import open_study
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
-from paxtune.study.record import Status, TrialRecord
+from paxtune.study.record import RunTime, Status, TrialRecord
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.transitions import WorkerLoss, claim
@@ -241,5 +241,5 @@ def _trial(study: Study, number: int, rng: np.random.Generator) -> TrialRecord:
         reason=f'no memory {EVIL}' if is_infeasible else None,
         created=study.store.now(),
         ended=study.store.now(),
-        seconds=float(rng.random()),
+        run_time=RunTime(float(rng.random())),
     )

@@ -12,7 +12,7 @@ from typing import Any
 from paxtune.service import schema
 from paxtune.simulate.checkpoints import State
 from paxtune.storage.codec import TrialProto, decode_trial, parse_trial
-from paxtune.study.record import Status, TrialRecord
+from paxtune.study.record import RequestIds, Status, TrialRecord
 from paxtune.study.trial import Trial
 from tests.simulation.process import Process
 from tests.simulation.service import DATABASE
@@ -80,8 +80,9 @@ class Ledger:
             self._bad('measurements', after, 'lost a measurement')
         if after.history[: len(before.history)] != before.history:
             self._bad('history', after, 'lost an event')
-        if not before.seconds <= after.seconds <= self._world.now:
-            self._bad('time', after, f'{after.seconds:.0f} s, before {before.seconds:.0f} s')
+        if not before.run_time.seconds <= after.run_time.seconds <= self._world.now:
+            pair = f'{after.run_time.seconds:.0f} s, before {before.run_time.seconds:.0f} s'
+            self._bad('time', after, pair)
         self._check_events(before, after)
         self._check_truth(after)
 
@@ -235,4 +236,4 @@ def _shown(record: TrialRecord) -> str:
 
 def _fixed(record: TrialRecord) -> Any:
     """Returns what may not change once a trial has ended."""
-    return dataclasses.replace(record, request='', metadata={}, measurements=())
+    return dataclasses.replace(record, requests=RequestIds(), metadata={}, measurements=())

@@ -15,7 +15,7 @@ from paxtune.storage.open_study import join_study, open_study
 from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
-from tests.simulation import faults, seams
+from tests.simulation import disturbances, seams
 from tests.simulation.faults import NONE, Settings
 from tests.simulation.files import Files
 from tests.simulation.ledger import Ledger
@@ -106,7 +106,7 @@ def _run(
         Machine(world, i + 1, value, scenario.workers, fork) for i in range(scenario.machines)
     ]
     person = Person(world, scenario.edits)
-    faults.plan(world, machines)
+    disturbances.plan(world, machines)
 
     def is_over() -> bool:
         if not (person.is_done and all(each.is_done for each in machines)):

@@ -12,7 +12,7 @@ import pytest
 from paxtune import Budget
 from paxtune.analysis.study_state import StudyState, TrialProgress, bare_trials
 from paxtune.storage.open_study import open_study
-from paxtune.study.record import Event, Status, StudyRecord, TrialRecord
+from paxtune.study.record import Event, RunTime, Status, StudyRecord, TrialRecord
 from paxtune.study.study import Study
 from tests.factories.studies import ask, bare_state, finish, run
 from tests.factories.toys import OBJECTIVES, search, toy
@@ -76,7 +76,13 @@ def test_a_state_without_classes_says_what_the_study_says(
 def record(number: int, **fields: object) -> TrialRecord:
     events = tuple(Event(at(10 * number + i), name, 1) for i, name in enumerate(('a', 'b')))
     made = TrialRecord(
-        {}, number, Status.COMPLETED, created=START, ended=at(number), seconds=30.0, history=events
+        {},
+        number,
+        Status.COMPLETED,
+        created=START,
+        ended=at(number),
+        run_time=RunTime(30.0),
+        history=events,
     )
     return dataclasses.replace(made, **fields)  # type: ignore[arg-type]
 
@@ -98,7 +104,7 @@ def test_the_last_events_of_all_trials_are_in_order_of_time() -> None:
 
 
 def test_the_time_left_is_that_of_the_last_trials_and_of_those_that_run() -> None:
-    ended = [record(1, seconds=1e6), *(record(number) for number in range(2, 22))]
+    ended = [record(1, run_time=RunTime(1e6)), *(record(number) for number in range(2, 22))]
     first, second = active(30, 'a', 100), active(31, 'b', 0)
     assert state(ended, first).seconds_left == 10 * 30 - 10
     assert state(ended, first, second).seconds_left == (10 * 30 - 10 - 30) / 2

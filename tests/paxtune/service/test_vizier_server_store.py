@@ -23,8 +23,9 @@ from paxtune.service.server import Server
 from paxtune.service.study_location import VizierLocation
 from paxtune.service.vizier_server_store import VizierServerStore
 from paxtune.storage import codec
-from paxtune.storage.codec import DamagedRecordError, TrialProto
+from paxtune.storage.codec import TrialProto
 from paxtune.storage.database import Database
+from paxtune.storage.stored_measurements import DamagedRecordError
 from paxtune.studies import __main__ as studies
 from paxtune.study.record import TrialRecord
 from paxtune.study.transitions import LeaseLostError

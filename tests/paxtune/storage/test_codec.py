@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from paxtune.objectives.measurement import Measurement
 from paxtune.storage.codec import (
-    DamagedRecordError,
     StudySpec,
     TrialProto,
     decode_study,
@@ -20,12 +19,14 @@ from paxtune.storage.codec import (
     encode_trial,
     parse_trial,
 )
+from paxtune.storage.stored_measurements import DamagedRecordError
 from paxtune.study.record import (
     Event,
     Failures,
     Lineage,
     Prior,
     Provenance,
+    RunTime,
     Status,
     StudyRecord,
     TrialRecord,
@@ -82,7 +83,7 @@ def records(draw: st.DrawFn) -> TrialRecord:
         ),
         non_finite=draw(st.dictionaries(_names, _steps, max_size=2)),
         costs=draw(st.dictionaries(_names, _metrics, max_size=2)),
-        seconds=abs(draw(_numbers)),
+        run_time=RunTime(abs(draw(_numbers)), draw(st.integers(0, 100))),
         memo=draw(st.dictionaries(_texts, _texts, max_size=2)),
         metadata=draw(st.dictionaries(_texts, _texts, max_size=2)),
         attributes=draw(
@@ -118,18 +119,18 @@ def test_the_state_of_another_program_counts() -> None:
 def test_the_metadata_of_other_programs_is_kept() -> None:
     stored = encode_trial(TrialRecord({}, id=1))
     stored.metadata.add(ns='other', key='record', value='theirs')
-    changed = encode_trial(TrialRecord({}, id=1, seconds=2.0), stored)
+    changed = encode_trial(TrialRecord({}, id=1, run_time=RunTime(2.0)), stored)
     assert [(each.ns, each.value) for each in changed.metadata if each.ns == 'other'] == [
         ('other', 'theirs')
     ]
-    assert decode_trial(changed).seconds == 2.0
+    assert decode_trial(changed).run_time.seconds == 2.0
 
 
 @pytest.mark.parametrize(
     'text', ['', '[]', '{', '[' * 100_000, '{"attempt": "x"}', '{"unknown": 1}', '{"history": [1]}']
 )
 def test_a_damaged_trial_is_refused_by_number(text: str) -> None:
-    proto = encode_trial(TrialRecord({}, id=3, seconds=1.0))
+    proto = encode_trial(TrialRecord({}, id=3, run_time=RunTime(1.0)))
     (item,) = proto.metadata
     item.value = text
     with pytest.raises(DamagedRecordError, match='trial 3 is damaged'):

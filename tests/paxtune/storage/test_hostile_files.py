@@ -210,7 +210,7 @@ def test_the_name_of_a_worker_leads_to_no_other_file(
 def test_a_record_that_unpacks_to_gigabytes_is_left_out_of_a_recovery(
     directory: Path, shown: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('paxtune.storage.codec._MAX_BYTES', 2**10)
+    monkeypatch.setattr('paxtune.storage.codec._MAX_TRIAL_BYTES', 2**10)
     (folder,) = (directory / 'trials').iterdir()
     packed = base64.b64encode(zlib.compress(bytes(2**20))).decode()
     (folder / 'trial.json').write_text(json.dumps({'record': packed}))

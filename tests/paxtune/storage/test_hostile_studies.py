@@ -14,8 +14,8 @@ from paxtune.config.budget import Budget
 from paxtune.config.retention import Retention
 from paxtune.running.experiment_runner import ExperimentRunner
 from paxtune.running.trial_json import OtherTrialError
-from paxtune.storage.codec import DamagedRecordError
 from paxtune.storage.open_study import load_study, open_study
+from paxtune.storage.stored_measurements import DamagedRecordError
 from paxtune.study.checkpoint_retention import REMOVED, remove_unneeded
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import trial_directory

@@ -125,7 +125,7 @@ def test_device_hours_count_devices() -> None:
 
     study = open_study(None, SPACE, search=search(budget=Budget(4, device_hours=1e9)))
     Tuner(study, Eight(lambda values: {'loss': 1.0})).run()
-    assert [trial.record.devices for trial in study.trials] == [8] * 4
+    assert [trial.record.run_time.devices for trial in study.trials] == [8] * 4
     spent = sum(trial.seconds * 8 for trial in study.trials) / 3600 * 0.999
     study.search.rebind({'budget.device_hours': spent})
     study.search.rebind({'budget.trials': 5})

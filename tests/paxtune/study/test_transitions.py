@@ -19,7 +19,7 @@ from paxtune.storage.codec import decode_trial, encode_trial, parse_trial
 from paxtune.storage.open_study import open_study
 from paxtune.study import export, transitions
 from paxtune.study.columns import columns_of, row_of
-from paxtune.study.record import Failures, Status, TrialRecord
+from paxtune.study.record import Failures, RequestIds, Status, TrialRecord
 from paxtune.study.transitions import IllegalTransition, WorkerLoss
 from paxtune.study.trial import Trial
 from tests.factories.toys import search
@@ -33,7 +33,7 @@ with open_study(None, pg.Dict(x=pg.floatv(0.0, 1.0)), search=search()) as _study
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 NEW = TrialRecord(PARAMETERS, id=3, created=START)
 OPEN = (Status.ACTIVE, Status.PAUSED)
-SERVICE_OWNED = ('attempt', 'failures', 'request')
+SERVICE_OWNED = ('attempt', 'failures')
 
 words = st.text(st.characters(codec='utf-8'), max_size=5)
 workers = st.sampled_from(['a', 'b'])
@@ -49,8 +49,7 @@ forged = st.fixed_dictionaries(
         'holder': st.sampled_from(['', 'b', 'c']),
         'attempt': st.integers(1, 9),
         'failures': st.builds(Failures, steps, steps, steps),
-        'request': words,
-        'requests': st.just(('forged',)),
+        'requests': st.builds(RequestIds, words, st.just(('forged',))),
     }
 )
 
@@ -231,7 +230,8 @@ def assert_service_owned(current: TrialRecord, merged: TrialRecord, request: str
     """Asserts that a worker's write changes no field that only the service writes."""
     for name in SERVICE_OWNED:
         assert getattr(merged, name) == getattr(current, name)
-    assert merged.requests == (*current.requests, request)[-16:]
+    assert merged.requests.added == current.requests.added
+    assert merged.requests.changed == (*current.requests.changed, request)[-16:]
     assert merged.holder in ('', current.holder)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from paxtune.analysis.study_state import StudyState, TrialProgress, bare_trials
 from paxtune.objectives.measurement import Measurement
-from paxtune.study.record import Event, Status, StudyRecord, TrialRecord
+from paxtune.study.record import Event, RunTime, Status, StudyRecord, TrialRecord
 from paxtune.study.trial import Trial
 from paxtune.terminal.live_screen import Labels, Size, screen, sparkline, summary_line
 from trainer.runtime.interrupt import Interrupt
@@ -46,7 +46,7 @@ def at(seconds: float) -> datetime.datetime:
 
 
 def ended(number: int, status: Status, **fields: Any) -> TrialRecord:
-    made = TrialRecord({}, number, status, created=START, ended=at(number), seconds=63.0)
+    made = TrialRecord({}, number, status, created=START, ended=at(number), run_time=RunTime(63.0))
     return dataclasses.replace(made, **fields)
 
 
