@@ -96,11 +96,11 @@ def functions() -> dict[str, ast.FunctionDef]:
 
 def marks(tests: Mapping[str, ast.FunctionDef]) -> dict[str, list[str]]:
     """The rows that tests hold, as their markers name them."""
-    found = {}
+    found: dict[str, list[str]] = {}
     for test, node in tests.items():
         for each in node.decorator_list:
             if isinstance(each, ast.Call) and ast.unparse(each.func) == 'pytest.mark.pax':
-                found[test] = [str(ast.literal_eval(arg)) for arg in each.args]
+                found.setdefault(test, []).extend(str(ast.literal_eval(arg)) for arg in each.args)
     return found
 
 

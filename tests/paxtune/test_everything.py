@@ -47,9 +47,8 @@ def test_no_trial_violates_a_constraint_or_the_parameter_limit(directory: Path) 
             assert made.task.model.embedding.dims == made.shared.width
 
 
-@pytest.mark.pax(
-    'In-code hypers, with', 'What is traced: task', 'A hyper in a region', 'enable_dataset_tuning'
-)
+@pytest.mark.pax('In-code hypers, with', 'What is traced: task', 'A hyper in a region')
+@pytest.mark.pax('enable_dataset_tuning')
 @pytest.mark.slow
 def test_each_kind_of_decision_was_searched(directory: Path) -> None:
     with load_study(directory) as study:

@@ -83,13 +83,8 @@ def test_a_reward_of_texts_that_are_not_written_is_refused(tmp_path: Path) -> No
         run(tmp_path, 'Writing', '--set', *flags)
 
 
-@pytest.mark.pax(
-    18,
-    'add_experiment_config_to_metadata',
-    'A trial is a whole',
-    'Measurements with the',
-    'Layout: `summaries/`, a',
-)
+@pytest.mark.pax(18, 'add_experiment_config_to_metadata', 'A trial is a whole')
+@pytest.mark.pax('Measurements with the', 'Layout: `summaries/`, a')
 @pytest.mark.slow
 def test_a_trial_directory_holds_the_trial(tmp_path: Path) -> None:
     first = run(tmp_path)[0]

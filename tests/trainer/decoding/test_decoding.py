@@ -140,9 +140,8 @@ def texts(decoded: Any) -> list[list[list[int]]]:
     ]
 
 
-@pytest.mark.pax(
-    '… decoder_cache, prefix_decoder_cache', 'Common: `seqlen`, `max_decode_steps`', 'Greedy'
-)
+@pytest.mark.pax('… decoder_cache, prefix_decoder_cache', 'Common: `seqlen`, `max_decode_steps`')
+@pytest.mark.pax('Greedy')
 @pytest.mark.parametrize(
     'fields', [{}, {'eos_ids': [4, 8]}, {'eos_ids': [4, 8], 'min_decode_steps': 3}]
 )

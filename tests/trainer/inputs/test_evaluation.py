@@ -21,12 +21,8 @@ def counting(**fields):
     return CountingInput(batch_size=2, num_eval_batches=SET, **fields)
 
 
-@pytest.mark.pax(
-    '**Defect**: one batch',
-    '`reset_for_eval=True`, `N` dynamic',
-    '`reset_for_eval=True`, `N` static',
-    '`reset_for_eval=False`, `N` static',
-)
+@pytest.mark.pax('**Defect**: one batch', '`reset_for_eval=True`, `N` dynamic')
+@pytest.mark.pax('`reset_for_eval=True`, `N` static', '`reset_for_eval=False`, `N` static')
 @pytest.mark.parametrize(
     ('fields', 'evaluations'),
     [

@@ -55,9 +55,8 @@ def test_many_devices_give_the_losses_of_one(runs: Any, kind: str) -> None:
     np.testing.assert_allclose(together['losses'], alone['losses'], rtol=1e-4)
 
 
-@pytest.mark.pax(
-    'Variables that are not', '… REQUIRES_MEAN_SYNC, REQUIRES_SUM_SYNC', 'Statistics of `BatchNorm`'
-)
+@pytest.mark.pax('Variables that are not', '… REQUIRES_MEAN_SYNC, REQUIRES_SUM_SYNC')
+@pytest.mark.pax('Statistics of `BatchNorm`')
 @pytest.mark.parametrize('kind', ['resnet', 'linen', 'nnx'])
 def test_statistics_of_batch_normalization_are_those_of_the_whole_batch(
     runs: Any, kind: str

@@ -38,14 +38,8 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.pax(
-    'vectorize_on_repeat_prefix',
-    'scale_update_by_var_norm',
-    'skip_lp_1d_vectors',
-    '`Adam`',
-    'Lion',
-    'Adagrad',
-)
+@pytest.mark.pax('vectorize_on_repeat_prefix', 'scale_update_by_var_norm', 'skip_lp_1d_vectors')
+@pytest.mark.pax('`Adam`', 'Lion', 'Adagrad')
 @pytest.mark.parametrize('name', OPTIMIZERS)
 @pytest.mark.contract
 @pytest.mark.fast(7)

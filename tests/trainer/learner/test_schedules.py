@@ -69,15 +69,8 @@ def test_schedules_conform(schedule: Schedule) -> None:
     check_schedule(schedule)
 
 
-@pytest.mark.pax(
-    '`Linear`',
-    '`Polynomial`',
-    '`Exponential`',
-    'DelayedCosine',
-    'PiecewiseConstant',
-    'PiecewiseSchedule',
-    'CycleSchedule',
-)
+@pytest.mark.pax('`Linear`', '`Polynomial`', '`Exponential`', 'DelayedCosine', 'PiecewiseConstant')
+@pytest.mark.pax('PiecewiseSchedule', 'CycleSchedule')
 @pytest.mark.parametrize(
     ('ours', 'theirs'),
     [

@@ -62,12 +62,8 @@ def test_texts_are_written_down_with_what_is_known_of_them(learned: Any) -> None
         assert text['log_prob'] == text['score'] < 0
 
 
-@pytest.mark.pax(
-    'Metric.eval_scoring',
-    '--decode_during_train',
-    'decode_interval_steps',
-    'SingleTaskDecodeProgram',
-)
+@pytest.mark.pax('Metric.eval_scoring', '--decode_during_train', 'decode_interval_steps')
+@pytest.mark.pax('SingleTaskDecodeProgram')
 @pytest.mark.slow
 def test_decoding_is_measured_where_it_is_due_and_at_the_end(learned: Any) -> None:
     job_log_dir, measurements = learned

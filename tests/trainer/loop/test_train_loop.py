@@ -28,20 +28,11 @@ from trainer.task import DeviceBatch
 from trainer.tasks import LanguageModelTask
 
 
-@pytest.mark.pax(
-    20,
-    'Results come back',
-    'train_to_end',
-    'Checkpoints in a',
-    '--job_log_dir',
-    '--eval_on_test',
-    'Loop: `num_train_steps`',
-    'report_progress_hook',
-    'Checkpoint: `save_interval_steps`, `save_max_to_keep`',
-    'Evaluation: `eval_interval_steps`',
-    'DefaultExecutor',
-    'Checkpoints through Orbax',
-)
+@pytest.mark.pax(20, 'Results come back', 'train_to_end', 'Checkpoints in a', '--job_log_dir')
+@pytest.mark.pax('--eval_on_test', 'Loop: `num_train_steps`', 'report_progress_hook')
+@pytest.mark.pax('Checkpoint: `save_interval_steps`, `save_max_to_keep`')
+@pytest.mark.pax('Evaluation: `eval_interval_steps`', 'DefaultExecutor')
+@pytest.mark.pax('Checkpoints through Orbax')
 @pytest.mark.contract
 def test_a_run_measures_at_its_intervals_and_at_its_end(tmp_path: Path) -> None:
     got = measured(experiment(num_steps=5), tmp_path)
@@ -56,14 +47,8 @@ def test_a_run_measures_at_its_intervals_and_at_its_end(tmp_path: Path) -> None:
     assert list((tmp_path / 'summaries').glob('events.out.tfevents*'))
 
 
-@pytest.mark.pax(
-    11,
-    15,
-    'Its gaps: no warm',
-    'compute_steps_per_sec_interval_steps',
-    'Steps per second',
-    'Written at the start',
-)
+@pytest.mark.pax(11, 15, 'Its gaps: no warm', 'compute_steps_per_sec_interval_steps')
+@pytest.mark.pax('Steps per second', 'Written at the start')
 @pytest.mark.parametrize('interval', [1, 2, 3, 5])
 @pytest.mark.parametrize('summary_interval', [1, 4])
 @pytest.mark.fast(1)
@@ -157,13 +142,9 @@ def test_padding_of_batches_changes_no_metric(tmp_path: Path) -> None:
             assert got.metrics[name] == pytest.approx(wanted.metrics[name], rel=1e-6)
 
 
-@pytest.mark.pax(
-    '--enable_summary_writer',
-    'Summaries: `summary_interval_steps`, `summary_accumulate_interval_steps`',
-    'log_train_output_interval_steps',
-    'async_summary_writing',
-    'SummaryHandler',
-)
+@pytest.mark.pax('--enable_summary_writer')
+@pytest.mark.pax('Summaries: `summary_interval_steps`, `summary_accumulate_interval_steps`')
+@pytest.mark.pax('log_train_output_interval_steps', 'async_summary_writing', 'SummaryHandler')
 def test_metrics_are_written_once_each(tmp_path: Path) -> None:
     measured(experiment(num_steps=4), tmp_path)
     records = read_metrics(tmp_path / 'metrics.jsonl')

@@ -61,18 +61,9 @@ def seen(state: TrainState) -> list[float]:
     ).tolist()
 
 
-@pytest.mark.pax(
-    'always_use_train_for_model_init',
-    '… `apply_mutable_list`',
-    'loss_name',
-    'Nested keys flattened',
-    'Summaries: scalars',
-    'total_loss',
-    '`aux_loss`',
-    '… NON_TRAINABLE',
-    'Collections of variables',
-    'add_summary',
-)
+@pytest.mark.pax('always_use_train_for_model_init', '… `apply_mutable_list`', 'loss_name')
+@pytest.mark.pax('Nested keys flattened', 'Summaries: scalars', 'total_loss', '`aux_loss`')
+@pytest.mark.pax('… NON_TRAINABLE', 'Collections of variables', 'add_summary')
 @pytest.mark.parametrize('scan', ['never', 'always'])
 @pytest.mark.slow
 def test_layers_keep_state_add_losses_and_summaries(scan: str) -> None:
