@@ -235,8 +235,7 @@ def with_part(tunable: 'Tunable', name: str, text: str) -> 'Tunable':
 
 def summary(study: 'Study', exp: str) -> str:
     """Renders the result of a finished study, whose experiment --exp names."""
-    from paxtune.reports.range_edges import edges_text
-    from paxtune.reports.study_tables import rungs_text
+    from paxtune.reports.study_parts import edges_text, rungs_text
 
     lines = [headline(study)]
     rewards = study.search.rewards

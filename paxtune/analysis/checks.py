@@ -1,7 +1,7 @@
 """Checks of a study: its effect, its gain over a baseline, regressions, and its limits.
 
 Each check is a line for people that says what to do. Two more checks stand elsewhere: decisions at
-the edge of their range (`paxtune.reports.range_edges`), and early ranks that mislead
+the edge of their range (`paxtune.analysis.range_edges`), and early ranks that mislead
 (`paxtune.schedulers.rung_report`).
 """
 

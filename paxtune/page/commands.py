@@ -33,26 +33,9 @@ class StudyCommands:
 
     def run(self, command: str, *arguments: str) -> str:
         """Runs a command and returns what it prints; raises UserError where it fails."""
-        line = [sys.executable, '-m', 'paxtune.studies', command, *self._location, *arguments]
-        # An accelerator is for the trials.
-        environment = os.environ | {'JAX_PLATFORMS': 'cpu'}
+        line = ['-m', 'paxtune.studies', command, *self._location, *arguments]
         with self._lock:
-            try:
-                done = subprocess.run(
-                    line,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    text=True,
-                    errors='replace',
-                    timeout=_TIMEOUT,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
-                raise UserError(f'studies {command} took more than {_TIMEOUT:.0f} s') from None
-        if done.returncode:
-            raise UserError(done.stderr.strip() or f'studies {command} failed')
-        return done.stdout
+            return output_of(line, f'studies {command}')
 
     def _architecture(self, trial: int) -> list[dict[str, Any]]:
         """Returns the layers of a trial's models, as `studies show --trial` does."""
@@ -66,6 +49,35 @@ class StudyCommands:
 
     def _json(self, command: str, *arguments: str) -> Any:
         return json.loads(self.run(command, '--format=json', *arguments))
+
+
+def output_of(arguments: Sequence[str], name: str, given: str = '') -> str:
+    """Runs Python in a process of its own, and returns what it prints.
+
+    Args:
+        arguments: those of Python.
+        name: of the process, for messages.
+        given: its standard input.
+
+    Raises:
+        UserError: the process failed, or took too long.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            env=os.environ | {'JAX_PLATFORMS': 'cpu'},  # An accelerator is for the trials.
+            input=given,
+            capture_output=True,
+            text=True,
+            errors='replace',
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(f'{name} took more than {_TIMEOUT:.0f} s') from None
+    if done.returncode:
+        raise UserError(done.stderr.strip() or f'{name} failed')
+    return done.stdout
 
 
 def location_arguments(args: argparse.Namespace) -> list[str]:

@@ -5,17 +5,15 @@ Its libraries take 70 MB, which end with it: the server stays small.
 
 import contextlib
 import json
-import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paxtune import plots
+from paxtune.page.commands import output_of
 from paxtune.service import study_location
 from trainer import command
-from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -27,8 +25,6 @@ FIGURES: dict[str, Callable[..., 'go.Figure']] = {
     'surface': plots.surface,
 }
 """The figures by name."""
-
-_TIMEOUT = 600.0
 
 # Each process may need as much memory as the server.
 _one_at_a_time = threading.Lock()
@@ -47,25 +43,10 @@ def drawn_elsewhere(location: Sequence[str], name: str, settings: Mapping[str, A
     """
     import plotly.graph_objects as go
 
-    line = [sys.executable, '-c', 'from paxtune.page import model_process; model_process.serve()']
+    code = 'from paxtune.page import model_process; model_process.serve()'
     given = json.dumps({'location': [*location], 'name': name, 'settings': settings})
     with _one_at_a_time:
-        try:
-            done = subprocess.run(
-                line,
-                env=os.environ | {'JAX_PLATFORMS': 'cpu'},
-                input=given,
-                capture_output=True,
-                text=True,
-                errors='replace',
-                timeout=_TIMEOUT,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise UserError(f'The figure took more than {_TIMEOUT:.0f} s.') from None
-    if done.returncode:
-        raise UserError(done.stderr.strip() or f'{name}: the process failed')
-    return go.Figure(json.loads(done.stdout))
+        return go.Figure(json.loads(output_of(['-c', code], f'the figure {name}', given)))
 
 
 def serve() -> None:

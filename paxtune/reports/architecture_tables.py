@@ -1,7 +1,8 @@
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from paxtune.reports.model_summary import COSTS, Line, changes, grouped, lines, totals
-from paxtune.reports.tables import Row, Table
+from paxtune.reports.model_tables import architecture_table, changed_tables
+from paxtune.reports.tables import Table
 from paxtune.study.trial_experiments import parts_of
 from trainer.symbolic.errors import in_short
 
@@ -42,9 +43,8 @@ def architecture(study: 'Study', trial: 'Trial') -> ModelReport:
             _row(line) | {'share': line.costs['flops_per_token'] / whole} for line in grouped(model)
         ]
         report.data.append({'sub_experiment': name, 'layers': rows, **costs})
-        formatted = [_for_people(row) for row in [*rows, {'layer': 'all', **costs, 'share': 1.0}]]
-        columns = ['layer', 'times', 'what', *COSTS, 'share']
-        report.tables.append(Table(formatted, columns, f'{title}, with the share of the FLOPs'))
+        title += ', with the share of the FLOPs'
+        report.tables.append(architecture_table(report.data[-1], COSTS, title))
     return report
 
 
@@ -65,11 +65,7 @@ def compared(study: 'Study', left: 'Trial', right: 'Trial') -> ModelReport:
         before, after = totals(first), totals(second)
         costs = [{'cost': cost, 'left': before[cost], 'right': after[cost]} for cost in COSTS]
         report.data.append({'sub_experiment': name, 'layers': rows, 'costs': costs})
-        formatted = [_for_people(row) for row in rows]
-        title = f'Layers{of} that differ: − in trial {left.id}, + in trial {right.id}'
-        report.tables.append(Table(formatted, ['change', 'layer', 'times', 'what', *COSTS], title))
-        formatted = [{'cost': cost, **_both(before[cost], after[cost])} for cost in COSTS]
-        report.tables.append(Table(formatted, ['cost', 'left', 'right', 'change'], f'Costs{of}'))
+        report.tables.extend(changed_tables(report.data[-1], left.id, right.id))
     return report
 
 
@@ -90,14 +86,3 @@ def _model(experiment: Any) -> list[Line] | str:
 
 def _row(line: Line) -> dict[str, Any]:
     return {'layer': line.name, 'times': line.times, 'what': line.layer, **line.costs}
-
-
-def _for_people(row: Row) -> Row:
-    times = f'×{row["times"]}' if row.get('times', 1) > 1 else None
-    share = f'{row["share"]:.1%}' if 'share' in row else None
-    return {**row, 'times': times, 'share': share, **{cost: f'{row[cost]:,.0f}' for cost in COSTS}}
-
-
-def _both(before: float, after: float) -> Row:
-    change = f'{after / before - 1:+.1%}' if before and after != before else None
-    return {'left': f'{before:,.0f}', 'right': f'{after:,.0f}', 'change': change}

@@ -8,13 +8,20 @@ from typing import Any
 
 from paxtune.analysis.checks import checks
 from paxtune.analysis.importance import MIN_TRIALS, importances
-from paxtune.reports.check_tables import checks_table
+from paxtune.analysis.range_edges import at_edges
+from paxtune.analysis.study_counts import budgets, reasons
 from paxtune.reports.next_trial import next_trials
-from paxtune.reports.range_edges import at_edges
-from paxtune.reports.study_counts import budgets, reasons
-from paxtune.reports.study_tables import rungs_of
-from paxtune.reports.tables import Row, Table
-from paxtune.schedulers import rung_report
+from paxtune.reports.study_parts import (
+    checks_table,
+    decisions_table,
+    exact,
+    infeasible_table,
+    rungs_of,
+    rungs_table,
+    size_text,
+    with_decisions,
+)
+from paxtune.reports.tables import Table
 from paxtune.search_space.decision_rows import rows as decision_rows
 from paxtune.search_space.labels import display_value
 from paxtune.study import replicates
@@ -91,7 +98,7 @@ def _searched(study: Study, where: str) -> Section:
     }
     constraints = [display_value(each) for each in study.search.constraints]
     limits = [each.label for each in study.search.limits]
-    rendered = facts | {'size': 'countless' if facts['size'] is None else f'{facts["size"]:,}'}
+    rendered = facts | {'size': size_text(study)}
     conditions = [('constraint', each) for each in constraints]
     conditions += [('limit', each) for each in limits]
     return Section(
@@ -100,7 +107,7 @@ def _searched(study: Study, where: str) -> Section:
         facts | {'decisions': decisions, 'constraints': constraints, 'limits': limits},
         [
             _facts(rendered, 'search space'),
-            Table(decisions, ['path', 'legal', 'scale', 'condition'], 'Decisions'),
+            decisions_table(decisions),
             Table.of('Constraints and limits', ['kind', 'condition'], conditions),
         ],
     )
@@ -156,8 +163,8 @@ def _progress(study: Study, trials: Sequence[Trial]) -> Section:
         [
             Table.of('', ['state', 'trials'], states.items()),
             Table.of('Faults', ['fault', 'count'], faults.items()),
-            Table(infeasible, ['count', 'reason'], 'Commonest reasons of infeasible trials'),
-            Table(rungs, rung_report.COLUMNS, 'Rungs, and rank correlations with later rewards'),
+            infeasible_table(infeasible),
+            rungs_table(rungs, 'Rungs, and rank correlations with later rewards'),
         ],
         [f'The study is done: {done}.' if done else 'The study is not done.', *warnings],
     )
@@ -175,12 +182,12 @@ def _best(study: Study, trials: Sequence[Trial]) -> Section:
     numbers = [name for name in rows[0] if not name.startswith('decisions.')] if rows else []
     if len(study.rewards) > 1:
         numbers = [name for name in numbers if name != 'rank']
-    tables = [_with_decisions(study, rows, numbers)] if rows else []
+    tables = [with_decisions(study, rows, numbers)] if rows else []
     if entries and len(study.rewards) == 1:
         decided = entries[0].trial.decisions.items()
         heading = f'Decisions of trial {entries[0].trial.id}'
         tables.append(
-            Table.of(heading, ['decision', 'value'], [(path, _exact(own)) for path, own in decided])
+            Table.of(heading, ['decision', 'value'], [(path, exact(own)) for path, own in decided])
         )
     if entries:
         remarks = [_uncertainty(has_replicates)]
@@ -189,13 +196,6 @@ def _best(study: Study, trials: Sequence[Trial]) -> Section:
     else:
         remarks = ['No trial was completed yet.']
     return Section('best', title, rows, tables, remarks)
-
-
-def _with_decisions(study: Study, rows: Sequence[Row], columns: Sequence[str]) -> Table:
-    """A table whose last column has the decisions that differ between rows, by short names."""
-    names = {f'decisions.{path}': name for path, name in study.space.short_names.items()}
-    compact = Table.compact(rows, [columns[0], 'decisions'], names)
-    return dataclasses.replace(compact, columns=[*columns, 'decisions'])
 
 
 def _entry(
@@ -285,7 +285,7 @@ def _next(study: Study) -> Section:
         | {f'decisions.{path}': own for path, own in row['decisions'].items()}
         for row in rows
     ]
-    tables = [_with_decisions(study, rendered, ['trial', 'origin'])] if rendered else []
+    tables = [with_decisions(study, rendered, ['trial', 'origin'])] if rendered else []
     data = {'trials': rows, 'remark': remark or None}
     return Section('next', 'Next trials', data, tables, [remark] if remark else [])
 
@@ -325,7 +325,3 @@ def _versions(study: Study) -> Section:
     remarks = [] if made.versions else ['The study does not record the versions that made it.']
     data = {'versions': dict(made.versions), 'commit': made.commit or None}
     return Section('versions', 'Versions', data, [_facts(facts, 'package')], remarks)
-
-
-def _exact(value: Any) -> Any:
-    return repr(value) if isinstance(value, float) else value

@@ -4,11 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paxtune.analysis.checks import checks
-from paxtune.reports.check_tables import checks_table
+from paxtune.analysis.study_counts import budgets, reasons
 from paxtune.reports.profiles import profile_of, profile_table
-from paxtune.reports.study_counts import budgets, reasons
-from paxtune.reports.tables import Document, Row, Table, to_text
-from paxtune.reports.worker_tables import workers_table
+from paxtune.reports.study_parts import (
+    checks_table,
+    decisions_table,
+    exact,
+    infeasible_table,
+    rungs_of,
+    rungs_table,
+    size_text,
+    workers_table,
+)
+from paxtune.reports.tables import Document, Row, Table
 from paxtune.schedulers import rung_report
 from paxtune.search_space.decision_rows import rows as decision_rows
 from paxtune.search_space.differences import differences, rendered
@@ -32,7 +40,6 @@ from trainer.symbolic.component import unchecked
 from trainer.symbolic.errors import UserError
 
 _FRONT = 'Trials that no other is better than in all objectives'
-_RUNGS = 'Rungs, and the rank correlation of rewards there with later ones'
 
 
 def summary(study: Study) -> Document:
@@ -71,45 +78,22 @@ def summary(study: Study) -> Document:
     cells = facts | {
         'done': facts['done'] or 'no',
         'rewards': ', '.join(f'{each.label} ({each.goal})' for each in study.rewards),
-        'size': 'countless' if study.space.size is None else f'{study.space.size:,}',
+        'size': size_text(study),
         'trials': ', '.join(f'{counts[how]} {how}' for how in Status if counts[how]),
     }
     tables = [
         _vertical(cells, 'study', 'value'),
         Table(limits, ['budget', 'used', 'limit']),
-        Table(decisions, ['path', 'legal', 'scale', 'condition'], 'Decisions'),
+        decisions_table(decisions),
         *_best_tables(study, front),
-        Table(infeasible, ['count', 'reason'], 'Commonest reasons of infeasible trials'),
-        Table(passed, rung_report.COLUMNS, _RUNGS),
+        infeasible_table(infeasible),
+        rungs_table(passed),
         workers_table(workers),
         profile_table(profile, trials=trials),
         checks_table(checked),
     ]
     fields = [{'field': name, 'value': value} for name, value in data.items()]
     return Document(data, fields, ['field', 'value'], tables, remark)
-
-
-def rungs_of(study: Study) -> tuple[list[dict[str, Any]], str]:
-    """The report on the rungs of a study's scheduler, and remarks.
-
-    These say what the scheduler learnt of its rungs, and warn where ranks changed after them.
-
-    Nothing of a study without a scheduler, or with another number of rewards than one.
-    """
-    scheduler = study.scheduler
-    if scheduler is None or len(study.rewards) != 1:
-        return [], ''
-    curves = study.curves()
-    found = rung_report.rung_report(curves, scheduler)
-    remarks = [*scheduler.learnt(curves), rung_report.warning(found, scheduler.unit)]
-    return [dataclasses.asdict(rung) for rung in found], '\n'.join(filter(None, remarks))
-
-
-def rungs_text(study: Study) -> list[str]:
-    """The same as text; nothing where there is nothing to say."""
-    passed, remark = rungs_of(study)
-    texts = [to_text(Table(passed, rung_report.COLUMNS, _RUNGS)), remark] if passed else []
-    return [text for text in texts if text]
 
 
 def trials_of(
@@ -315,10 +299,7 @@ def difference(study: Study, left: int, right: int) -> Document:
         for name in columns
     ]
     data: dict[str, Any] = {'left': sides[0], 'right': sides[1], 'differences': rows}
-    tables = [
-        Table([side | rewards[i] for i, side in enumerate(sides)], ['trial', 'state', *columns]),
-        Table(rows, ['path', 'left', 'right'], f'Trial {left} → trial {right}'),
-    ]
+    tables = difference_tables(data)
     remarks = [] if rows else ['Their experiments are equal.']
     if study.space.why_no_value:
         remarks.append(f'Decisions only. {study.space.why_no_value}')
@@ -330,6 +311,16 @@ def difference(study: Study, left: int, right: int) -> Document:
         tables += models.tables
         remarks += models.problems
     return Document(data, [*rows, *about], ['path', 'left', 'right'], tables, '\n'.join(remarks))
+
+
+def difference_tables(data: Mapping[str, Any]) -> list[Table]:
+    """Renders the data of `difference`."""
+    sides = [{**side, **side['rewards']} for side in (data['left'], data['right'])]
+    left, right = (side['trial'] for side in sides)
+    return [
+        Table(sides, ['trial', 'state', *data['left']['rewards']]),
+        Table(data['differences'], ['path', 'left', 'right'], f'Trial {left} → trial {right}'),
+    ]
 
 
 def _experiment(trial: Trial) -> Any:
@@ -371,18 +362,14 @@ def _best_tables(study: Study, best: Sequence[Trial]) -> list[Table]:
         _vertical(
             {
                 study.rewards[0].label: repr(trial.reward),
-                **{name: _exact(value) for name, value in repeated.items()},
-                **{path: _exact(value) for path, value in trial.decisions.items()},
+                **{name: exact(value) for name, value in repeated.items()},
+                **{path: exact(value) for path, value in trial.decisions.items()},
             },
             f'best: trial {trial.id}',
             'value',
         )
         for trial, repeated in zip(best, _replicates(study, best), strict=True)
     ]
-
-
-def _exact(value: Any) -> Any:
-    return repr(value) if isinstance(value, float) else value
 
 
 def _vertical(values: Mapping[str, Any], first: str, second: str) -> Table:

@@ -7,9 +7,8 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from paxtune.page import widgets
 from paxtune.page.live import LiveStudy
 from paxtune.page.view import Page, View
-from paxtune.page.views.trial import layer_row
-from paxtune.reports.study_tables import difference
-from paxtune.reports.tables import Table
+from paxtune.reports.model_tables import changed_tables
+from paxtune.reports.study_tables import difference, difference_tables
 from trainer.symbolic.errors import UserError
 
 
@@ -52,25 +51,14 @@ def register(app: Dash, page: Page) -> None:
 
 def _of_experiments(found: dict[str, Any]) -> list[Any]:
     left, right = (found[side]['trial'] for side in ('left', 'right'))
-    sides = [{**side, **side['rewards']} for side in (found['left'], found['right'])]
-    rewards = list(found['left']['rewards'])
-    tables = [
-        Table(sides, ['trial', 'state', *rewards]),
-        Table(found['differences'], ['path', 'left', 'right'], f'Trial {left} → trial {right}'),
-    ]
+    tables = difference_tables(found)
     parts: list[Any] = []
     for model in found.get('architecture', []):
         of = f' of {model["sub_experiment"]}' if model['sub_experiment'] else ''
         if 'problem' in model:
             parts.append(widgets.problem(f'Architecture{of}: {model["problem"]}'))
             continue
-        layers = [layer_row(row) for row in model['layers']]
-        columns = list(layers[0]) if layers else ['layer']
-        title = f'Layers{of} that differ: − in trial {left}, + in trial {right}'
-        tables += [
-            Table(layers, columns, title),
-            Table([layer_row(row) for row in model['costs']], ['cost', 'left', 'right'], 'Costs'),
-        ]
+        tables += changed_tables(model, left, right)
     if not found['differences']:
         parts.append(widgets.remark('Their experiments are equal.'))
     return [*map(widgets.table, tables), *parts]

@@ -9,6 +9,7 @@ from paxtune.page.live import LiveStudy
 from paxtune.page.trial_log import log_of
 from paxtune.page.view import Page, View
 from paxtune.plots.learning_curves import trial_curve
+from paxtune.reports.model_tables import architecture_table
 from paxtune.reports.study_tables import facts_of
 from paxtune.reports.tables import Table
 
@@ -99,19 +100,8 @@ def _model(model: dict[str, Any]) -> list[Any]:
     name = model['sub_experiment']
     if 'problem' in model:
         return [widgets.problem(f'{name}: {model["problem"]}' if name else model['problem'])]
-    layers = model['layers']
-    costs = {cost: each for cost, each in model.items() if isinstance(each, int | float)}
-    rows = [*layers, {'layer': 'all', **costs, 'share': 1.0}]
-    columns = list(layers[0]) if layers else list(rows[0])
-    return [widgets.table(Table([layer_row(row) for row in rows], columns, name))]
-
-
-def layer_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Formats a row of an architecture for people."""
-    share = {'share': f'{row["share"]:.1%}'} if 'share' in row else {}
-    times = {'times': f'×{row["times"]}' if row.get('times', 1) > 1 else None}
-    numbers = {k: f'{v:,.0f}' for k, v in row.items() if isinstance(v, int | float)}
-    return {**row, **numbers, **times, **share}
+    costs = [name for name, each in model.items() if isinstance(each, int | float)]
+    return [widgets.table(architecture_table(model, costs, name))]
 
 
 VIEW = View('/trial', layout, register, numbers=r'/(\d{1,9})')

@@ -6,22 +6,9 @@ from paxtune.algorithms.encoding.scaling import to_unit
 from paxtune.search_space import decisions as search_space
 from paxtune.search_space.decisions import DecisionPoint, Decisions
 from paxtune.search_space.labels import parameter_path
-from paxtune.study.study_view import StudyView
 
 _EDGE = 0.01  # Share of the range of a float, on its scale.
 _MIN_NUMBERS = 3  # Of fewer, nearly every number is at an edge.
-
-
-def edges_text(study: StudyView) -> list[str]:
-    """Renders the decisions of the best trial that lie at the edge of their range."""
-    best = study.best
-    found = {} if best is None else at_edges(study.space.spec, best.by_id)
-    if not found:
-        return []
-    return [
-        'At the edge of their range, which a wider one may improve:',
-        *(f'  {path} ({low!r} to {high!r})' for path, (low, high) in found.items()),
-    ]
 
 
 def at_edges(spec: pg.DNASpec, decisions: Decisions) -> dict[str, tuple[int | float, int | float]]:

@@ -6,8 +6,8 @@ import pyglove as pg
 import pytest
 
 import paxtune
+from paxtune.analysis.range_edges import at_edges
 from paxtune.command_line import summary
-from paxtune.reports.range_edges import at_edges
 from trainer.symbolic.ranges import intv
 
 

@@ -1,0 +1,118 @@
+"""Parts that several documents on a study have in common."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paxtune.analysis.checks import Check
+from paxtune.analysis.range_edges import at_edges
+from paxtune.reports.tables import Table, to_text
+from paxtune.schedulers import rung_report
+from paxtune.study.columns import decision_names
+from paxtune.study.study import Study
+from paxtune.study.study_view import StudyView
+from paxtune.study.worker_logs import NUMBERS
+
+_GIB = 2**30
+_HEADINGS = ('CPU', 'memory', 'peak', 'device memory', 'device peak')
+_RUNGS = 'Rungs, and the rank correlation of rewards there with later ones'
+
+
+def rungs_table(rungs: Sequence[Mapping[str, Any]], title: str = _RUNGS) -> Table:
+    """Renders the rungs of `rungs_of`."""
+    return Table(rungs, rung_report.COLUMNS, title)
+
+
+def decisions_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Renders the decisions of a space."""
+    return Table(rows, ['path', 'legal', 'scale', 'condition'], 'Decisions')
+
+
+def infeasible_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Renders the commonest reasons of infeasible trials."""
+    return Table(rows, ['count', 'reason'], 'Commonest reasons of infeasible trials')
+
+
+def size_text(study: StudyView) -> str:
+    """Renders the number of different experiments in the space of a study."""
+    return 'countless' if study.space.size is None else f'{study.space.size:,}'
+
+
+def exact(value: Any) -> Any:
+    """Renders a number with all of its digits; returns any other value as it is."""
+    return repr(value) if isinstance(value, float) else value
+
+
+def with_decisions(
+    study: StudyView, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
+) -> Table:
+    """A table whose last column has the decisions that differ between rows, by short names."""
+    compact = Table.compact(rows, [columns[0], 'decisions'], decision_names(study.space))
+    return dataclasses.replace(compact, columns=[*columns, 'decisions'])
+
+
+def checks_table(found: Sequence[Check], title: str = 'Checks') -> Table:
+    """Renders checks of a study, warnings first."""
+    ordered = sorted(found, key=lambda each: not each.is_warning)
+    rows = [
+        {
+            'check': each.kind,
+            'result': 'warning' if each.is_warning else 'passed',
+            'message': each.message,
+        }
+        for each in ordered
+    ]
+    return Table(rows, ['check', 'result', 'message'], title)
+
+
+def workers_table(rows: list[dict[str, Any]]) -> Table:
+    """Renders the resources of workers for people."""
+    rendered = [
+        {'worker': row['worker'], 'time': row['time']}
+        | {
+            heading: _rendered(name, row[name])
+            for name, heading in zip(NUMBERS, _HEADINGS, strict=True)
+            if name in row
+        }
+        for row in rows
+    ]
+    return Table(rendered, ['worker', 'time', *_HEADINGS], 'Workers')
+
+
+def _rendered(name: str, value: float) -> str:
+    return f'{value:.0f} %' if name == 'cpu_percent' else f'{value / _GIB:.2f} GiB'
+
+
+def rungs_of(study: Study) -> tuple[list[dict[str, Any]], str]:
+    """The report on the rungs of a study's scheduler, and remarks.
+
+    These say what the scheduler learnt of its rungs, and warn where ranks changed after them.
+
+    Nothing of a study without a scheduler, or with another number of rewards than one.
+    """
+    scheduler = study.scheduler
+    if scheduler is None or len(study.rewards) != 1:
+        return [], ''
+    curves = study.curves()
+    found = rung_report.rung_report(curves, scheduler)
+    remarks = [*scheduler.learnt(curves), rung_report.warning(found, scheduler.unit)]
+    return [dataclasses.asdict(rung) for rung in found], '\n'.join(filter(None, remarks))
+
+
+def rungs_text(study: Study) -> list[str]:
+    """The same as text; nothing where there is nothing to say."""
+    passed, remark = rungs_of(study)
+    texts = [to_text(rungs_table(passed)), remark] if passed else []
+    return [text for text in texts if text]
+
+
+def edges_text(study: StudyView) -> list[str]:
+    """Renders the decisions of the best trial that lie at the edge of their range."""
+    best = study.best
+    found = {} if best is None else at_edges(study.space.spec, best.by_id)
+    if not found:
+        return []
+    return [
+        'At the edge of their range, which a wider one may improve:',
+        *(f'  {path} ({low!r} to {high!r})' for path, (low, high) in found.items()),
+    ]
