@@ -20,7 +20,7 @@ from paxtune.study.trial_experiments import parts_of
 from paxtune.supernet.supernet import Supernet
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.loop.evaluate import evaluate
-from trainer.loop.run_inputs import set_eval_positions
+from trainer.loop.run_inputs import RunInputs
 from trainer.program.setup import compiled, localized
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
@@ -62,7 +62,7 @@ class PathEvaluator:
 
     def metrics(self, decisions: Decisions) -> dict[str, float]:
         """Evaluates a path on the evaluation sets."""
-        set_eval_positions(self._experiment, self._progress, self._program.data_shard)
+        RunInputs(self._experiment, self._program.data_shard).resume_evaluation(self._progress)
         chosen = self._program.replicated(self._supernet.numbers(decisions))
         values = {**self._values, **chosen}
         return evaluate(self._experiment, self._program, self.state, values)

@@ -14,7 +14,7 @@ from trainer.checkpoints.manifest import DamagedError
 from trainer.experiment import Experiment
 from trainer.loop.decode_loop import decode
 from trainer.loop.evaluate import evaluate
-from trainer.loop.run_inputs import set_eval_positions
+from trainer.loop.run_inputs import RunInputs
 from trainer.program.program import Program
 from trainer.program.setup import compiled, localized, prepare_inputs
 from trainer.program.step_functions import Values
@@ -106,7 +106,7 @@ def _metrics(
     restored: Restored,
     job_log_dir: epath.PathLike,
 ) -> dict[str, float]:
-    set_eval_positions(experiment, restored.progress, program.data_shard)
+    RunInputs(experiment, program.data_shard).resume_evaluation(restored.progress)
     if job == 'eval':
         return evaluate(experiment, program, restored.state, values)
     return decode(experiment, program, restored.state, values, epath.Path(job_path(job_log_dir)))

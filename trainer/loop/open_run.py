@@ -106,7 +106,7 @@ class Run:
     inputs: RunInputs
     checkpoints: CheckpointStore
     garbage: GcSchedule
-    profiler: Profiler | None
+    profiler: Profiler
     writer: MetricWriter | None
     resumed_from: int
     progress: Progress
@@ -162,7 +162,7 @@ def open_run(
         SaveError: a save failed.
     """
     with contextlib.ExitStack() as opened:
-        run = _opened(prepared, profiler, place or Alone(), opened)
+        run = _opened(prepared, profiler or Profiler(), place or Alone(), opened)
         held = opened.pop_all()
     try:
         yield run
@@ -173,7 +173,7 @@ def open_run(
 
 @during(INITIALIZATION)
 def _opened(
-    prepared: PreparedRun, profiler: Profiler | None, place: Alone, opened: contextlib.ExitStack
+    prepared: PreparedRun, profiler: Profiler, place: Alone, opened: contextlib.ExitStack
 ) -> Run:
     experiment, job_log_dir = prepared.experiment, prepared.job_log_dir
     program, values = compiled(experiment)
@@ -214,8 +214,7 @@ def _opened(
             # A run that resumes again drops texts of its own step, but none of step 0.
             texts = run_texts(experiment, program.abstract_state.params)
             writer.write_texts(texts, step if writer.has_texts else 0)
-    if profiler is not None:
-        opened.callback(profiler.close)
+    opened.callback(profiler.close)
     return Run(
         experiment,
         job_log_dir,

@@ -5,7 +5,6 @@ from typing import Any
 
 from trainer.checkpoints.manifest import Progress
 from trainer.experiment import Experiment
-from trainer.inputs.base import Input
 from trainer.inputs.peek import Peekable
 from trainer.runtime import processes
 from trainer.symbolic.errors import UserError, prefixed
@@ -30,7 +29,8 @@ class RunInputs:
         """
         self.train = Peekable(experiment.train_input)
         self._experiment, self._data_shard = experiment, data_shard
-        self._rolling = _rolling_sets(experiment)
+        inputs = experiment.inputs_by_path
+        self._rolling = {path: each for path, each in inputs.items() if not each.reset_for_eval}
         self._before: tuple[int, Positions] | None = None
 
     def start_evaluation(self, step: int) -> None:
@@ -57,7 +57,23 @@ class RunInputs:
             UserError: a position belongs to other data, or to another number of processes.
         """
         self.train.set_position(self._own(progress.positions, checkpoint))
-        set_eval_positions(self._experiment, progress, self._data_shard)
+        self.resume_evaluation(progress)
+
+    def resume_evaluation(self, progress: Progress) -> None:
+        """Restores the positions of a checkpoint in the rolling evaluation sets.
+
+        A set without a position there starts with its first batch. So does a set whose positions
+        are valid for one shard alone, if the number of shards has changed.
+
+        Raises:
+            UserError: a position belongs to other data.
+        """
+        saved, (count, index) = progress.eval_positions, self._data_shard
+        positions = saved[index if len(saved) == count else 0] if saved else {}
+        for path in self._rolling.keys() & positions.keys():
+            if len(saved) == count or self._rolling[path].positions_are_global:
+                with prefixed(path):
+                    self._rolling[path].set_position(positions[path])
 
     def _eval_positions(self) -> Positions:
         return {path: data.get_position() for path, data in self._rolling.items()}
@@ -80,28 +96,3 @@ class RunInputs:
                     f'{len(positions)} processes, or start anew in another --job_log_dir'
                 )
         return positions[0]  # All are the same.
-
-
-def set_eval_positions(
-    experiment: Experiment, progress: Progress, data_shard: tuple[int, int]
-) -> None:
-    """Restores the positions of a checkpoint in the rolling evaluation sets of an experiment.
-
-    A set without a position there starts with its first batch. So does a set whose positions are
-    valid for one shard alone, if the number of shards has changed.
-
-    Raises:
-        UserError: a position belongs to other data.
-    """
-    inputs = _rolling_sets(experiment)
-    saved, (count, index) = progress.eval_positions, data_shard
-    positions = saved[index if len(saved) == count else 0] if saved else {}
-    for path in inputs.keys() & positions.keys():
-        if len(saved) == count or inputs[path].positions_are_global:
-            with prefixed(path):
-                inputs[path].set_position(positions[path])
-
-
-def _rolling_sets(experiment: Experiment) -> dict[str, Input]:
-    inputs = experiment.inputs_by_path
-    return {path: data for path, data in inputs.items() if not data.reset_for_eval}

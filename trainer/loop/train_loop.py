@@ -148,11 +148,9 @@ def _execute(run: Run, meter: Meter, interrupt: InterruptPolicy, steps: range) -
         batch = run.program.put(*(run.inputs.train.get_next_padded() for _ in steps))
     interrupt.before_steps(steps)
     meter.before(steps)
-    if run.profiler is not None:
-        run.profiler.before(steps, run.job_log_dir)
+    run.profiler.before(steps, run.job_log_dir)
     metrics = run.stepper.step(batch, len(steps))
-    if run.profiler is not None:
-        run.profiler.after(steps, metrics)
+    run.profiler.after(steps, metrics)
     meter.summarize()  # Writes an earlier step, while this one runs.
     meter.after(steps, metrics)
     return metrics

@@ -17,8 +17,8 @@ class Profiler:
     the profile there.
     """
 
-    def __init__(self, first: int, last: int) -> None:
-        """Prepares to profile the steps from `first` to `last`, both included."""
+    def __init__(self, first: int = 1, last: int = 0) -> None:
+        """Prepares to profile the steps from `first` to `last`, both included; none by default."""
         self.first, self._last = first, last
         self._is_on = False
         self._step: Any = None  # Annotates the profile with the step.
