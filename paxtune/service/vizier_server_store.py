@@ -220,7 +220,7 @@ class VizierServerStore(StudyStore):
         with self._lock:
             kept = self._all()[id_]
             self._require_own()
-            trial = codec.client_trial(transition(kept.record, self.now()))
+            trial = codec.client_trial(transitions.applied(transition, kept.record, self.now()))
             self._client.write(trial.metadata, id_)
             return self._keep(trial, kept.copy)
 

@@ -13,6 +13,7 @@ from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers.base import Unit
 from paxtune.search_space.decisions import Decisions
+from paxtune.search_space.space import Space
 from paxtune.simulate.nearest_row import Box, Floats, Unused, is_logarithmic
 from trainer.symbolic.errors import UserError
 
@@ -60,7 +61,8 @@ class CurveTable:
         metric: the name of the reward.
         left_out: the number of trials in the file that were stopped early.
         reward: the objective of studies on this table.
-        spec: the search space.
+        space: the search space.
+        spec: the decision points of the space.
         units: the units that were measured in all rows.
         unit: of compute and time: seconds if they were measured, else steps.
 
@@ -93,7 +95,8 @@ class CurveTable:
         self._columns = _columns(rows)
         if not self._columns:
             raise UserError(f'{source}: the decisions of all trials are the same')
-        self.spec: pg.DNASpec = pg.dna_spec(pg.Dict(self.decisions()))
+        self.space = Space(pg.Dict(self.decisions()))
+        self.spec = self.space.spec
         # A name with a dot in it stands in brackets in an id.
         self._ids = [point.id.path for point in self.spec.elements]
         self._points = np.concatenate([each.points for each in self._columns], axis=1)

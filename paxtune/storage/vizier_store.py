@@ -28,7 +28,7 @@ from paxtune.storage.database import OWNER, Database, owners, studies, trials
 from paxtune.storage.stored_measurements import DamagedRecordError
 from paxtune.storage.study_file import DATABASE
 from paxtune.study.record import StudyRecord, TrialRecord
-from paxtune.study.transitions import Transition, TurnLostError
+from paxtune.study.transitions import Transition, TurnLostError, applied
 from trainer.symbolic.errors import UserError
 
 BROKEN = sqlalchemy.exc.DatabaseError, DecodeError, DamagedRecordError
@@ -245,7 +245,7 @@ class VizierStore:
         """Changes a trial as `apply` does, and returns it as it is stored."""
         with self.database.transaction() as connection:
             stored = self._proto(id_)
-            changed = encode_trial(transition(decode_trial(stored), self.now()), stored)
+            changed = encode_trial(applied(transition, decode_trial(stored), self.now()), stored)
             update = trials.update().where(trials.c.trial_name == self._trial_name(id_))
             connection.execute(update.values(serialized_trial=changed.SerializeToString()))
         return changed

@@ -12,7 +12,7 @@ from paxtune.objectives.measurement import Measurement, with_carried
 from paxtune.objectives.rewards import NonFiniteRewardError, measured_rewards
 from paxtune.study import transitions
 from paxtune.study.record import Costs, Lineage, RunTime, TrialRecord
-from paxtune.study.store import StudyStore
+from paxtune.study.store import TrialStore
 from paxtune.study.transitions import IllegalTransition, Transition
 from paxtune.study.trial import Scoring, Trial, TrialContext, aggregated
 from trainer.runtime.directory import JobPath
@@ -31,7 +31,7 @@ class RunningTrial:
     """
 
     def __init__(
-        self, record: TrialRecord, context: TrialContext, scoring: Scoring, store: StudyStore
+        self, record: TrialRecord, context: TrialContext, scoring: Scoring, store: TrialStore
     ) -> None:
         self.view = Trial(record, context)
         self._context, self._scoring, self._store = context, scoring, store

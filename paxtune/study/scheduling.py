@@ -7,7 +7,7 @@ import pyglove as pg
 from paxtune.algorithms import SuggestionContext
 from paxtune.algorithms.encoding.points import points_function
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers import Pause, Scheduler, Stop, TrialCurve
+from paxtune.schedulers import Fork, Pause, Promote, Scheduler, Stop, TrialCurve
 from paxtune.schedulers.base import State
 from paxtune.schedulers.resources import consumed
 from paxtune.study.record import Status
@@ -69,11 +69,19 @@ class TrialScheduling:
     def decide(
         self, trials: Sequence[Trial], context: SuggestionContext, may_begin: bool
     ) -> Decision:
-        """Decides what comes before a new suggestion; `trials` are all of the study."""
+        """Decides what comes before a new suggestion; `trials` are all of the study.
+
+        Raises:
+            ValueError: the scheduler promotes or replaces a trial that is not paused, or forks one
+                where it was not paused.
+        """
         if not self.scheduler.pauses:
             return None
         curves = self.curves(trials)
-        return self.scheduler.next_action(curves, self._reward, context, may_begin)
+        decision = self.scheduler.next_action(curves, self._reward, context, may_begin)
+        if isinstance(decision, Promote | Fork):
+            _require_possible(decision, trials)
+        return decision
 
     def _curve(self, trial: Trial) -> TrialCurve:
         # The curve of hundreds of paused trials takes a while. The creation time separates a trial
@@ -105,6 +113,18 @@ class TrialScheduling:
         if key not in self._max_resources:
             self._max_resources[key] = self._find_max_resource(trial)
         return self._max_resources[key]
+
+
+def _require_possible(decision: Promote | Fork, trials: Sequence[Trial]) -> None:
+    known = {trial.id: trial for trial in trials}
+    id_ = decision.trial if isinstance(decision, Promote) else decision.replaces
+    if id_ not in known or not known[id_].is_paused:
+        raise ValueError(f'the scheduler goes on with trial {id_}, which is not paused')
+    # The parent of a fork may have gone on since, or have ended, but it was paused there.
+    if isinstance(decision, Fork) and (
+        decision.trial not in known or decision.step not in known[decision.trial].record.pauses
+    ):
+        raise ValueError(f'the scheduler forks trial {decision.trial} where it was not paused')
 
 
 class _Curves(Sequence[TrialCurve]):

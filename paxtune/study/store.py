@@ -12,25 +12,18 @@ AddSuggested: TypeAlias = Callable[[TrialRecord], TrialRecord]
 """Adds a suggested trial; raises `TurnLostError` where its number was taken in the meantime."""
 
 
-class StudyStore(Protocol):
-    """One study: in a database of this process (`LocalStore`), or in a service (`RemoteStore`).
+class TrialStore(Protocol):
+    """Trials that are handed out and changed one at a time, as a `TrialQueue` does.
 
     Attributes:
         worker: the name of this process.
         is_shared: whether a service gives the trials of the study to its workers.
-        flags: command-line flags that name the store, beside its directory.
     """
 
     worker: str
 
     @property
     def is_shared(self) -> bool: ...
-
-    @property
-    def flags(self) -> list[str]: ...
-
-    def close(self) -> None:
-        """Closes the connection."""
 
     def is_alive(self, worker: str) -> bool:
         """Returns True unless a worker that holds a trial is known to be gone."""
@@ -45,17 +38,52 @@ class StudyStore(Protocol):
             UserError: another program or version wrote it, or it is damaged.
         """
 
-    def created(self) -> datetime.datetime:
-        """Returns the time at which the study was created; raises KeyError before."""
-
-    def create_study(self, record: StudyRecord, parameters: Iterable[Any]) -> bool:
-        """Creates the study, in one transaction; returns False where another process was first."""
-
     def update_study(self, change: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
         """Changes the record of the study, in one transaction; raises KeyError where it has none.
 
         Nothing is written where `change` raises.
         """
+
+    def trial(self, id_: int) -> TrialRecord:
+        """Returns one trial; raises KeyError where there is none."""
+
+    def max_id(self) -> int:
+        """Returns the number of the newest trial; 0 where there is none."""
+
+    def apply(self, id_: int, transition: Transition) -> TrialRecord:
+        """Changes a trial in one transaction; raises KeyError where there is none.
+
+        Nothing is written where the transition raises.
+
+        Raises:
+            LeaseLostError: another worker or another attempt owns the trial.
+        """
+
+    def claim(self) -> TrialRecord | None:
+        """Claims a trial that waits to run; None where none does."""
+
+    def turn(self) -> AbstractContextManager[AddSuggested]:
+        """Waits for the turn to suggest, which this process has while inside."""
+
+
+class StudyStore(TrialStore, Protocol):
+    """One study: in a database of this process (`LocalStore`), or in a service (`RemoteStore`).
+
+    Attributes:
+        flags: command-line flags that name the store, beside its directory.
+    """
+
+    @property
+    def flags(self) -> list[str]: ...
+
+    def close(self) -> None:
+        """Closes the connection."""
+
+    def created(self) -> datetime.datetime:
+        """Returns the time at which the study was created; raises KeyError before."""
+
+    def create_study(self, record: StudyRecord, parameters: Iterable[Any]) -> bool:
+        """Creates the study, in one transaction; returns False where another process was first."""
 
     def delete_study(self) -> None:
         """Deletes the study with its trials, in one transaction."""
@@ -69,12 +97,6 @@ class StudyStore(Protocol):
     def trials(self, ids: Collection[int] | None = None) -> list[TrialRecord]:
         """Returns trials by id; all, or those of the given numbers."""
 
-    def trial(self, id_: int) -> TrialRecord:
-        """Returns one trial; raises KeyError where there is none."""
-
-    def max_id(self) -> int:
-        """Returns the number of the newest trial; 0 where there is none."""
-
     def add_trials(
         self, records: Sequence[TrialRecord], after: int | None = None
     ) -> list[TrialRecord]:
@@ -87,20 +109,5 @@ class StudyStore(Protocol):
             TurnLostError: another trial is the newest by now.
         """
 
-    def apply(self, id_: int, transition: Transition) -> TrialRecord:
-        """Changes a trial in one transaction; raises KeyError where there is none.
-
-        Nothing is written where the transition raises.
-
-        Raises:
-            LeaseLostError: another worker or another attempt owns the trial.
-        """
-
     def delete_trial(self, id_: int) -> None:
         """Deletes a trial; raises KeyError where there is none."""
-
-    def claim(self) -> TrialRecord | None:
-        """Claims a trial that waits to run; None where none does."""
-
-    def turn(self) -> AbstractContextManager[AddSuggested]:
-        """Waits for the turn to suggest, which this process has while inside."""

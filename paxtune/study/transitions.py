@@ -1,7 +1,7 @@
 """Transitions of a trial between its states: pure functions of a record, total, without a clock.
 
 Each function returns a new record or raises `IllegalTransition`. A store applies one of them to a
-stored record in one transaction.
+stored record in one transaction, by `applied`, which asserts the invariants of a trial.
 
 A trial leaves ACTIVE or PAUSED for an end state exactly once. The number of its attempt never
 decreases: it grows when the worker that was lost may come back, and when the loss counts. That
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from paxtune.objectives.measurement import Measurement
-from paxtune.study import attributes
+from paxtune.study import attributes, invariants
 from paxtune.study.record import Event, Failures, RequestIds, Status, TrialRecord
 
 Transition: TypeAlias = Callable[[TrialRecord, datetime.datetime], TrialRecord]
@@ -60,6 +60,14 @@ class WorkerLoss:
     reason: str
     counts: bool = False
     is_dead: bool = False
+
+
+def applied(transition: Transition, record: TrialRecord, now: datetime.datetime) -> TrialRecord:
+    """Applies a transition, and asserts the invariants of a trial."""
+    after = transition(record, now)
+    broken = invariants.broken(record, after)
+    assert not broken, f'trial {record.id}: {broken}'
+    return after
 
 
 def new_worker(is_outside: bool = False) -> str:
@@ -223,7 +231,7 @@ def merge(current: TrialRecord, proposed: TrialRecord, request: str) -> TrialRec
     if before is not after and (before.has_ended or after.has_ended):
         _require_open(current)
     is_held = proposed.status is Status.ACTIVE and bool(proposed.holder)
-    return dataclasses.replace(
+    merged = dataclasses.replace(
         proposed,
         holder=current.holder if is_held else '',
         attempt=current.attempt,
@@ -232,6 +240,9 @@ def merge(current: TrialRecord, proposed: TrialRecord, request: str) -> TrialRec
             current.requests.added, (*current.requests.changed, request)[-_MAX_REQUESTS:]
         ),
     )
+    if broken := invariants.broken(current, merged):
+        raise IllegalTransition(f'trial {current.id}: {broken}')
+    return merged
 
 
 def _end(record: TrialRecord, how: str, now: datetime.datetime) -> TrialRecord:

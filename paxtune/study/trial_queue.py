@@ -16,7 +16,7 @@ from paxtune.study.record import SCHEDULER, Lineage, Status, TrialRecord
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.schedule import Action, Claim, Decision, Done, Suggest, View
 from paxtune.study.scheduling import TrialScheduling
-from paxtune.study.store import AddSuggested, StudyStore
+from paxtune.study.store import AddSuggested, TrialStore
 from paxtune.study.study_view import Trials
 from paxtune.study.suggester import Suggester
 from paxtune.study.transitions import IllegalTransition, TurnLostError
@@ -31,7 +31,7 @@ class TrialQueue:
         self,
         space: Space,
         search: Search,
-        store: StudyStore,
+        store: TrialStore,
         suggester: Suggester,
         scheduling: TrialScheduling | None,
         read_trials: Callable[[], Trials],
@@ -42,6 +42,9 @@ class TrialQueue:
         self._suggester, self._scheduling = suggester, scheduling
         self._read_trials, self._open_trial = read_trials, open_trial
         self._lock = threading.Lock()
+        rewards = search.rewards
+        self._sign = rewards[0].score(1.0) if rewards else 1.0
+        self._viewed: tuple[Trials, View] | None = None
         study = store.study()
         self._exhausted_at = None if study is None else study.exhausted
 
@@ -75,24 +78,27 @@ class TrialQueue:
         return schedule.is_exhausted(records, self._space.size, self._exhausted_at)
 
     def _view(self, trials: Trials, may_claim: bool = True) -> View:
-        rewards = self._search.rewards
+        """Views the study. The same list is viewed once: nothing has changed since."""
+        if self._viewed is not None:
+            seen, view = self._viewed
+            if seen is trials and view.may_claim == may_claim:
+                return view
         is_exhausted = self.is_exhausted(trials)
-        return View(
+        view = View(
             count=len(trials),
             unended=[trial.record for trial in trials.unended],
             num_trials=self.num_trials,
             is_exhausted=is_exhausted,
             budget_used=stopping_criteria.used_up(
-                self._search.budget,
-                trials,
-                rewards[0].score(1.0) if rewards else 1.0,
-                self._search.replicates,
+                self._search.budget, trials, self._sign, self._search.replicates
             ),
             decide=lambda: self._decide(trials, is_exhausted),
             has_holders=self._store.is_shared,
             is_alive=self._store.is_alive,
             may_claim=may_claim,
         )
+        self._viewed = (trials, view)
+        return view
 
     def _decide(self, trials: Sequence[Trial], is_exhausted: bool) -> Decision:
         if self._scheduling is None:
@@ -113,24 +119,29 @@ class TrialQueue:
             elif isinstance(action, Claim):
                 claimed = self._store.claim()
                 if claimed is not None:
-                    return self._open_trial(claimed)
+                    return self._handed_out(claimed)
                 may_claim = False
                 continue
             elif isinstance(action, Suggest):
                 with contextlib.suppress(TurnLostError), self._store.turn() as add:
                     trial = self._suggest(add)
                     if trial is not None:
-                        return self._open_trial(trial)
+                        return self._handed_out(trial)
             else:
                 return None
             trials, may_claim = self._read_trials(), True
+
+    def _handed_out(self, record: TrialRecord) -> RunningTrial:
+        is_own = record.status is Status.ACTIVE and record.holder == self._store.worker
+        assert is_own, f'trial {record.id} is {record.status}, and {record.holder!r} holds it'
+        return self._open_trial(record)
 
     def _promote_or_fork(self) -> None:
         """Does what the scheduler decides once this worker has the turn."""
         with contextlib.suppress(TurnLostError), self._store.turn() as add:
             self._end_replaced(self._read_trials())
             trials = self._read_trials()
-            action = self._decide(trials, self.is_exhausted(trials))
+            action = self._view(trials).decision
             if isinstance(action, Promote):
                 # A restart of the service ends turns: another worker may have been faster, and the
                 # trial may be paused once more by now. Only the pause that was seen here may end.
@@ -202,4 +213,4 @@ class TrialQueue:
         if not num_trials and (reason := self._suggester.feasibility.commonest_reason):
             raise UserError(f'nothing in the search space is feasible: {reason}') from None
         self._store.update_study(lambda study: dataclasses.replace(study, exhausted=num_trials))
-        self._exhausted_at = num_trials
+        self._exhausted_at, self._viewed = num_trials, None
