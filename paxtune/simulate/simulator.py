@@ -19,6 +19,7 @@ from paxtune.simulate.result import Progress, Run, SimulatedTrial
 from paxtune.simulate.table import CurveTable, Row
 from paxtune.simulate.virtual_store import VirtualStore
 from paxtune.study import transitions
+from paxtune.study.feasibility import Feasibility
 from paxtune.study.record import Status, TrialRecord
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.scheduling import TrialScheduling
@@ -97,8 +98,8 @@ class _Training:
         return self.clock[past - 1] if past else 0.0
 
 
-class _Suggester(Suggester):
-    """Makes the suggestions of a simulated study: its table has a row for any decisions."""
+class _Feasibility(Feasibility):
+    """The feasibility in a simulated study: its table has a row for any decisions."""
 
     def why_infeasible(self, decisions: Decisions) -> None:
         return None
@@ -125,9 +126,7 @@ class _Study:
         self._events: list[tuple[float, int, int]] = []
         self._order = itertools.count()
         self._read_parameters = reader(table.spec)
-        context = TrialContext(
-            [table.reward.score(1.0)], read_parameters=self._read_parameters
-        )
+        context = TrialContext([table.reward.score(1.0)], read_parameters=self._read_parameters)
         self.store = VirtualStore(context, self._prepare)
         self.scheduling: TrialScheduling | None = None
         if scheduler is not None:
@@ -143,7 +142,7 @@ class _Study:
             table.space,
             search,
             self.store,
-            _Suggester(table.space, search, [], self.store.read),
+            Suggester(_Feasibility(table.space, search), [], self.store.read),
             self.scheduling,
             self.store.read,
             self.open,

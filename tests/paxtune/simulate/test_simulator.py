@@ -8,20 +8,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paxtune.algorithms import Algorithm, QuasiRandom, RandomSearch, RegularizedEvolution
+from paxtune.algorithms import (
+    Algorithm,
+    Grid,
+    QuasiRandom,
+    RandomSearch,
+    RegularizedEvolution,
+    SuggestionContext,
+)
 from paxtune.config.budget import Budget
 from paxtune.config.search import Search
+from paxtune.objectives.rewards import Reward
 from paxtune.schedulers import (
+    Adaptive,
     Asha,
+    Fork,
     Hyperband,
     MedianStopping,
     Pause,
     PopulationBasedTraining,
+    Promote,
     PromotingAsha,
     RankStopping,
     Scheduler,
     Stop,
 )
+from paxtune.schedulers.base import Curves
 from paxtune.simulate.result import Run
 from paxtune.simulate.simulator import simulate
 from paxtune.simulate.table import Answers, CurveTable
@@ -41,6 +53,7 @@ SCHEDULERS: list[Scheduler] = [
     Hyperband(min_resource=1, max_resource=STEPS),
     PopulationBasedTraining(population_size=6, interval=2),
 ]
+ADAPTIVE = Adaptive(min_resource=1, max_resource=STEPS)
 NAMES = [type(scheduler).__name__ for scheduler in SCHEDULERS]
 
 
@@ -127,24 +140,36 @@ def as_observed(study: Study) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.parametrize('scheduler', [None, *SCHEDULERS], ids=['none', *NAMES])
-@pytest.mark.parametrize('seed', [0, 1])
-@pytest.mark.fast(6)
-def test_one_worker_decides_as_a_study_does(scheduler: Scheduler | None, seed: int) -> None:
-    made, algorithm = table(seed=seed), RandomSearch()
-    run = simulate(made, scheduler, algorithm, num_trials=16)
-    with driven(made, scheduler, algorithm, 16) as study:
+def assert_as_a_study(
+    made: CurveTable, scheduler: Scheduler | None, algorithm: Algorithm, count: int
+) -> None:
+    run = simulate(made, scheduler, algorithm, num_trials=count)
+    with driven(made, scheduler, algorithm, count) as study:
         expected = as_observed(study)
     found = [(*each[:6], each[6] if each[1] == 'stopped' else None, each[7]) for each in told(run)]
     assert found == expected
 
 
+@pytest.mark.parametrize('scheduler', [None, *SCHEDULERS], ids=['none', *NAMES])
+@pytest.mark.parametrize('seed', [0, 1])
+@pytest.mark.fast(6)
+def test_one_worker_decides_as_a_study_does(scheduler: Scheduler | None, seed: int) -> None:
+    assert_as_a_study(table(seed=seed), scheduler, RandomSearch(), 16)
+
+
 def test_learning_algorithms_observe_the_same_as_in_a_study() -> None:
     algorithm = RegularizedEvolution(population_size=4, tournament_size=2)
-    scheduler = PromotingAsha(min_resource=1, max_resource=STEPS)
-    run = simulate(TABLE, scheduler, algorithm, num_trials=16)
-    with driven(TABLE, scheduler, algorithm, 16) as study:
-        assert [each.decisions for each in run.trials] == [t.by_id for t in study.trials]
+    assert_as_a_study(TABLE, PromotingAsha(min_resource=1, max_resource=STEPS), algorithm, 16)
+
+
+def test_the_last_new_trial_begins_before_another_is_promoted() -> None:
+    assert_as_a_study(TABLE, ADAPTIVE, RandomSearch(), 40)
+
+
+def test_paused_trials_of_an_exhausted_space_end() -> None:
+    assert_as_a_study(TABLE, ADAPTIVE, Grid(), 40)
+    states = simulate(TABLE, ADAPTIVE, Grid(), num_trials=40, workers=4).outcomes()
+    assert {*states} <= {'completed', 'stopped', 'infeasible'}
 
 
 # --- By itself ---
@@ -279,3 +304,34 @@ def test_resources_may_be_counted_in_seconds() -> None:
     run = simulate(TABLE, scheduler, RandomSearch(), num_trials=20)
     by_steps = simulate(TABLE, Asha(min_resource=1), RandomSearch(), num_trials=20)
     assert [t.measurements for t in run.trials] == [t.measurements for t in by_steps.trials]
+
+
+class Mistaken(PromotingAsha):
+    """Promotes the last trial, which runs or has ended, or forks it at a step without a pause."""
+
+    is_forking: bool = False
+
+    def next_action(
+        self, curves: Curves, reward: Reward | None, context: SuggestionContext, may_begin: bool
+    ) -> Promote | Fork | None:
+        paused = [each.id for each in curves if each.state == 'paused']
+        if not paused:
+            return None
+        if self.is_forking:
+            return Fork(paused[0], 99, dict(curves[0].decisions), paused[0], 'why')
+        return Promote(len(curves) + 1, 'why')
+
+
+@pytest.mark.parametrize(
+    ('is_forking', 'message'),
+    [
+        (False, 'the scheduler goes on with trial 2, which is not paused'),
+        (True, 'the scheduler forks trial 1 where it was not paused'),
+    ],
+)
+def test_an_impossible_decision_of_a_scheduler_is_refused(is_forking: bool, message: str) -> None:
+    scheduler = Mistaken(min_resource=1, max_resource=STEPS, is_forking=is_forking)
+    with pytest.raises(ValueError, match=message):
+        simulate(TABLE, scheduler, RandomSearch(), num_trials=4)
+    with pytest.raises(ValueError, match=message):
+        driven(TABLE, scheduler, RandomSearch(), 4)

@@ -240,7 +240,11 @@ DONE = transitions.complete(
         (RUNNING, {'id': 4}, 'its number'),
         (RUNNING, {'created': None}, 'its time of creation'),
         (RUNNING, {'parameters': {'x': 0.25}}, 'its decisions have changed'),
-        (dataclasses.replace(RUNNING, attempt=3), {'attempt': 2}, 'attempt 2 comes after attempt 3'),
+        (
+            dataclasses.replace(RUNNING, attempt=3),
+            {'attempt': 2},
+            'attempt 2 comes after attempt 3',
+        ),
         (DONE, {'measurements': ()}, 'measurements are missing'),
         (PAUSED, {'pauses': ()}, 'its pauses at'),
         (PAUSED, {'pauses': (10, 5)}, 'its pauses at'),
