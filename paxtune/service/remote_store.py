@@ -18,13 +18,7 @@ from paxtune.storage.codec import StudySpec, TrialProto, parse_trial
 from paxtune.study.record import StudyRecord, TrialRecord
 from paxtune.study.redefinition import has_definition
 from paxtune.study.store import AddSuggested, StudyStore
-from paxtune.study.transitions import (
-    LeaseLostError,
-    Transition,
-    TurnLostError,
-    WorkerLoss,
-    applied,
-)
+from paxtune.study.transitions import LeaseLostError, Transition, TurnLostError, WorkerLoss
 
 
 def lose(client: Client, worker: str, loss: WorkerLoss, max_attempts: int) -> int | None:
@@ -174,7 +168,7 @@ class RemoteStore(StudyStore):
             while True:
                 read = self._content[id_]
                 stored = TrialProto.FromString(read)
-                changed = applied(transition, parse_trial(read), self.now())
+                changed = transition(parse_trial(read), self.now())
                 held = self._held.get(id_)
                 request = schema.UpdateRequest(
                     id=id_,

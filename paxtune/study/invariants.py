@@ -21,7 +21,7 @@ def broken(before: TrialRecord, after: TrialRecord) -> str:
     grown = after.pauses is not before.pauses
     if grown and after.pauses != tuple(sorted({*after.pauses, *before.pauses})):
         return f'its pauses at {before.pauses} have become {after.pauses}'
-    if after.holder and after.status is not Status.ACTIVE:
+    if after.holder and after.status != Status.ACTIVE:
         return f'{after.holder} holds it, and it is {after.status}'
     if before.status.has_ended:
         return _changed_end(before, after)

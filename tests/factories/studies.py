@@ -22,6 +22,7 @@ from paxtune.schedulers import MedianStopping
 from paxtune.search_space.parameters import to_parameters
 from paxtune.service import remote_store
 from paxtune.service.remote_store import RemoteStore
+from paxtune.storage.codec import decode_trial, encode_trial
 from paxtune.storage.open_study import open_study
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
@@ -112,7 +113,11 @@ def never_trained(study: Study, trial: Trial) -> bool:
 
 def rewrite(study: Study, number: int, **fields: Any) -> None:
     """Replaces fields of a stored trial, as another program might."""
-    study.store.apply(number, lambda record, _: dataclasses.replace(record, **fields))
+    store = study.store
+    assert isinstance(store, VizierStore)
+    (stored,) = store.protos([number])
+    changed = dataclasses.replace(decode_trial(stored), **fields)
+    store.write_trials(lambda: [encode_trial(changed, stored)])
 
 
 def rewrite_study(study: Study, **fields: Any) -> None:

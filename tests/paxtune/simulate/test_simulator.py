@@ -32,6 +32,7 @@ from paxtune.schedulers import (
     RankStopping,
     Scheduler,
     Stop,
+    TrialCurve,
 )
 from paxtune.schedulers.base import Curves
 from paxtune.simulate.result import Run
@@ -306,20 +307,26 @@ def test_resources_may_be_counted_in_seconds() -> None:
     assert [t.measurements for t in run.trials] == [t.measurements for t in by_steps.trials]
 
 
-class Mistaken(PromotingAsha):
-    """Promotes the last trial, which runs or has ended, or forks it at a step without a pause."""
+class Mistaken(Scheduler):
+    """Promotes a trial that was never added, or forks one at a step without a pause."""
 
-    is_forking: bool = False
+    pauses = forks = True
+
+    is_forking: bool
+
+    def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Pause:
+        return Pause('why')
 
     def next_action(
         self, curves: Curves, reward: Reward | None, context: SuggestionContext, may_begin: bool
     ) -> Promote | Fork | None:
-        paused = [each.id for each in curves if each.state == 'paused']
-        if not paused:
+        if not curves:
             return None
-        if self.is_forking:
-            return Fork(paused[0], 99, dict(curves[0].decisions), paused[0], 'why')
-        return Promote(len(curves) + 1, 'why')
+        return (
+            Fork(1, 99, dict(curves[0].decisions), 1, 'why')
+            if self.is_forking
+            else Promote(2, 'why')
+        )
 
 
 @pytest.mark.parametrize(
@@ -330,7 +337,7 @@ class Mistaken(PromotingAsha):
     ],
 )
 def test_an_impossible_decision_of_a_scheduler_is_refused(is_forking: bool, message: str) -> None:
-    scheduler = Mistaken(min_resource=1, max_resource=STEPS, is_forking=is_forking)
+    scheduler = Mistaken(is_forking)
     with pytest.raises(ValueError, match=message):
         simulate(TABLE, scheduler, RandomSearch(), num_trials=4)
     with pytest.raises(ValueError, match=message):
