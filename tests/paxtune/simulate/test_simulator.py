@@ -337,7 +337,7 @@ class Mistaken(Scheduler):
     ],
 )
 def test_an_impossible_decision_of_a_scheduler_is_refused(is_forking: bool, message: str) -> None:
-    scheduler = Mistaken(is_forking)
+    scheduler = Mistaken(is_forking=is_forking)
     with pytest.raises(ValueError, match=message):
         simulate(TABLE, scheduler, RandomSearch(), num_trials=4)
     with pytest.raises(ValueError, match=message):
