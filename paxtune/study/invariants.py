@@ -42,7 +42,7 @@ def _broken_move(before: TrialRecord, after: TrialRecord) -> str:
     if after.status is Status.REQUESTED:
         return f'it was {before.status}, and waits to be claimed'
     if before.status is Status.REQUESTED and after.status is not Status.ACTIVE:
-        return f'nobody has claimed it, and it is {after.status}'
+        return f'no worker has claimed it, and it is {after.status}'
     if (after.ended is not None) != after.status.has_ended:
         return f'it is {after.status}, and its time of the end is {after.ended}'
     if (after.final is not None) != (after.status in _WITH_REWARDS):

@@ -254,7 +254,7 @@ DONE = transitions.complete(
         (DONE, {'ended': None}, 'it has ended, and its ended has changed'),
         (DONE, {'measurements': (*DONE.measurements, DONE.final)}, 'and a measurement was added'),
         (RUNNING, {'status': Status.REQUESTED, 'holder': ''}, 'waits to be claimed'),
-        (NEW, {'status': Status.INFEASIBLE, 'ended': START}, 'nobody has claimed it'),
+        (NEW, {'status': Status.INFEASIBLE, 'ended': START}, 'no worker has claimed it'),
         (RUNNING, {'status': Status.INFEASIBLE, 'holder': ''}, 'its time of the end is None'),
         (
             RUNNING,
