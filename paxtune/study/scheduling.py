@@ -118,7 +118,7 @@ class TrialScheduling:
 def _require_possible(decision: Promote | Fork, trials: Sequence[Trial]) -> None:
     known = {trial.id: trial for trial in trials}
     id_ = decision.trial if isinstance(decision, Promote) else decision.replaces
-    if id_ not in known or not known[id_].is_paused:
+    if id_ not in known or known[id_].status is not Status.PAUSED:
         raise ValueError(f'the scheduler goes on with trial {id_}, which is not paused')
     # The parent of a fork may have gone on since, or have ended, but it was paused there.
     if isinstance(decision, Fork) and (
