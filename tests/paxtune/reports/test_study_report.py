@@ -8,10 +8,13 @@ import pytest
 
 import paxtune
 from paxtune.algorithms import Algorithm
+from paxtune.api import run_search
 from paxtune.config.budget import Budget
+from paxtune.engines.in_process import InProcess
 from paxtune.reports import study_report
 from paxtune.reports.next_trial import next_trials
 from paxtune.reports.study_report import Section
+from paxtune.running.workloads import workload_of
 from paxtune.search_space.constraints import Requires
 from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import load_study, open_study
@@ -145,11 +148,10 @@ def test_missing_classes_leave_the_next_suggestion_out(tmp_path: Path) -> None:
 def test_a_report_has_the_commands_quoted(tmp_path: Path) -> None:
     space = pg.Dict(x=pg.floatv(0.0, 1.0))
     argv = ['paxtune.search', '--job_log_dir', 'x', '--set', 'name=a b; rm', '--job_log_dir=y']
-    with paxtune.tune(
-        lambda x: x,
-        space=space,
-        objective='minimize',
-        num_trials=1,
+    with run_search(
+        workload_of(lambda x: x, space, 'minimize'),
+        {'objective': 'minimize', 'budget.trials': 1},
+        engine=InProcess(),
         job_log_dir=tmp_path / 'a study',
         argv=argv,
     ) as study:
