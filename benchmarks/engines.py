@@ -4,8 +4,8 @@
 
 Trials of a function that sleeps, with four measurements each, run two at a time (one in process).
 Overhead is the wall clock of a call, times the trials at a time, less the time that trials sleep,
-per trial. It has the start of workers in it, but not that of the Ray cluster, which is local and
-warm; nor that of the SLURM cluster. Ray Tune has its default settings, and draws random values
+per trial. It includes the start of workers. It excludes the start of the Ray cluster, which is
+local and warm, and of the SLURM cluster. Ray Tune has its default settings, and draws random values
 as we do.
 
 Goal: each engine has at most half of Ray Tune's overhead. `--quick` runs fewer trials, which the

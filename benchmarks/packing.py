@@ -178,7 +178,7 @@ def compare_steps(case: Case, count: int, rounds: int) -> dict[str, float]:
         for name in sorted(found, reverse=index % 2 == 1):
             seconds[name].append(found[name](steps))
     medians = {name: statistics.median(each) for name, each in seconds.items()}
-    # Of each round, so that what slows the machine for a while counts for both.
+    # In each round, so that what slows the machine for a while counts for both.
     pairs = zip(seconds['alone'], seconds['packed'], strict=True)
     speed_up = statistics.median(alone / packed for alone, packed in pairs)
     print(

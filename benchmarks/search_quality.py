@@ -27,7 +27,7 @@ than one random draw, 0 perfect. Means are geometric, a regret below 0.001 count
 intervals hold 95 % of what comes of drawing seeds, and problems where several are averaged, again.
 Arithmetic means and medians stand beside them: geometric ones depend on few lucky seeds.
 
-Goals, against the best of all peers with so many trials, on the problems that each has:
+Goals, against the best of all peers with a number of trials, on the problems that each has:
 - over all problems, after 50 trials: the interval of the ratio of regrets holds 1 or lies below;
 - over the tables, after 25, 50 and 100: at most 0.8, after 50 the interval lies below 1;
 - on each table, after 25, 50 and 100: at most 1.1;
@@ -155,7 +155,7 @@ def read(plan: Sequence[tuple[Method, Cell]], cache_dir: Path) -> Found:
 
 
 def regrets(found: Found, all_: Mapping[str, Problem], count: int) -> dict[str, regret.Logs]:
-    """Logarithms of regrets after so many trials, by method and problem."""
+    """Logarithms of regrets after a number of trials, by method and problem."""
     logs: dict[str, dict[str, Any]] = {}
     for (method, problem), cells in found.items():
         values = [

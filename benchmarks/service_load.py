@@ -116,7 +116,7 @@ class Contender:
 
     @contextlib.contextmanager
     def ready(self, count: int, processes: int, threads: int) -> Iterator[Crew]:
-        """Its workers, of a study that holds so many trials."""
+        """Its workers, of a study that holds a number of trials."""
         with self._served() as where, self._crew(where, 1, 1) as one:
             one.do('open')
             one.do('fill', count)
@@ -208,7 +208,7 @@ def file_bytes(path: Path) -> int:
 
 
 def measure(all_: list[Contender], count: int, processes: int, threads: int, rounds: int) -> None:
-    """Rounds of all contenders, in turns, of studies with so many trials; prints what came out."""
+    """Rounds of all contenders, in turns, of studies of a size; prints what came out."""
     with contextlib.ExitStack() as stack:
         crews = [stack.enter_context(each.ready(count, processes, threads)) for each in all_]
         for _ in range(rounds):

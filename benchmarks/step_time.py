@@ -231,7 +231,7 @@ def compare(case: Case, dtype: str, rounds: int, steps: int, with_pgle: bool) ->
     if jax.default_backend() == 'gpu':
         for name, each in found.items():
             print_kernels(name, each)
-    # Of each round, so that what slows the machine for a while counts for both.
+    # In each round, so that what slows the machine for a while counts for both.
     ours = np.array(found[OURS].seconds)
     key = f'{case.name}_{dtype}'
     return {

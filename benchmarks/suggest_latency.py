@@ -5,7 +5,7 @@
 There are 10, 25, 50, 100 and 1,000 trials before, drawn at random, of a space of five ranges and
 one choice. The methods are paxtune's algorithms that can search it, Optuna's TPE and Gaussian
 process, and Vizier's default designer, all with their defaults. Each makes a first suggestion with
-so many trials, compilation included. Some later ones follow, each after another trial; their median
+these trials, compilation included. Some later ones follow, each after another trial; their median
 is given. The Gaussian process and the default have processes of their own, one after
 another. Programs that others compile are kept on disk, in a directory that is empty at first.
 Vizier takes 8 s a suggestion, so it is asked

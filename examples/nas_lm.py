@@ -29,7 +29,7 @@ from trainer.layers import Stack
 from trainer.symbolic import overrides
 
 EVAL_PART = 16
-"""One byte in so many of a corpus, at its end, is for evaluation."""
+"""The share of a corpus, at its end, for evaluation: one byte in this many."""
 
 NUM_TRIALS = 48
 FINALISTS, SEEDS = 3, 3

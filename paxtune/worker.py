@@ -100,9 +100,7 @@ def _flags() -> argparse.ArgumentParser:
     ):
         flags.add_argument(f'--{name}', required=True, help=description)
     flags.add_argument('--function', metavar='MODULE:NAME', help='called in each trial')
-    flags.add_argument(
-        '--pack', type=int, default=1, metavar='K', help='train so many trials at a time'
-    )
+    flags.add_argument('--pack', type=int, default=1, metavar='K', help='train K trials at a time')
     flags.add_argument('--cores', default='', help='the cores to compute on')
     flags.add_argument(
         '--supervised', action='store_true', help='end with the process at the other end of stdin'

@@ -11,7 +11,7 @@ import pytest
 
 from tests.servers.processes import ROOT, environment
 
-# Of the others, what is to hold is how long something takes.
+# The others measure how long something takes.
 CHECKED = ['chaos', 'reference_loss']
 
 

@@ -34,7 +34,7 @@ FILES = sorted((ROOT / 'examples').glob('*.py'))
 
 
 def asked(tunable: Tunable, count: int = 100) -> list[Any]:
-    """The experiments that a study suggests, in order, to its end or so many."""
+    """The experiments that a study suggests, in order, to its end or a number."""
     found: list[Any] = []
     with open_study(None, tunable) as study:
         while len(found) < count and (trial := study.ask()) is not None:

@@ -53,7 +53,7 @@ each_guide = pytest.mark.parametrize('guide', GUIDES, ids=lambda path: path.stem
     'guide', [path for path in GUIDES if '```python' in TEXTS[path]], ids=lambda path: path.stem
 )
 @pytest.mark.sentinel
-# Of MLflow's own database.
+# MLflow's own database warns.
 @pytest.mark.filterwarnings('ignore:The ..noload.. loader:sqlalchemy.exc.SADeprecationWarning')
 def test_guide_python_prints_the_text_below_it(
     guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -185,7 +185,7 @@ def test_guide_names_every_algorithm_flag_function_and_field_of_a_search() -> No
     algorithms, schedulers = classes_of(Algorithm), classes_of(Scheduler)
     assert {cls.__name__ for cls in algorithms.values()} == set(public(Algorithm))
     for name, cls in algorithms.items():
-        # Those that take another's path stand there with one.
+        # A flag that takes another's path stands there with one.
         assert f'| `{name}` |' in ALL or f"| `'{cls.__name__}(" in ALL, name
     assert {cls.__name__ for cls in schedulers.values()} == set(public(Scheduler))
     for flag in flags_of(search.parser()) - flags_of(command.parser('')):

@@ -56,3 +56,16 @@ def test_example_in_docstring_is_no_sentence(tmp_path: Path) -> None:
     path = tmp_path / 'module.py'
     path.write_text(f'"""Example.\n\n>>> 1\n{"1 " * 40}\n"""\n')
     assert not messages(path)
+
+
+def test_comments_name_their_thing(tmp_path: Path) -> None:
+    path = tmp_path / 'module.py'
+    path.write_text(
+        'x = 1  # Of a trial.\n\n# It waits for so many seconds.\n'
+        '# The cost is that of a step and that of a save.\n'
+    )
+    assert [each.partition(': ')[2][:20] for each in messages(path)] == [
+        'a comment begins wit',
+        "'so many': this numb",
+        '"that of" twice: The',
+    ]

@@ -53,6 +53,7 @@ WORDS = {
     r'afresh': 'from scratch',
     r'hoisted': 'shared',
     r'of ours': 'name the thing',
+    r'so many(?! \w+ that)': 'this number of',
 }
 """Words that the house does not use, as regular expressions, and the words to use instead."""
 
@@ -87,6 +88,8 @@ _ASK_AND_TELL = re.compile(r'\bask(?:[- ]and[- ]|\|)tell\b', re.IGNORECASE)
 _BAD_TEST_NAME = re.compile(
     r'test_(?:what|they|who|how|whether|which)_|_(?:told|tells|nobody|somebody|whoever)(?:_|$)'
 )
+_BAD_COMMENT = re.compile(r'(Of|That|Those) ')
+_THAT_OF_TWICE = re.compile(r'\b(?:that|those) of\b.*\b(?:that|those) of\b', re.IGNORECASE)
 _CODE = re.compile(r'``.+?``|`[^`]+`', re.DOTALL)
 _SENTENCE_END = re.compile(r'(?<=[.!?])[)\'"*_]*\s+(?=[^a-z])')
 
@@ -222,10 +225,14 @@ def problems(path: Path, root: Path = ROOT) -> list[Problem]:
     for text in texts(path):
         if text.kind == 'docstring' and (match := _QUESTION.match(text.text)):
             found.append((text.line, f'a docstring begins with {match[1]!r}'))
+        if text.kind == 'comment' and (match := _BAD_COMMENT.match(text.text)):
+            found.append((text.line, f'a comment begins with {match[1]!r}: name the thing'))
         found += _word_problems(text)
         for sentence in sentences(text):
             if (length := _length(sentence)) > MAX_WORDS:
                 found.append((text.line, f'{length} words: {sentence[:60]} …'))
+            if _THAT_OF_TWICE.search(sentence):
+                found.append((text.line, f'"that of" twice: {sentence[:60]} …'))
     if path.suffix == '.py':
         check = _test_names if name.startswith('tests/') else _defined_names
         found += check(ast.parse(path.read_text()))
@@ -244,7 +251,7 @@ def _defined_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
                 pass
-            case ast.Name(id=name, ctx=ast.Store()):
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
                 pass
             case _:
                 continue

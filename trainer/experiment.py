@@ -101,7 +101,7 @@ class TrainLoop(Component):
             evaluate in one: a step of a tiny model is shorter than its dispatch. Steps with other
             work in between (evaluation, a checkpoint, a summary), and batches that are left, are
             executed singly. Interrupts wait for the end of an execution.
-        gc_interval_steps: collect Python's garbage after every so many steps, and at no other
+        gc_interval_steps: collect Python's garbage at this interval of steps, and at no other
             time, so that all hosts pause together; None leaves the schedule to Python.
         random_seed: seeds the initial weights and dropout.
         init_from_checkpoint: start from the weights of another run: the path of its `checkpoints`
@@ -135,7 +135,7 @@ class TrainLoop(Component):
         return 1 < self.steps_per_execution <= min(self.num_train_steps, *self.intervals)
 
     def is_due(self, step: int, every: int) -> bool:
-        """True if work that follows every so many steps, and the last, follows a step."""
+        """True if work at an interval of steps, and after the last, follows a step."""
         return step % every == 0 or step == self.num_train_steps
 
     def check(self) -> None:

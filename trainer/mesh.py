@@ -104,7 +104,7 @@ class Mesh(Component):
         return math.prod(size for size in self.ici_mesh_shape + self.dcn_mesh_shape if size != -1)
 
     def shape(self, num_devices: int, num_slices: int | None = None) -> tuple[int, ...]:
-        """Sizes of the axes (data, fsdp, sequence, tensor) on so many devices.
+        """Sizes of the axes (data, fsdp, sequence, tensor) on a number of devices.
 
         Args:
             num_devices: number of all devices.

@@ -67,7 +67,7 @@ class Plan:
         lease_seconds: after which the service gives up a worker.
         timeout: after which a trial without a step is given up.
         max_attempts: how often a trial is tried.
-        deadline: after so many seconds it is given up.
+        deadline: it is given up after this number of seconds.
     """
 
     mode: Mode

@@ -30,7 +30,7 @@ class Worker(Protocol):
         """Reads all trials. Returns how many there are."""
 
     def fill(self, count: int) -> None:
-        """Adds trials that have ended, so that there are so many."""
+        """Adds ended trials up to a number."""
 
     def suggest(self) -> None:
         """Takes a new trial."""

@@ -12,7 +12,7 @@ TABLES = tuple(name.removeprefix('imdb_') for name in tables.NAMES)
 
 
 def to_peers(count: int, logs: Mapping[str, regret.Logs]) -> dict[str, float]:
-    """The default by the best peer after so many trials: on all problems, on tables, on each.
+    """The default by the best peer after a number of trials: on all problems, on tables, on each.
 
     Prints what it finds.
 

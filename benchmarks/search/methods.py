@@ -51,7 +51,7 @@ class Method:
         trials: in a run.
         seeds: how many runs of a problem there are.
         problems: those that it is run on; none for all.
-        parallel: trials that run at once: so many are asked for, then their results are given.
+        parallel: trials that run at once: all are asked for, then their results are given.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Method:
         return self.where not in (OWN, STOCK)
 
 
-# Those of paxtune are found by name in `paxtune.algorithms`; unknown ones are left out. Models
+# Algorithms of paxtune are found by name in `paxtune.algorithms`; unknown ones are left out. Models
 # that are dear to fit have shorter and fewer runs.
 METHODS: Sequence[Method] = (
     Method('random_search', OWN, 'ours', 200, 20),

@@ -205,7 +205,7 @@ def mixed() -> Problem:
     return Problem('mixed', parameters, instance)
 
 
-_LARGEST = 2**22  # Of layers × width², which no memory holds.
+_LARGEST = 2**22  # Layers × width², which no memory holds.
 
 
 def conditional() -> Problem:

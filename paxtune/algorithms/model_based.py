@@ -14,7 +14,7 @@ from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.component import require_at_least
 
-_CENTRAL = statistics.NormalDist(0.5, 0.2)  # Of initial numbers, in units of their ranges.
+_CENTRAL = statistics.NormalDist(0.5, 0.2)  # Initial numbers, in units of their ranges.
 
 
 class ModelBased(Algorithm):

@@ -1,4 +1,4 @@
-"""How trials ran, by their records: attempts of workers, and which trial comes from which."""
+"""The course of trials by their records: attempts of workers, and which trial comes from which."""
 
 import dataclasses
 import datetime

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = np.ndarray
 
-_POINTS = 50  # Of a range, in one dimension.
-_CELLS = 25  # Of a range, along each of two dimensions.
-_SAMPLES = 2048  # Of Sobol indices, for all decisions together: a power of two for each.
+_POINTS = 50  # Positions on a range, in one dimension.
+_CELLS = 25  # Positions on a range, along each of two dimensions.
+_SAMPLES = 2048  # For Sobol indices of all decisions together: a power of two for each.
 _SEED = 0
 
 
@@ -156,7 +156,7 @@ def sensitivities(model: Surrogate) -> list[Sensitivity]:
 
     count = len(model.space)
     samples = max(64, 2 ** int(np.log2(_SAMPLES / (count + 2))))
-    with np.errstate(invalid='ignore', divide='ignore'):  # Of a constant mean.
+    with np.errstate(invalid='ignore', divide='ignore'):  # The mean may be constant.
         found = sobol_indices(
             func=mean, n=samples, dists=[_Uniform()] * count, rng=np.random.default_rng(_SEED)
         )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = np.ndarray
 
-_MARGIN = 0.1  # Of the span of a reward, from its worst value to the default reference.
+_MARGIN = 0.1  # A share of the span of a reward: from its worst value to the default reference.
 
 
 @dataclasses.dataclass(frozen=True)

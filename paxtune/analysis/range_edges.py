@@ -8,7 +8,7 @@ from paxtune.search_space.decisions import DecisionPoint, Decisions
 from paxtune.search_space.labels import parameter_path
 
 _EDGE = 0.01  # Share of the range of a float, on its scale.
-_MIN_NUMBERS = 3  # Of fewer, nearly every number is at an edge.
+_MIN_NUMBERS = 3  # With fewer, nearly every number is at an edge.
 
 
 def at_edges(spec: pg.DNASpec, decisions: Decisions) -> dict[str, tuple[int | float, int | float]]:

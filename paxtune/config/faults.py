@@ -16,11 +16,11 @@ class Faults(Component):
         max_attempts: the number of attempts at a trial whose worker crashes, stands still, or runs
             out of memory, each from its last checkpoint. Attempts that end for other
             reasons do not count.
-        trial_timeout: a worker stands still if it makes no step for so many seconds. Compilation
-            and evaluation count as part of a step, and an execution of several steps as one.
+        trial_timeout: the seconds without a step after which a worker stands still. Compilation and
+            evaluation count as part of a step, and an execution of several steps as one.
         max_failures: the study stops when more trials than this have failed with an error.
-        max_consecutive_failures: the study stops when so many trials in a row have. By default it
-            stops when the first three raised the same error, before any was measured.
+        max_consecutive_failures: stops the study after this number of consecutive failures.
+            By default it stops when the first three raised the same error, before any was measured.
         errors_to_skip: errors that make a trial infeasible. Others stop the study. None for all
             but an `OSError` and a checkpoint that cannot be written.
         errors_to_stop_study: errors that stop the study, in spite of `errors_to_skip`.

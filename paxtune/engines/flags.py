@@ -26,12 +26,14 @@ _RAY_FLAGS = (
 def add_flags(flags: argparse.ArgumentParser) -> None:
     """Adds the flags to the command of a search."""
     flags.add_argument(
-        '--workers', type=int, help='run trials in so many processes, which may die without harm'
+        '--workers',
+        type=int,
+        help='processes that run trials, and may die without harm',
     )
     flags.add_argument(
         '--pack',
         metavar='K',
-        help='train so many trials at a time as one program; auto where that is faster, or off',
+        help='train K trials at a time as one program; auto where that is faster, or off',
     )
     flags.add_argument(
         '--worker_memory', type=float, metavar='GIB', help='what one of them may use of the memory'

@@ -28,7 +28,7 @@ _SOUNDS = {'.wav': 'audio/wav'}
 _SHOWN_BY_A_BROWSER = _IMAGES | _SOUNDS
 
 _TAIL_BYTES = 2**16
-_MOST_BYTES = 2**20  # Of a file that is parsed.
+_MAX_PARSED_BYTES = 2**20
 _MOST_ROWS, _MOST_COLUMNS = 100, 30
 
 _POLICY = "default-src 'none'; sandbox"
@@ -115,7 +115,7 @@ def view_of(live: LiveStudy, trial: int, name: str) -> list[Any]:
 def _text_or_table(file: BinaryIO, suffix: str) -> list[Any]:
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    if suffix in ('.csv', '.json') and size <= _MOST_BYTES:
+    if suffix in ('.csv', '.json') and size <= _MAX_PARSED_BYTES:
         text = file.read().decode('utf-8', 'replace')
         try:
             return [_table(text) if suffix == '.csv' else _json(text)]

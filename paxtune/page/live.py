@@ -24,7 +24,7 @@ LEAST_SECONDS = 1.0
 
 # A computation takes longer with more trials, on a machine that is busy with training.
 _MOST_OF_THE_TIME = 0.1
-_MOST_RESULTS = 32  # That are kept: browsers choose what figures show.
+_MAX_RESULTS = 32  # Browsers choose what figures show.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +109,7 @@ class LiveStudy:
             version = self.snapshot().version
             slot = self._slots.setdefault(name, _Slot())
             self._slots.move_to_end(name)
-            while len(self._slots) > _MOST_RESULTS:
+            while len(self._slots) > _MAX_RESULTS:
                 self._slots.popitem(last=False)
         # Others may read the study in the meantime, and compute something else.
         with slot.lock:

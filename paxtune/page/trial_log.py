@@ -8,7 +8,7 @@ from typing import Any
 from paxtune.running.json_logs import LOGS
 from trainer.runtime.directory import JobPath
 
-_TAIL_BYTES = 2**20  # Of the log of a worker, which all of its trials share.
+_TAIL_BYTES = 2**20  # The end of the log that all trials of a worker share.
 _MOST_LINES = 500
 _HEAD = ('time', 'level', 'worker', 'attempt', 'message')
 _KNOWN = (*_HEAD, 'trial', 'study', 'error')

@@ -44,7 +44,7 @@ MAX_TICKS = 20
 _MAX_HOVER_LINES = 25
 _SVG_POINTS = 2000  # Beyond, marks are drawn by WebGL, of which a page may hold about eight.
 _LONGEST_TITLE = 40  # An upright title must not be longer than its axis.
-_SPAN = 100.0  # Positive values that differ more than so many times have a logarithmic scale.
+_SPAN = 100.0  # A larger ratio of positive values gets a logarithmic scale.
 
 
 def text(value: object, max_length: int = 60) -> str:

@@ -37,8 +37,8 @@ _NEIGHBOURS = (layout.BEST, '#9467bd', '#8c564b', '#e377c2', '#7f7f7f', '#17becf
 def curves(study: 'Study', reward: str | None = None) -> 'go.Figure':
     """Draws the learning curves of trials, with rungs and the ends of unfinished ones.
 
-    A cross ends the curve of a trial that was stopped early, or is infeasible; a square that of a
-    paused one, a circle that of a running one. The best trial stands out. Rungs are drawn where
+    A cross ends the curve of a trial that was stopped early, or is infeasible; a square is for a
+    paused one, a circle for a running one. The best trial stands out. Rungs are drawn where
     the scheduler counts steps. Of many curves, running ones, the best ones and evenly spaced others
     are drawn, and of long ones 200 evenly spaced steps.
     """

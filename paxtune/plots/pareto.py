@@ -18,8 +18,8 @@ FRONT, OTHERS = layout.COLORS['completed'], layout.MUTED  # type: ignore[index]
 _UNITS = {'_bytes': 'B', '_seconds': 's'}
 """Of metrics, by how their names end."""
 
-_SPAN = 20.0  # Values that differ more than so many times are rendered on a logarithmic scale.
-_MOST_DECISIONS, _LONGEST = 25, 80  # Of what is shown of a trial under the pointer.
+_SPAN = 20.0  # A larger ratio of values gets a logarithmic scale.
+_MOST_DECISIONS, _LONGEST = 25, 80  # The text under the pointer.
 _LONGEST_TITLE = 40  # An upright title must not be longer than its axis.
 _MOST_HOVERS = 1000  # Trials whose decisions are shown under the pointer.
 

@@ -21,7 +21,7 @@ Json: TypeAlias = dict[str, Any]
 MOST_POINTS = 1500
 """Marks of a figure."""
 
-_MOST_LINES = 1000  # Of parallel coordinates, beyond which nothing is seen.
+_MAX_PARALLEL_LINES = 1000  # More lines hide each other.
 _MOST_MARKED = 6000  # Points of lines that also have marks.
 _COLORS = 16
 _MANY = 1000
@@ -94,11 +94,11 @@ def _parallel(trace: Json, layout: Json) -> Iterator[Json]:
     order = np.argsort(colors, kind='stable')
     if not line.get('reversescale'):  # Less is better.
         order = order[::-1]
-    if len(order) > _MOST_LINES:
-        half = _MOST_LINES // 2
+    if len(order) > _MAX_PARALLEL_LINES:
+        half = _MAX_PARALLEL_LINES // 2
         others = order[:-half]
         order = np.append(others[thinned(len(others), half)], order[-half:])
-        _remark(layout, f'{_MOST_LINES:,} lines are drawn')
+        _remark(layout, f'{_MAX_PARALLEL_LINES:,} lines are drawn')
     scale = sample_colorscale('Viridis_r', _COLORS)
     texts = [_texts(each) for each in dimensions]
     for group, color in zip(np.array_split(order, _COLORS), scale, strict=True):

@@ -23,7 +23,7 @@ _WIDEST = 10_000  # Columns of a tree, whose lines are not broken.
 _MOST_DRAWN = 1000  # Rows of a table that is fitted to the terminal: that takes 1 ms a row.
 _FEW_ROWS = 3  # A table with fewer rows has no columns that are the same in all.
 _GAP = 2
-_LEAST_WIDTH = 20  # Of a column of texts. What is narrower is never broken over lines.
+_LEAST_WIDTH = 20  # A narrower column of texts is never broken over lines.
 _LEAST_HEADING = 12
 
 

@@ -66,7 +66,7 @@ class JsonLines(logging.Handler):
 def start(path: Path, **context: str | int) -> JsonLines:
     """Writes what this process logs, to a file too."""
     handler = JsonLines(path, context)
-    # Of libraries only what is wrong: Orbax has dozens of lines to say about each checkpoint.
+    # Libraries log warnings alone: Orbax has dozens of lines for each checkpoint.
     absl_logging.get_absl_logger().addHandler(handler)
     _LOG.addHandler(handler)
     _LOG.setLevel(logging.INFO)

@@ -139,7 +139,7 @@ class Tuner:
             except Exception as error:
                 if is_disk_full(error):
                     raise StudyStoppedError(full_disk_text(error, self.study.directory)) from error
-                if isinstance(error, OSError):  # Of the study's own files, or of a callback.
+                if isinstance(error, OSError):  # From the study's own files, or a callback.
                     raise StudyStoppedError(reason_of(error)) from error
                 raise
         if not study.is_done:

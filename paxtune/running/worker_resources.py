@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SECONDS = 30.0
 """The least time between two lines of a trial that runs."""
 
-_RSS_UNIT = 1 if sys.platform == 'darwin' else 1024  # Of `ru_maxrss`.
+_RSS_UNIT = 1 if sys.platform == 'darwin' else 1024  # The unit of `ru_maxrss`.
 
 _LOG = logging.getLogger('paxtune.worker')
 
@@ -38,7 +38,7 @@ class ResourceLog(Callback):
     """
 
     def __init__(self, worker: str, seconds: float = SECONDS) -> None:
-        """Makes a log of a worker, at most one line in so many seconds."""
+        """Makes a log of a worker, at most one line in an interval of seconds."""
         self._process, self._worker, self._seconds = psutil.Process(), worker, seconds
         self._last = self._process.create_time(), 0.0
         self._has_devices = False

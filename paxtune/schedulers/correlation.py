@@ -85,7 +85,7 @@ def expected_correlation(links: Sequence[Link], progress: float) -> float:
     """
     count = min(each.evidence for each in links)
     same = 0.5 + math.asin(math.prod(each.correlation for each in links)) / math.pi
-    # Of Kendall's correlation, the variance is (4n + 10) / (9n(n - 1)).
+    # The variance of Kendall's correlation is (4n + 10) / (9n(n - 1)).
     weight = 4.5 * count * (count - 1.0) / (2.0 * count + 5.0) if count > 1.0 else 0.0
     total = _IN_ORDER + _REVERSED * (1.0 - progress) ** 2 + weight
     share = (_IN_ORDER + weight * same) / total

@@ -64,7 +64,7 @@ def predict_ends(scores: Array, points: Array) -> Array:
         >>> [round(float(gain), 1) for gain in (predicted[:, 0] - early)[[0, 8, 14]]]
         [2.1, 2.4, 2.7]
     """
-    with np.errstate(over='ignore', invalid='ignore'):  # Of scores near the largest number.
+    with np.errstate(over='ignore', invalid='ignore'):  # Scores may be near the largest number.
         end = scores.shape[1] - 1
         jumps = [_jump(scores, points, level) for level in range(end)]
         predicted = np.full((len(scores), end), math.nan)

@@ -335,7 +335,7 @@ class StudyCoordinator:
             self._refresh()
             self._suggest_lock.release_process(worker)
             held = self._leases.of_process(worker)
-            # Of several trials, it is unknown which one has ended the worker.
+            # Any of several trials may have ended the worker.
             loss = WorkerLoss(reason, counts and len(held) == 1, is_dead)
             lost = [self._lose(id_, self._leases[id_], loss, max_attempts) for id_ in held]
             if not lost:

@@ -221,7 +221,7 @@ class RemoteStore(StudyStore):
     def heartbeat(self, progress: int) -> str | None:
         """Renews the leases, with the steps so far. Returns why one was lost, or None."""
         if self._heartbeats is None:
-            # Of its own, since other calls may wait for the database.
+            # A connection of its own: other calls may wait for the database.
             self._heartbeats = self._client.another(self.lease_seconds / 4)
         for id_, attempt in list(self._held.items()):
             request = schema.HeartbeatRequest(

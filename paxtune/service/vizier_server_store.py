@@ -57,7 +57,7 @@ class VizierServerStore(StudyStore):
         self._flags = [f'{FLAG}{service.endpoint}', f'--study={service.study}']
         self.worker = transitions.new_worker()
         self._lock = threading.RLock()
-        self._trials: dict[int, _Kept] | None = None  # Of the one search that writes.
+        self._trials: dict[int, _Kept] | None = None  # Kept by the one search that writes.
 
     @property
     def flags(self) -> list[str]:

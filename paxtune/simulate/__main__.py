@@ -152,7 +152,7 @@ def parser() -> argparse.ArgumentParser:
         '--speedup',
         type=_speed,
         metavar='FACTOR',
-        help='train so many times as fast as was recorded; in no time by default',
+        help='train FACTOR times as fast as was recorded; in no time by default',
     )
     return flags
 

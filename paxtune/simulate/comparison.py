@@ -20,7 +20,7 @@ FULL = 'none'
 
 _REPLICATES = 1000
 _HOUR = 3600.0
-_LONGER = 4  # Runs towards a target may have so many times the trials.
+_LONGER = 4  # Runs towards a target may have this multiple of the trials.
 
 
 @dataclasses.dataclass(frozen=True)

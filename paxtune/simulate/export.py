@@ -43,7 +43,7 @@ def _row(trial: 'Trial') -> Mapping[str, Any]:
     diverges = trial.status == 'infeasible'
     for unit in UNITS:
         used = resources.consumed(measurements, unit)
-        # Of a trial without measurements no resource is known.
+        # A trial without measurements has no known resource.
         if unit == 'steps' or not measurements or any(used):
             row[unit] = [*used, _next(used)] if diverges else used
     return row

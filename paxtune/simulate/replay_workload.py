@@ -81,7 +81,7 @@ class RecordedTrials(RunnerWorkload):
             return None
         course = course_of(self.curves, space, trials, trial)
         if course.row.end is None and (unit == 'steps' or trial.lineage.forked_from is None):
-            # That it will diverge is not known beforehand.
+            # A divergence is not known beforehand.
             rows = self.curves.rows
             return max(row.resources[unit][-1] for row in rows if row.end is not None)
         return course.resource(unit, -1)

@@ -112,7 +112,7 @@ class Sqlite:
         if self._path is None or self._lock is not None:
             return
         path = self._path.resolve()
-        # Those who write to the study of a directory lock that.
+        # A process that writes to a study locks its directory.
         name = LOCK_FILE if path.name == DATABASE else f'{path.name}.service'
         try:
             self._lock = lock(path.with_name(name))

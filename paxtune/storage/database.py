@@ -199,7 +199,7 @@ class Database:
             if not error.connection_invalidated and not is_passing:
                 raise
             raise DatabaseUnavailableError(f'{self}: {self._kind.reason(error)}') from error
-        except self._operational_error as error:  # Of rows that SQLAlchemy did not read.
+        except self._operational_error as error:  # SQLAlchemy did not read the rows.
             raise DatabaseUnavailableError(f'{self}: {self._kind.reason(error)}') from error
 
     def rows(self, query: sqlalchemy.Select[Any]) -> list[Any]:

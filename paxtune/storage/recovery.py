@@ -63,7 +63,7 @@ def recover(directory: Path) -> Recovery:
             f'Restore {DATABASE} from a backup, or move the directory away and begin anew'
         ) from error
     protos, problems = _trials(directory)
-    for left in directory.glob(f'.{DATABASE}.*.partial*'):  # Of a recovery that was killed.
+    for left in directory.glob(f'.{DATABASE}.*.partial*'):  # A killed recovery leaves it.
         left.unlink(missing_ok=True)
     partial = directory / f'.{DATABASE}.{partial_id()}.partial'
     with contextlib.closing(VizierStore(Database(partial))) as store:

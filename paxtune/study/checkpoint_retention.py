@@ -38,7 +38,7 @@ class CheckpointCleaner:
         self._study = study
         self._directories: dict[int, JobPath] = {}
         self._done: set[int] = set()  # Their checkpoints were removed.
-        self._bytes: dict[int, int] = {}  # Of trials that have ended.
+        self._bytes: dict[int, int] = {}  # Sizes of ended trials.
         self._has_warned = False
 
     def remove_unneeded(self) -> list[int]:
@@ -283,7 +283,7 @@ def _remove_from_store(part: epath.Path) -> bool | None:
         for child in children:
             (child / COMMITTED).unlink(missing_ok=True)
         checkpoints.rmtree(missing_ok=True)
-    except Exception as error:  # Of gcsfs.
+    except Exception as error:  # gcsfs raises others.
         logging.warning('%s cannot be removed: %s', checkpoints, error)
         return None
     return True

@@ -48,8 +48,8 @@ def _is_path(name: str) -> bool:
 def defaults(space: Space, base: Any, flag: str) -> dict[str, Any]:
     """Finds the values that the decisions of a space have without a search.
 
-    They are those of the experiment before its decisions were opened (`--tune`), else the defaults
-    of its classes, else those of the component.
+    The experiment has them before its decisions are opened (`--tune`). Else they are the defaults
+    of its classes, or of the component.
 
     Args:
         base: the experiment before `--tune`.

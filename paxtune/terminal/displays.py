@@ -140,7 +140,7 @@ class NotebookDisplay:
     def __init__(self) -> None:
         self._handle: Any = None
         self._screen = Text()
-        self._said: deque[str] = deque(maxlen=_SAID_LINES)
+        self._lines: deque[str] = deque(maxlen=_SAID_LINES)
 
     def open(self) -> None:
         from IPython.display import DisplayHandle
@@ -153,7 +153,7 @@ class NotebookDisplay:
         self._handle.update(self._data(), raw=True)
 
     def say(self, text: str) -> None:
-        self._said.append(printable(text))
+        self._lines.append(printable(text))
         if self._handle is not None:
             self._handle.update(self._data(), raw=True)
 
@@ -162,7 +162,7 @@ class NotebookDisplay:
 
     def _data(self) -> dict[str, str]:
         lines = [self._screen] if self._screen else []
-        text = Text('\n').join([*lines, *map(Text, self._said)])
+        text = Text('\n').join([*lines, *map(Text, self._lines)])
         return {'text/plain': text.plain, 'text/html': to_html(text)}
 
 

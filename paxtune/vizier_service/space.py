@@ -17,7 +17,7 @@ from paxtune.search_space.parameters import ParameterSpec
 from trainer.symbolic.ranges import IntPoint
 
 _SCALES = {ParameterSpec.UNIT_LOG_SCALE: 'log', ParameterSpec.UNIT_REVERSE_LOG_SCALE: 'rlog'}
-_MAX_INTEGERS = 1000  # Of a parameter with conditional children: each has its own.
+_MAX_INTEGERS = 1000  # Each value of a conditional parent has its own children.
 _MAX_POINTS = 2000  # To build one takes a millisecond.
 _MAX_INTEGER = 2**53  # PyGlove keeps the bounds as floats.
 
@@ -93,7 +93,7 @@ class PlainSpace:
 class _Parameter:
     name: str
     id: str
-    bounds: tuple[float, float]  # Of a range.
+    bounds: tuple[float, float]  # The ends of a range.
     is_integer: bool
     values: Mapping[Value, int]  # The candidates of a choice; empty for a range.
     children: Sequence[Sequence['_Parameter']]

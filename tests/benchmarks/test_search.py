@@ -47,7 +47,7 @@ def test_functions_are_smallest_at_their_optimum(name: str, dimension: int) -> N
 
 
 def test_functions_have_the_values_of_their_definition() -> None:
-    # Of a rotated function, only values that rotations keep are known by hand.
+    # Only values of a rotated function that rotations keep are known by hand.
     rastrigin = bbob.function('rastrigin', 4, 0)
     step = np.array([1.0, 0.0, 0.0, 0.0])
     assert rastrigin.of((rastrigin.optimum - step)[None]) == pytest.approx(1.0)

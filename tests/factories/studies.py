@@ -186,7 +186,7 @@ def finish_with(trial: RunningTrial, loss: float) -> RunningTrial:
 
 
 def ran(study: Study, *losses: float) -> Study:
-    """The study, with so many more trials."""
+    """The study, with more trials."""
     for loss in losses:
         finish_with(ask(study), loss)
     return study

@@ -235,7 +235,7 @@ def Everything() -> Tunable:
             budget=Budget(8),
             constraints=[
                 Requires('mesh.data * mesh.fsdp <= train_input.batch_size', 'devices lie idle'),
-                Requires('shared.width >= mesh.tensor * 4', 'too narrow for so many parts'),
+                Requires('shared.width >= mesh.tensor * 4', 'too narrow for its parts'),
             ],
             limits=[Limit(metric='num_params', at_most=MAX_PARAMS)],
         ),

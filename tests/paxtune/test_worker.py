@@ -23,7 +23,7 @@ def test_a_trial_that_comes_further_with_each_worker_is_never_given_up() -> None
         no_service: Any = None
         heartbeat = Heartbeat(no_service)
         counted: Any = HeartbeatCallback(heartbeat)
-        heartbeat.steps = 7  # Of another trial.
+        heartbeat.steps = 7  # Steps of another trial.
         record = claim(record, 'a', NOW)
         counted.on_trial_start(None, None)
         heartbeat.steps += 50

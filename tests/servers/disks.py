@@ -21,7 +21,7 @@ class SmallDisk:
         self._ballast = path / 'ballast'
 
     def fill(self, but: int = 0) -> None:
-        """Leaves so many bytes, in whole pages."""
+        """Leaves a number of bytes, in whole pages."""
         with contextlib.suppress(OSError), open(self._ballast, 'ab', buffering=0) as file:
             while True:
                 file.write(bytes(4096))

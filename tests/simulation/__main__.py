@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     flags.add_argument('--first', type=int, default=0, help='the first seed')
     flags.add_argument('--seeds', type=int, default=20, help='the number of seeds')
-    flags.add_argument('--faults', type=int, help='seeds until so many faults have happened')
+    flags.add_argument('--faults', type=int, help='seeds until this number of faults has happened')
     flags.add_argument('--jobs', type=int, default=1, help='the number of processes')
     flags.add_argument('--trace', type=int, metavar='SEED', help='print the events of one seed')
     flags.add_argument('--shrink', action='store_true', help='of --trace: the fewest faults')

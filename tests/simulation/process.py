@@ -56,7 +56,7 @@ class Process:
             try:
                 code = body()
             except Exception as error:
-                if not is_disk_full(error):  # That is one message of a command.
+                if not is_disk_full(error):  # A full disk is one message of a command.
                     self._world.violate_by('traceback', self.name, error)
                 code = 1
             self.exit(code or 0)

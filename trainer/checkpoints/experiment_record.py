@@ -26,7 +26,7 @@ _FIELDS = ('task', 'train_input', 'eval_inputs', 'decode_inputs', 'mesh', 'train
 _SEED = 'train.random_seed'
 _TYPE = pg.JSONConvertible.TYPE_NAME_KEY
 _MISSING = object()
-_MAX_LENGTH = 80  # Of one side of a change.
+_MAX_CHANGE_LENGTH = 80
 
 
 class Change(NamedTuple):
@@ -175,4 +175,4 @@ def _rendered(value: Any) -> str:
         return '(nothing)'
     if isinstance(value, dict) and _TYPE in value:
         return f'{value[_TYPE].rpartition(".")[2]}(…)'
-    return shortened(json.dumps(value), _MAX_LENGTH)
+    return shortened(json.dumps(value), _MAX_CHANGE_LENGTH)

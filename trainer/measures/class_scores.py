@@ -69,7 +69,7 @@ class _ClassScore(Measure):
     positive_class: int = 1
     threshold: float = 0.5
 
-    name: ClassVar[str]  # Of the score, in `_FRACTIONS`.
+    name: ClassVar[str]  # The key in `_FRACTIONS`.
 
     def check(self) -> None:
         require_not_negative(self, 'positive_class')

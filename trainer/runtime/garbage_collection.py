@@ -30,7 +30,7 @@ def end_start_up() -> None:
 
 
 class GcSchedule:
-    """Context manager that collects garbage after every so many steps, and at no other time.
+    """Context manager that collects garbage at an interval of steps, and at no other time.
 
     By default Python collects at times that differ from host to host. Each pause of one host then
     pauses all hosts that wait for it.

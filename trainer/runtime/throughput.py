@@ -33,7 +33,7 @@ class Throughput:
     """
 
     def __init__(self) -> None:
-        # That of a packed run has its share of the steps.
+        # The clock of a packed run counts its share of the steps.
         clock = wall_clock.current()
         self._read = time.perf_counter if clock is None else clock.read
         self._before, self._steps = 0.0, 0

@@ -72,7 +72,7 @@ def _tree(text: str) -> ast.expr:
         # Python reads hexadecimal numbers of any size, but does not print them.
         number = node.value if isinstance(node, ast.Constant) else None
         if isinstance(number, int) and number.bit_length() > MAX_BITS:
-            raise _UnreadableError('a number of so many digits')
+            raise _UnreadableError('a number with too many digits')
     return tree
 
 

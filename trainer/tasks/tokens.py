@@ -127,7 +127,7 @@ class TokenTask(Task):
         """Metrics of the texts of a decode set; subclasses may add their own.
 
         Returns:
-            Those of `text_metrics`, and those of the input, such as a SeqIO task's.
+            The metrics of `text_metrics` and of the input, such as a SeqIO task's.
         """
         best = {example.number: example.texts[0].ids for example in examples}
         return joined(text_metrics(examples), data.predict_metrics(best))

@@ -46,8 +46,8 @@ def enumerate_decisions(spec: pg.DNASpec) -> Iterator[Decisions]:
 def enumeration(spec: pg.DNASpec, points_per_range: int | None = None) -> Enumeration:
     """Enumerates a space.
 
-    With `points_per_range` each range is reduced to so many values, evenly on its scale and with
-    both bounds. Integer ranges with no more values, and all ranges without it, are complete.
+    With `points_per_range` each range is reduced to this number of values, evenly on its scale
+    and with both bounds. Integer ranges with no more values are complete, and all without it.
 
     Raises:
         ValueError: a range of floats cannot be complete.

@@ -112,7 +112,7 @@ def _is_legal(parts: Sequence[str]) -> bool:
 def _import(parts: Sequence[str]) -> None:
     """Imports the longest prefix of a path that is a module."""
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # Those of the library itself.
+        warnings.simplefilter('ignore')  # The library itself warns.
         for end in range(1, len(parts)):
             name = '.'.join(parts[:end])
             if end > 1 and importlib.util.find_spec(name) is None:

@@ -55,7 +55,7 @@ def event_log(observations: Sequence[Observation]) -> list[Event]:
     """
     completed = {trial.id: trial for trial in observations if trial.scores}
     unreported, events = dict(completed), list[Event]()
-    for id_ in [id_ for id_ in completed if id_ <= 0]:  # Of earlier studies: fed back at the start.
+    for id_ in [id_ for id_ in completed if id_ <= 0]:  # Earlier studies are fed back at the start.
         events.append(unreported.pop(id_))
     for trial in observations:
         if PROPOSALS not in trial.algorithm_state or trial.id <= 0:

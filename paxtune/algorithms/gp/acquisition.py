@@ -54,7 +54,7 @@ def log_expected_improvement(
     The slope is the derivative by the improvement of the mean in standard deviations.
     """
     z = (mean - incumbent) / deviation
-    # Of small values, the tails would be slow to compute.
+    # The tails of small values would be slow to compute.
     near_z, far_z = np.maximum(z, -5.0), np.minimum(z, -5.0)
     cumulative = scipy.special.ndtr(near_z)
     improvement = np.exp(-(near_z**2) / 2) / math.sqrt(2 * math.pi) + near_z * cumulative

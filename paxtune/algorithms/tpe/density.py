@@ -10,7 +10,7 @@ from paxtune.algorithms.encoding.points import EncodingSpec
 
 Array: TypeAlias = np.ndarray
 
-_WIDTH = 0.2  # Of a kernel in the limit of no trials, as a share of the range.
+_WIDTH = 0.2  # A kernel without any trials, as a share of the range.
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
 
 
@@ -65,7 +65,7 @@ class Density:
         return np.where(np.isnan(rows), drawn, rows)
 
     def _widths_of_numbers(self) -> Array:
-        # That of a category with one candidate is 0.
+        # A category with one candidate has 0.
         return np.where(self.counts > 0, 1.0, self.widths)
 
 

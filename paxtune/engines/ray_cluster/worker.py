@@ -169,7 +169,7 @@ def _state(placement: PlacementGroup) -> str:
 
 @contextlib.contextmanager
 def _placed(group: WorkerGroup, name: str) -> Iterator[PlacementGroup]:
-    with contextlib.suppress(ValueError):  # That of a coordinator that was lost.
+    with contextlib.suppress(ValueError):  # Its coordinator was lost.
         remove_placement_group(get_placement_group(name))
     placement = placement_group(group.bundles, group.strategy, name)
     try:

@@ -120,7 +120,7 @@ class _Keeper:
     def __init__(self, queue: JobQueue, worker: WorkerJob, count: int, job: Job) -> None:
         self._queue, self._worker, self._count, self._job = queue, worker, count, job
         self._known: set[str] = set()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._lost = self._measured = 0
         self._is_over = False  # A worker has found that there are no more trials.
 
@@ -164,8 +164,8 @@ class _Keeper:
         measured = sum(len(trial.measurements) for trial in self._job.study.trials)
         if measured > self._measured:
             self._measured, self._lost = measured, 0
-        self._told |= outcomes.keys()
-        silent = self._known - live - self._told
+        self._reported |= outcomes.keys()
+        silent = self._known - live - self._reported
         outcomes |= dict.fromkeys(silent, Outcome(DETACHED, 'it left no message'))
         for each, outcome in sorted(outcomes.items()):
             self._ended(each, outcome, is_ending)

@@ -46,7 +46,7 @@ class JobQueue:
         try:
             with self._executor.batch():
                 jobs = [self._executor.submit(job) for _ in range(count)]
-        except Exception as error:  # Those of submitit have no class of their own.
+        except Exception as error:  # submitit raises no class of its own.
             raise UserError(f'--slurm: SLURM refuses the jobs: {error}') from error
         return {each.job_id for each in jobs}
 

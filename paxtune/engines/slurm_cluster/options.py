@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from trainer.symbolic.errors import UserError
 
-# Those that the engine gives itself, and those that hide jobs, or the number of their processes.
+# The engine gives some itself; others hide jobs, or the number of their processes.
 _REFUSED = (
     *('array', 'error', 'job-name', 'ntasks', 'open-mode', 'output', 'requeue', 'signal', 'wrap'),
     *('clusters', 'gid', 'no-requeue', 'parsable', 'quiet', 'test-only', 'uid', 'wait'),

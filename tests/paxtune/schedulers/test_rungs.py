@@ -16,7 +16,7 @@ REQUEST = SuggestionContext(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 9, l
 
 
 def trial(id: int, *rewards: float | None, state: State = 'running', pauses: int = 0) -> TrialCurve:
-    """A trial that is measured every 10 steps, up to step 100; paused at its last so many."""
+    """A trial that is measured every 10 steps, up to step 100; paused at some of its last."""
     measured = [
         Measurement(10 * n, {}, () if value is None else (value,))
         for n, value in enumerate(rewards, start=1)
@@ -154,7 +154,7 @@ def test_the_highest_rung_promotes_first():
     assert scheduler.next_action([*low, *high], LOSS, REQUEST, True) == Promote(
         5, 'number 1 of 3 trials at the rung of 30 steps'
     )
-    # Those above were better than none below; of equals the oldest.
+    # Trials above were better than none below; of equals the oldest.
     assert promoted(scheduler.next_action([*low, *high[:2]], LOSS, REQUEST, True)) == 1
     assert scheduler.next_action(low[:2], LOSS, REQUEST, True) is None
 
@@ -172,7 +172,7 @@ def test_brackets_have_the_proportions_of_hyperband():
     scheduler = Hyperband(min_resource=10)
     lowest = [min(scheduler.rung_levels(trial(id)), default=100) for id in range(1, 491)]
     counts = [lowest.count(rung) for rung in (10, 30, 90, 100)]
-    # Of 49: 27, 12, 6 and 4.
+    # 49 are 27, 12, 6 and 4.
     assert counts == pytest.approx([270, 120, 60, 40], abs=2)
 
 

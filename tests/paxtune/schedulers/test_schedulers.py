@@ -161,7 +161,7 @@ def test_rank_stopping_counts_from_the_best():
     ('share', 'number'), [(0.01, 1), (0.33, 1), (0.34, 2), (0.67, 3), (0.99, 3)]
 )
 def test_rank_stopping_takes_shares(share, number):
-    # Of the way from the best of the four to the worst, rounded towards the best.
+    # A share of the way from the best of the four to the worst, rounded towards the best.
     others = [measured((10, value)) for value in (4.0, 3.0, 2.0, 1.0)]
     scheduler = RankStopping(milestones=[[10, share, 0]])
     assert decision(scheduler, measured((10, number)), others, LOSS) is None

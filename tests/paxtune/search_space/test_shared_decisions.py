@@ -81,7 +81,7 @@ def test_shared_decisions_inside_candidates_are_always_active():
     assert space.paths == ['x', 'y', 'shared.width']
     assert space.size == 8
     made = {(pg.to_json_str(m.x), m.y) for m in materialized(space.value)}
-    assert len(made) == 7  # Of a block with None there is one.
+    assert len(made) == 7  # A block with None exists once.
 
 
 def test_shared_decisions_move_with_their_children():

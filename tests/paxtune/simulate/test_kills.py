@@ -40,7 +40,7 @@ MOMENTS = {  # Each of them as often as it stands there.
     'population': ['pause', 'promote', 'fork', 'fork', 'branch', 'branch'],
 }
 ALGORITHM = 'RegularizedEvolution(population_size=3, tournament_size=2)'
-KILLS, KILLS_OF_WORKERS = 55, 12  # Of each scheduler: 201 together.
+KILLS, KILLS_OF_WORKERS = 55, 12  # For each scheduler: 201 together.
 
 
 class Nursery:

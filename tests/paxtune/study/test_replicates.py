@@ -119,7 +119,7 @@ def test_a_restart_goes_on_in_the_same_way(tmp_path: Path) -> None:
         expected = [(trial.decisions, trial.lineage.parent) for trial in straight.trials]
     for loss in losses:
         with opened(tmp_path / 'other', replicates=3, algorithm=algorithm) as study:
-            ask(study)  # Of a process that is killed now.
+            ask(study)  # Its process is killed now.
         with opened(tmp_path / 'other', replicates=3, algorithm=algorithm) as study:
             ran(study, loss)
     with load_study(tmp_path / 'other') as study:

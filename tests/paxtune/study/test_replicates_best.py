@@ -23,7 +23,10 @@ def is_done(study: Study) -> bool:
 
 def test_the_best_is_the_best_in_the_mean(two_decisions: Study) -> None:
     assert [trial.id for trial in two_decisions.top(9)] == [4, 3]
-    assert [trial.reward for trial in two_decisions.top(2)] == [4.0, 8.0]  # Those of the median.
+    assert [trial.reward for trial in two_decisions.top(2)] == [
+        4.0,
+        8.0,
+    ]  # The medians.
     first, second = two_decisions.leaderboard
     assert first.rewards == (4.0,)
     assert first.standard_errors == pytest.approx((3**-0.5,))
@@ -81,7 +84,7 @@ def test_of_several_objectives_the_front_is_of_means() -> None:
     objectives = Objectives([LOSS, MetricReward('maximize', 'size')])
     with opened(objective=objectives, replicates=2) as study:
         ran(study, 1.0, 9.0, 4.0, 4.0, 6.0, 6.0)
-        # Of means (5, 41), (4, 16) and (6, 36).
+        # The means are (5, 41), (4, 16) and (6, 36).
         assert [trial.id for trial in study.pareto_front] == [2, 3]
         assert study.leaderboard[0].rewards == (5.0, 41.0)
         added = study.confirm(times=3)

@@ -77,7 +77,7 @@ def population(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Study
 @pytest.mark.slow
 def test_a_population_beats_the_best_constant_rate(population: tuple[Study, Training]) -> None:
     study, training = population
-    # So many constant rates could be tried with the same compute; ten times as many are.
+    # The same compute would try this number of constant rates; ten times as many are tried.
     affordable = training.steps_done // STEPS
     grid = [0.01 * 100 ** (i / (10 * affordable)) for i in range(10 * affordable + 1)]
     best = study.best

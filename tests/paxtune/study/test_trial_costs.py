@@ -179,7 +179,7 @@ def test_no_trial_over_the_limit_trains_a_step(
 def test_a_limit_on_the_state_keeps_the_algorithm_from_suggesting(tmp_path: Path) -> None:
     wide = experiment()
     wide.rebind({HIDDEN: 512})
-    most = 4 * 3 * parameters(wide)  # Of AdamW, whose counters come on top.
+    most = 4 * 3 * parameters(wide)  # AdamW, whose counters come on top.
     made = widths(limits=[Limit(Metric.state_bytes(), at_most=most)])
     with tune(made, job_log_dir=tmp_path) as study:
         assert [trial.decisions[HIDDEN] for trial in study.trials] == [32]

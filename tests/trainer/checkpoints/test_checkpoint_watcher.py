@@ -42,7 +42,7 @@ def abstract_state(made: Experiment) -> TrainState:
 
 
 def says(directory: Path, job: str, done: int, age: float | None) -> None:
-    """Writes what a job says of itself, so many seconds ago; None for one that has ended."""
+    """Writes the state of a job of some seconds ago; None for one that has ended."""
     path = directory / JOBS / job / PROGRESS
     path.parent.mkdir(parents=True, exist_ok=True)
     alive = None if age is None else time.time() - age

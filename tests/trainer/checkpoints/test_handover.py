@@ -232,7 +232,7 @@ _CHANGES = [
 
 
 def _die_after(patch: pytest.MonkeyPatch, owner: Any, name: str, left: list[int]) -> None:
-    """Has the process die in place of a call, after so many of all that are counted."""
+    """Has the process die in place of a call, after a number of counted ones."""
     original = getattr(owner, name)
 
     def counted(*args: Any, **kwargs: Any) -> Any:

@@ -268,7 +268,7 @@ def test_two_processes_at_once_bring_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake(tmp_path / 'first', 4)
-    for at in range(100):  # The other one does all of it before so many changes of the first.
+    for at in range(100):  # The other one does all of it before this change of the first.
         target, left = tmp_path / f'target{at}', [at]
         with monkeypatch.context() as patch:
             for owner, name in _CHANGES:
@@ -290,7 +290,7 @@ def _let_the_other_go_first(
     sources: list[Path],
     target: Path,
 ) -> None:
-    """Has another process branch off, too, after so many of all calls that are counted."""
+    """Has another process branch off, too, after a number of counted calls."""
     original = getattr(owner, name)
 
     def counted(*args: Any, **kwargs: Any) -> Any:

@@ -192,7 +192,7 @@ def test_the_next_training_batch_is_evaluated_and_then_trained_on(tmp_path: Path
         assert {k: v for k, v in metrics.items() if k not in own} == without_speed(theirs)
     program, values = compiled(localized(made))
     data = localized(made).train_input
-    data.set_position({'batch': 4, 'fingerprint': data.fingerprint()})  # That of step 5.
+    data.set_position({'batch': 4, 'fingerprint': data.fingerprint()})  # The position of step 5.
     restored = CheckpointStore(tmp_path / 'with/checkpoints').restore(program.abstract_state)
     assert restored is not None
     eval_step = program.eval_step(data.padded_spec())

@@ -12,7 +12,7 @@ _SIZES = ('train_input.batch_size', 'eval_inputs.eval.batch_size')
 
 
 class Layout(NamedTuple):
-    """So many processes with so many simulated devices each."""
+    """A number of processes, and of simulated devices in each."""
 
     processes: int
     devices: int

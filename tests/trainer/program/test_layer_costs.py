@@ -145,7 +145,7 @@ def test_a_layer_that_shares_costs_operations_alone(scan: str) -> None:
 def test_costs_equal_those_counted_by_hand() -> None:
     embedding, attention, first, second, nothing, norm = layer_costs(of_text())
     assert (embedding.num_params, norm.num_params) == (VOCAB * D, D)
-    assert embedding.flops_per_token == 3 * 2 * VOCAB * D  # Of the logits.
+    assert embedding.flops_per_token == 3 * 2 * VOCAB * D  # The logits.
     assert attention.num_params == 4 * D * D + D
     assert attention.flops_per_token == 3 * 2 * (4 * D * D + 2 * LENGTH * D)
     assert both(first) == both(second) == (2 * D * F + D, 3 * 2 * 2 * D * F)

@@ -102,7 +102,7 @@ def test_a_compilation_takes_nothing_from_an_earlier_phase(wait: Time) -> None:
 
 def test_a_search_inside_a_trial_has_its_own_clock() -> None:
     with measuring() as first, measuring() as search:
-        assert search is first  # That of the command, which starts the search.
+        assert search is first  # The command's clock, which starts the search.
         with search.phase(STEPS), measuring() as inner:
             assert inner is not search
             assert inner.name == START_UP

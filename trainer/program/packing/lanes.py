@@ -20,7 +20,7 @@ from trainer.runtime.wall_clock import START_UP, STEPS, WallClock
 from trainer.state import TrainState
 
 _KEPT_PACKS = 16
-_IDLE_STEPS = 16  # Of the others, until a lane without a run looks again whether there is one.
+_IDLE_STEPS = 16  # Steps of the others until an idle lane looks for a run again.
 
 
 class _Request:

@@ -208,7 +208,7 @@ class _Choice:
         self._seconds: dict[bool, list[float]] = {True: [], False: []}
 
     def wants_company(self, count: int) -> bool:
-        """Returns True unless so many runs had better go alone: always, or for now."""
+        """Returns True unless this number of runs is faster alone: always, or for now."""
         if pgle.is_enabled():
             return False
         if self._mode == 'always':
@@ -221,7 +221,7 @@ class _Choice:
         self._began = self._clock()
 
     def is_packed(self, count: int) -> bool:
-        """Returns True where so many runs do their next step together."""
+        """Returns True where this number of runs does its next step together."""
         is_next = self._mode == 'always' or len(self._seconds[False]) == _TIMED
         return count > 1 and is_next and self.wants_company(count)
 

@@ -105,7 +105,7 @@ def test_infeasible_regions_are_avoided():
     first = [trial.state for trials in searches for trial in trials[:12]]
     then = [trial.decisions['x'] for trials in searches for trial in trials[12:]]
     assert 'infeasible' in first
-    assert sum(x > 5.5 for x in then) <= 7  # Of 36. It is 30 % of the space.
+    assert sum(x > 5.5 for x in then) <= 7  # There are 36. It is 30 % of the space.
     assert max(t.scores[0] for trials in searches for t in trials if t.scores) > 4.05
 
 
