@@ -58,6 +58,7 @@ def test_set_up_for_contributors_exists() -> None:
         ['make', 'test'],
         ['.', '.venv/bin/activate'],
         ['pre-commit', 'install'],
+        ['python', '-m', 'tools.new', 'scheduler', 'PatientStopping'],
     ]
     assert re.search(r'^test:', (ROOT / 'Makefile').read_text(), re.MULTILINE)
     assert 'venv=${VENV:-.venv}' in (ROOT / 'tools' / 'with_environment.sh').read_text()
