@@ -10,19 +10,11 @@ from paxtune.study.record import StudyRecord
 MUTABLE = ('budget', 'faults', 'retention')
 """Fields of `Search` that may change later."""
 
-_FIXED = (
-    'value',
-    'search',
-    'spec',
-    'data',
-    'priors',
-    'algorithm',
-    'goals',
-    'exp',
-    'defaults',
-    'uuid',
-    'provenance',
+_CHANGING = (
+    *('exhausted', 'stop_requests', 'pause_requested', 'is_ended'),
+    *('metadata', 'notes', 'note', 'profile'),
 )
+"""Fields of `StudyRecord` that workers and people may write. All others are fixed."""
 
 
 def redefined(stored: StudyRecord, now: StudyRecord) -> StudyRecord:
@@ -47,7 +39,8 @@ def is_redefinition(stored: StudyRecord, now: StudyRecord) -> bool:
 
 def has_definition(record: StudyRecord, other: StudyRecord) -> bool:
     """Returns True if two records differ in requests and notes only."""
-    return all(getattr(record, name) == getattr(other, name) for name in _FIXED)
+    fixed = (each.name for each in dataclasses.fields(record) if each.name not in _CHANGING)
+    return all(getattr(record, name) == getattr(other, name) for name in fixed)
 
 
 def fingerprint(record: StudyRecord) -> str:

@@ -40,3 +40,16 @@ def test_another_definition_is_refused() -> None:
 def test_requests_may_change() -> None:
     stored = record()
     assert is_redefinition(stored, dataclasses.replace(stored, pause_requested=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Grown(StudyRecord):
+    """A record of a later version, with one more field."""
+
+    added: str = ''
+
+
+def test_a_new_field_is_fixed() -> None:
+    stored = Grown(**vars(record()))
+    assert is_redefinition(stored, dataclasses.replace(stored, note='for people'))
+    assert not is_redefinition(stored, dataclasses.replace(stored, added='by a worker'))
