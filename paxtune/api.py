@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from absl import logging
@@ -42,8 +42,9 @@ PathLike = str | os.PathLike[str]
 Callbacks = Sequence[Callback | Callable[[Study, Trial], object]]
 
 
+@wall_clock.measuring()
 def tune(
-    what: Experiment | RunnerWorkload | Callable[..., Any],
+    what: Experiment | RunnerWorkload | Workload | Callable[..., Any],
     *,
     space: Any = None,
     num_trials: int | None = None,
@@ -123,54 +124,7 @@ def tune(
         True
     """
     workload = workload_of(what, space, objective, study)
-    given: dict[str, Any] = {'objective': objective, 'seed': seed, 'budget.trials': num_trials}
-    given |= {'algorithm': algorithm, 'scheduler': scheduler}
-    return run_search(
-        workload,
-        search | {name: value for name, value in given.items() if value is not None},
-        engine=engine_for(workload, engine, workers, _num_processes()),
-        job_log_dir=job_log_dir,
-        callbacks=callbacks,
-        prior_studies=prior_studies,
-        fork_study=fork_study,
-        study=study,
-        should_interrupt=should_interrupt,
-    )
-
-
-@wall_clock.measuring()
-def run_search(
-    workload: Workload,
-    changes: Mapping[str, Any],
-    *,
-    engine: Engine,
-    job_log_dir: PathLike | None,
-    callbacks: Callbacks | None = None,
-    prior_studies: Iterable[PathLike] = (),
-    fork_study: PathLike | None = None,
-    study: Study | None = None,
-    should_interrupt: Callable[[], bool] = lambda: False,
-    exp: str = '',
-    argv: Sequence[str] = (),
-) -> Study:
-    """Runs the search of a workload, as `tune` does.
-
-    Args:
-        workload: the work of the search.
-        changes: as of `Workload.plan`.
-        engine: runs the trials.
-        job_log_dir: as of `tune`.
-        callbacks: as of `tune`.
-        prior_studies: as of `tune`.
-        fork_study: as of `tune`.
-        study: as of `tune`.
-        should_interrupt: as of `tune`.
-        exp: the name of the experiment on the command line, which the study shows.
-        argv: the module and the flags of the command that makes the call, which reports show.
-
-    Raises:
-        Exception: as `tune`.
-    """
+    engine = engine_for(workload, engine, workers, _num_processes())
     if job_log_dir is None and not isinstance(workload, FunctionWorkload):
         raise UserError('an experiment needs a job_log_dir for its trials')
     directory = engine.directory(job_log_dir)
@@ -180,7 +134,10 @@ def run_search(
         if workload.trains:
             held.enter_context(processes.together())
         compilation_cache.enable()
-        plan = workload.plan(changes, exp, argv)
+        given: dict[str, Any] = {'objective': objective, 'seed': seed, 'budget.trials': num_trials}
+        given |= {'algorithm': algorithm, 'scheduler': scheduler}
+        changes = {name: value for name, value in given.items() if value is not None}
+        plan = workload.plan(search | changes)
         engine.require_search(plan.search, directory)
         garbage_collection.end_start_up()
         if (followed := engine.follow(directory, plan, should_interrupt)) is not None:
@@ -219,11 +176,11 @@ def preview(
     Raises:
         UserError: as `tune`.
     """
-    workload = workload_of(tunable)
+    workload = workload_of(tunable, exp=exp)
     engine = engine_for(workload, engine, None, num_processes)
     directory = engine.directory(job_log_dir)
     assert directory is not None
-    plan = workload.plan({}, exp)
+    plan = workload.plan({})
     engine.require_search(plan.search, directory)
     found = engine.preview(directory, plan, list(map(directories.job_path, prior_studies)))
     if fork_study is not None and found.is_new:
@@ -286,4 +243,6 @@ def _warn_of_failure(study: Study) -> None:
     # Trials that all fail have a bug in common.
     failed = [trial for trial in study.trials if trial.is_failed]
     if failed and not any(trial.state == 'COMPLETED' for trial in study.trials):
-        logging.warning('No trial was completed. Trial %d: %s', failed[0].id, failed[0].reason)
+        logging.warning(
+            'No trial was completed. Trial %d: %s', failed[0].id, failed[0].infeasible_reason
+        )

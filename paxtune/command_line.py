@@ -42,6 +42,7 @@ def run(
     argv: Sequence[str],
     summarize: 'Callable[[Study], str]',
     job_log_dir: str,
+    exp: str = '',
     **options: Any,
 ) -> int:
     """Tunes as a command: prints a summary, or the command that resumes the study.
@@ -51,7 +52,8 @@ def run(
         argv: the module and the flags of the command.
         summarize: renders a study that is done.
         job_log_dir: the directory of the study.
-        **options: of `paxtune.api.run_search`.
+        exp: the name of the experiment.
+        **options: of `paxtune.tune`.
 
     Returns:
         The exit code.
@@ -59,8 +61,7 @@ def run(
     Raises:
         UserError: bad input.
     """
-    from paxtune.api import run_search
-    from paxtune.engines.choice import engine_for
+    from paxtune.api import tune
     from paxtune.running import device_allocation
     from paxtune.running.supervisor import DETACHED
     from paxtune.running.trial_errors import StudyStoppedError
@@ -74,24 +75,16 @@ def run(
     from trainer.runtime import processes
     from trainer.runtime.interrupt import Interrupt
 
-    engine = options.pop('engine', None)
+    engine = options.get('engine')
     if engine is not None and engine.has_workers and processes.count() == 1:
         device_allocation.leave_accelerators_to_workers()
-    workload = workload_of(what)
-    engine = engine_for(workload, engine, None, processes.count())
     again = shlex.join(['python', '-m', *argv])
     saved = f'The study is saved in {job_log_dir}. To resume:\n  {again}'
     with Interrupt() as interrupt:
         options |= {'job_log_dir': job_log_dir, 'callbacks': [Progress(interrupt=interrupt)]}
         try:
-            study = run_search(
-                workload,
-                {},
-                engine=engine,
-                should_interrupt=interrupt.requested,
-                argv=argv,
-                **options,
-            )
+            workload = workload_of(what, exp=exp, command=tuple(argv))
+            study = tune(workload, should_interrupt=interrupt.requested, **options)
         except Paused as reason:
             command.say_once(f'Paused: {reason}. {saved}')
             return interrupt.exit_code if str(reason) == INTERRUPTED else 0

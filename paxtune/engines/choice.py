@@ -47,7 +47,7 @@ def _parallel(workload: Workload, workers: int) -> Engine:
         return worker_engine.Workers(workers)
     if workers == 1:
         return InProcess()
-    is_importable = import_name(workload.function) is not None
+    is_importable = import_name(workload.what) is not None
     return worker_engine.Workers(workers) if is_importable else threads.Threads(workers)
 
 

@@ -1,8 +1,9 @@
 """The three workloads of a search: a function, an experiment, and trials recorded in a table."""
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pyglove as pg
 from etils import epy
@@ -25,91 +26,95 @@ with epy.lazy_imports():  # They import JAX, and a study of a function has no us
     from paxtune.running import experiment_runner
     from trainer import experiment as trainer_experiment
 
-if TYPE_CHECKING:
-    from paxtune.experiment import Tunable
-
 C = TypeVar('C', bound=Component)
 
 
-class Workload(Protocol):
-    """The work of a search: makes its plan, and the runner of its trials."""
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """The work of a search.
 
-    @property
-    def trains(self) -> bool:
-        """Returns True for an experiment, whose trials several processes can train together."""
+    Attributes:
+        what: an experiment, a function, or recorded trials.
+        exp: the name of the experiment on the command line, which the study shows.
+        command: the module and the flags of the command, which reports show.
+    """
 
-    def plan(
-        self, changes: Mapping[str, Any], exp: str = '', command: Sequence[str] = ()
-    ) -> SearchPlan:
+    what: Any
+    exp: str = ''
+    command: Sequence[str] = ()
+
+    trains: ClassVar[bool] = False
+    """True for an experiment, whose trials several processes can train together."""
+
+    def plan(self, changes: Mapping[str, Any]) -> SearchPlan:
         """Compiles the plan of the search.
 
         Args:
             changes: fields of the search that differ, by path. Names of an algorithm and of a
                 scheduler stand for these: 'random_search'.
-            exp: as of `SearchPlan`.
-            command: as of `SearchPlan`.
 
         Raises:
             UserError: as `SearchPlan.compile`.
         """
+        value = _changed(self.what, _made(changes, self.what.search, self._known))
+        data = value.data() if isinstance(value, RunnerWorkload) else None
+        return SearchPlan.compile(value, None, data, self.exp, self.command)
 
     def runner(self) -> Runner:
         """Makes the runner of its trials."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _known(self) -> Mapping[str, float]:
+        """Default values for required fields of a scheduler, by name."""
+        return {}
 
 
-class ExperimentWorkload:
+class ExperimentWorkload(Workload):
     """Trains an experiment."""
 
     trains = True
 
-    def __init__(self, tunable: 'Tunable') -> None:
-        self._tunable = tunable
-
-    def plan(
-        self, changes: Mapping[str, Any], exp: str = '', command: Sequence[str] = ()
-    ) -> SearchPlan:
-        made = _made(changes, self._tunable.search, lambda: first_rung(self._tunable))
-        return SearchPlan.compile(_changed(self._tunable, made), exp=exp, command=command)
-
     def runner(self) -> Runner:
         return experiment_runner.ExperimentRunner()
 
+    def _known(self) -> Mapping[str, float]:
+        return first_rung(self.what)
 
-class FunctionWorkload:
+
+class TableWorkload(Workload):
+    """Reads the trials from a table, or makes them in another way that its value knows."""
+
+    def runner(self) -> Runner:
+        made: Runner = self.what.runner()
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionWorkload(Workload):
     """Calls a function with the values of a trial: see `FunctionRunner`.
 
     Attributes:
-        function: the function.
+        space: a symbolic value with decisions in it; None for those of the study, or those that
+            a function without parameters makes itself.
+        study: the study that goes on, with its configuration; None for a new one.
     """
 
-    trains = False
+    space: Any = None
+    study: Study | None = None
 
-    def __init__(self, function: Callable[..., Any], space: Any, study: Study | None) -> None:
-        """Makes a workload.
-
-        Args:
-            function: a function, which makes its decisions itself where it has no parameters.
-            space: a symbolic value with decisions in it; None for those of the function, or of
-                the study.
-            study: the study that goes on, and whose configuration counts; None for a new one.
-        """
-        self.function, self._space, self._study = function, space, study
-
-    def plan(
-        self, changes: Mapping[str, Any], exp: str = '', command: Sequence[str] = ()
-    ) -> SearchPlan:
-        value = pg.clone(self._value(), deep=True)
-        return SearchPlan.compile(value, self._configured(changes), exp=exp, command=command)
+    def plan(self, changes: Mapping[str, Any]) -> SearchPlan:
+        value, search = pg.clone(self._value(), deep=True), self._configured(changes)
+        return SearchPlan.compile(value, search, None, self.exp, self.command)
 
     def runner(self) -> Runner:
-        return FunctionRunner(self.function)
+        return FunctionRunner(self.what)
 
     def _value(self) -> Any:
-        space = self._space
-        if space is None and self._study is not None:
-            return self._study.value
-        if space is None and not inspect.signature(self.function).parameters:
-            return traced(self.function)
+        space = self.space
+        if space is None and self.study is not None:
+            return self.study.value
+        if space is None and not inspect.signature(self.what).parameters:
+            return traced(self.what)
         if space is None:
             raise UserError(
                 'space: a function with arguments needs one, such as {"x": pg.floatv(0.0, 1.0)}'
@@ -131,8 +136,8 @@ class FunctionWorkload:
                     f"objective: expected 'minimize', 'maximize' or a reward, not {goal!r}"
                 )
             changes['objective'] = MetricReward(goal, 'objective')
-        if self._study is not None:
-            search = self._study.search.clone(deep=True)
+        if self.study is not None:
+            search = self.study.search.clone(deep=True)
         elif 'objective' in changes:
             search = Search(changes.pop('objective'))
         else:
@@ -141,26 +146,12 @@ class FunctionWorkload:
         return search
 
 
-class TableWorkload:
-    """Reads the trials from a table, or makes them in another way that its value knows."""
-
-    trains = False
-
-    def __init__(self, value: RunnerWorkload) -> None:
-        self._value = value
-
-    def plan(
-        self, changes: Mapping[str, Any], exp: str = '', command: Sequence[str] = ()
-    ) -> SearchPlan:
-        value = _changed(self._value, _made(changes, self._value.search))
-        return SearchPlan.compile(value, data=value.data(), exp=exp, command=command)
-
-    def runner(self) -> Runner:
-        return self._value.runner()
-
-
 def workload_of(
-    what: Any, space: Any = None, objective: Any = None, study: Study | None = None
+    what: Any,
+    space: Any = None,
+    objective: Any = None,
+    study: Study | None = None,
+    **named: Any,
 ) -> Workload:
     """Makes the workload of an experiment, a function or recorded trials.
 
@@ -169,18 +160,21 @@ def workload_of(
         space: as of `paxtune.tune`.
         objective: as of `paxtune.tune`.
         study: as of `paxtune.tune`.
+        **named: other attributes of `Workload`.
 
     Raises:
         UserError: the arguments do not fit together.
     """
+    if isinstance(what, Workload):
+        return what
     if isinstance(what, RunnerWorkload):
         if space is not None:
             raise UserError('space: recorded trials have a space of their own')
-        return TableWorkload(what)
+        return TableWorkload(what, **named)
     if not isinstance(what, Component) or not isinstance(what, trainer_experiment.Experiment):
         if study is not None and space is not None:
             raise UserError(f'study: {study} has its own space: give no other one')
-        return FunctionWorkload(what, space, study)
+        return FunctionWorkload(what, space=space, study=study, **named)
     has_reward = objective is not None or isinstance(what, experiments.Tunable)
     if isinstance(objective, str) or not has_reward:
         raise UserError(
@@ -190,7 +184,8 @@ def workload_of(
     tunable = experiments.as_tunable(what, Search(None))
     if space is not None and not isinstance(space, Mapping):
         raise UserError('space: expected values by path, {"task.learner.learning_rate": …}')
-    return ExperimentWorkload(tunable if space is None else replaced(tunable, space, 'space'))
+    tunable = tunable if space is None else replaced(tunable, space, 'space')
+    return ExperimentWorkload(tunable, **named)
 
 
 def _made(

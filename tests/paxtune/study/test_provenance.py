@@ -8,8 +8,7 @@ from pathlib import Path
 import pyglove as pg
 import pytest
 
-from paxtune.api import run_search
-from paxtune.engines.in_process import InProcess
+from paxtune.api import tune
 from paxtune.running.workloads import workload_of
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study import provenance
@@ -61,12 +60,10 @@ def test_a_deleted_working_directory_has_no_commit(
 
 
 def test_a_study_keeps_the_provenance_of_its_first_process(tmp_path: Path) -> None:
-    workload = workload_of(lambda x: x, {'x': pg.floatv(0.0, 1.0)})
+    space = {'x': pg.floatv(0.0, 1.0)}
     for total, argv in ((1, ARGV), (2, ['another'])):
-        changes = {'objective': 'minimize', 'budget.trials': total}
-        run_search(
-            workload, changes, engine=InProcess(), job_log_dir=tmp_path / 'study', argv=argv
-        ).close()
+        what = workload_of(lambda x: x, space, command=tuple(argv))
+        tune(what, num_trials=total, objective='minimize', job_log_dir=tmp_path / 'study').close()
     with load_study(tmp_path / 'study') as study:
         found = study.record.provenance
         assert len(study.trials) == 2
