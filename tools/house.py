@@ -23,11 +23,11 @@ MAX_TEST_LINES = 450
 MAX_PUBLIC_MEMBERS = 25
 
 BUDGETS = {
-    'paxtune': 2_020,
+    'paxtune': 1_850,
     'paxtune/algorithms': 4_950,
     'paxtune/analysis': 2_480,
     'paxtune/config': 380,
-    'paxtune/engines': 2_820,
+    'paxtune/engines': 2_920,
     'paxtune/integrations': 1_030,
     'paxtune/objectives': 1_270,
     'paxtune/page': 2_610,
