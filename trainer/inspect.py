@@ -102,27 +102,16 @@ def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
     import jax
 
     from trainer import state as states
-    from trainer.layers.base import PARAMS, ParameterBox
-    from trainer.program.step_functions import (
-        abstract_metrics,
-        abstract_random_key,
-        abstract_values,
-        init_variables,
-    )
-    from trainer.symbolic.component import bind
+    from trainer.layers.base import ParameterBox
+    from trainer.program.step_functions import TracedSteps
 
-    mesh, task = _mesh(experiment, num_devices), experiment.task
-    spec = experiment.train_input.element_spec()
-    boxed = jax.eval_shape(
-        lambda key, values: init_variables(bind(task, values), spec, key),
-        abstract_random_key(),
-        abstract_values(task),
-    )
-    abstract = abstract_metrics(task, spec)[1]
-    shardings = states.params_shardings(boxed[PARAMS], mesh)
+    mesh = _mesh(experiment, num_devices)
+    traced = TracedSteps(experiment.task, mesh, experiment.train_input.element_spec())
+    abstract, boxed = traced.abstract_state, traced.abstract_params
+    shardings = states.params_shardings(boxed, mesh)
     whole = states.state_shardings(abstract, shardings, mesh)
     boxes = jax.tree_util.tree_leaves_with_path(
-        boxed[PARAMS], is_leaf=lambda leaf: isinstance(leaf, ParameterBox)
+        boxed, is_leaf=lambda leaf: isinstance(leaf, ParameterBox)
     )
     parameters = [
         Parameter(
