@@ -243,6 +243,4 @@ def _warn_of_failure(study: Study) -> None:
     # Trials that all fail have a bug in common.
     failed = [trial for trial in study.trials if trial.is_failed]
     if failed and not any(trial.state == 'COMPLETED' for trial in study.trials):
-        logging.warning(
-            'No trial was completed. Trial %d: %s', failed[0].id, failed[0].infeasible_reason
-        )
+        logging.warning('No trial was completed. Trial %d: %s', failed[0].id, failed[0].reason)

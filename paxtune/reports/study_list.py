@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paxtune.analysis.study_poller import StudyPoller, source_of
+from paxtune.analysis.study_state import StudyState
 from paxtune.reports.tables import Document, Table
 from paxtune.service.study_location import DirectoryLocation, StudyLocation
 from paxtune.storage.study_file import DATABASE
@@ -57,12 +58,15 @@ def _row(location: StudyLocation) -> dict[str, Any]:
         row['changed'] = datetime.datetime.fromtimestamp(modified, datetime.UTC)
     try:
         with contextlib.closing(location.store()) as store:
-            found = StudyPoller(source_of(store, str(location))).poll()
+            return row | _facts(StudyPoller(source_of(store, str(location))).poll())
     # The file may be of any version, or anything else: whatever it takes to read it may fail.
     except Exception as error:
         reason = str(error).split('\n')[0].removeprefix(f'{location}/{DATABASE}: ')
         return row | {'problem': reason or type(error).__name__}
-    return row | {
+
+
+def _facts(found: StudyState) -> dict[str, Any]:
+    return {
         'experiment': found.record.exp or found.record.experiment.rpartition('.')[2],
         'trials': len(found.trials),
         'num_trials': found.num_trials,

@@ -8,9 +8,8 @@ import pytest
 
 import paxtune
 from paxtune.algorithms import Algorithm
-from paxtune.api import run_search
+from paxtune.api import tune
 from paxtune.config.budget import Budget
-from paxtune.engines.in_process import InProcess
 from paxtune.reports import study_report
 from paxtune.reports.next_trial import next_trials
 from paxtune.reports.study_report import Section
@@ -148,13 +147,9 @@ def test_missing_classes_leave_the_next_suggestion_out(tmp_path: Path) -> None:
 def test_a_report_has_the_commands_quoted(tmp_path: Path) -> None:
     space = pg.Dict(x=pg.floatv(0.0, 1.0))
     argv = ['paxtune.search', '--job_log_dir', 'x', '--set', 'name=a b; rm', '--job_log_dir=y']
-    with run_search(
-        workload_of(lambda x: x, space, 'minimize'),
-        {'objective': 'minimize', 'budget.trials': 1},
-        engine=InProcess(),
-        job_log_dir=tmp_path / 'a study',
-        argv=argv,
-    ) as study:
+    what = workload_of(lambda x: x, space, command=tuple(argv))
+    directory = tmp_path / 'a study'
+    with tune(what, objective='minimize', num_trials=1, job_log_dir=directory) as study:
         found = report(study, 'train it')
     repeat = found['commands'].data['repeat']
     assert repeat.startswith("python -m paxtune.search --set 'name=a b; rm' ")

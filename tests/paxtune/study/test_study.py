@@ -148,8 +148,7 @@ def test_an_interrupted_trial_comes_first(tmp_path):
         trial.report(10, {'loss': 0.5, 'accuracy': 0.1})
     with open_study(tmp_path, toy()) as study:
         again = ask(study)
-        assert again.resumed
-        assert (again.id, again.decisions) == (trial.id, trial.decisions)
+        assert again.resumed and (again.id, again.decisions) == (trial.id, trial.decisions)
         assert [each.step for each in again.view.measurements] == [10]
         again.report(10, {'loss': 0.7})
         again.report(20, {'loss': 0.4})
@@ -434,7 +433,7 @@ def test_a_loaded_study_follows_the_one_that_runs(tmp_path):
     with open_study(tmp_path, toy()) as study:
         trial = ask(study)
         with load_study(tmp_path) as loaded:
-            assert [each.state for each in loaded.trials] == ['ACTIVE']
+            assert loaded.trials[0].state == 'ACTIVE'
             finish(trial)
             ask(study)
             assert [each.state for each in loaded.trials] == ['COMPLETED', 'ACTIVE']
@@ -445,7 +444,7 @@ def test_the_search_space_in_the_database_is_conditional(tmp_path):
     deep = pg.oneof([pg.Dict(a=pg.oneof([pg.Dict(b=pg.oneof(['x', 'y'])), None])), None])
     with open_study(tmp_path, toy(layer=deep)) as study:
         assert isinstance(study.store, LocalStore)
-        config = svz.StudyConfig.from_proto(study.store.study_spec())
+        space = svz.StudyConfig.from_proto(study.store.study_spec()).search_space
         run(study)
-    names = [each.name for top in config.search_space.parameters for each in top.traverse()]
+    names = {each.name for top in space.parameters for each in top.traverse()}
     assert 'layer[=0/2].a[=0/2].b' in names
