@@ -10,8 +10,8 @@
 # First `benchmarks/gpu.sh wheels .wheels`, where there is a network. Then the two parts, in two calls
 # of a lent machine, the second within 30 s of the first so that the machine is still warm:
 #
-#   run(command='WHEELS=.wheels benchmarks/gpu.sh a', carry=['.wheels'], timeout_s=430)
-#   run(command='WHEELS=.wheels benchmarks/gpu.sh b', carry=['.wheels'], timeout_s=430)
+#   run(command='WHEELS=.wheels benchmarks/gpu.sh a', carry=['.wheels'], timeout_s=420)
+#   run(command='WHEELS=.wheels benchmarks/gpu.sh b', carry=['.wheels'], timeout_s=420)
 #
 # Each step writes $OUT/STEP.txt as it measures. A step that fails, or whose time is over, leaves a
 # line in $OUT/a.txt or b.txt, and the next one runs. Time that a step leaves goes to the next one.
@@ -19,11 +19,11 @@
 # OUT           where the figures go (benchmarks/results/gpu)
 # WHEELS        a directory of wheels to install; empty for the packages of $PYTHON alone
 # PYTHON        the machine's Python (python3); its own packages are never changed
-# PART_SECONDS  the seconds of a part (390): both parts and a start fit into 15 minutes
+# PART_SECONDS  the seconds of the steps of a part (370): both parts and a start fit into 15 minutes
 cd "$(dirname "$0")/.." || exit
 python=${PYTHON:-python3}
 out=${OUT:-benchmarks/results/gpu}
-part_seconds=${PART_SECONDS:-390}
+part_seconds=${PART_SECONDS:-370}
 export PYTHONPATH=$PWD PYTHONUNBUFFERED=1
 
 # Beyond what jax, flax and optax bring. Versions and hashes stand in constraints.txt.

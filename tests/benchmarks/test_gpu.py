@@ -112,4 +112,4 @@ def test_gpu_usage_names_the_calls_of_a_lent_machine() -> None:
     done = gpu('c')
     assert done.returncode == 2
     for part in STEPS:
-        assert f"benchmarks/gpu.sh {part}', carry=['.wheels'], timeout_s=430)" in done.stderr
+        assert f"benchmarks/gpu.sh {part}', carry=['.wheels'], timeout_s=420)" in done.stderr
