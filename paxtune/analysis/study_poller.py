@@ -93,6 +93,7 @@ class StudyPoller:
         self._source, self._metrics_of = source, metrics_of
         self._observed: dict[int, _Observed] = {}
         self._metrics: dict[tuple[int, int], JobPath] = {}
+        self._records: dict[tuple[int, int], Mapping[str, Any]] = {}
         self._steps: dict[int, Mapping[str, Any]] = {}
         self._unended: set[int] | None = None
         self._newest = 0
@@ -102,7 +103,9 @@ class StudyPoller:
         """Makes the poller of an open study."""
 
         def read() -> Read:
-            return study.record, study.trials, study.store.created()
+            return study.record, study.trials, created
+
+        created = study.store.created()
 
         def metrics_of(trial: Trial) -> JobPath | None:
             home = study.directory
@@ -117,7 +120,7 @@ class StudyPoller:
     def poll(self) -> StudyState:
         """Reads the current state."""
         record, trials, created = self._source()
-        # A Tunable, which holds its search, compiles before its first step.
+        # A Tunable, which holds its search, is trained: it compiles before its first step.
         opened = [each for each in trials if each.status.is_open]
         running = [self._progress(each, not record.search) for each in opened]
         self._forget(trials)
@@ -136,11 +139,11 @@ class StudyPoller:
         ]
         return sorted(fresh, key=lambda trial: (trial.record.ended or trial.created, trial.id))
 
-    def _progress(self, trial: Trial, compiles: bool) -> TrialProgress:
+    def _progress(self, trial: Trial, is_trained: bool) -> TrialProgress:
         record, measured = trial.record, trial.measurements[-1:]
         # Steps of attempts that resumed from a checkpoint.
         resumed = [event.step for event in record.history if event.step is not None]
-        training = self._training(trial)
+        training = self._training(trial, is_trained)
         begun = [training['step']] if training else []
         step = max([0, *(each.step for each in measured), *resumed[-1:], *begun])
         observed = self._observe(trial, step, training)
@@ -148,7 +151,7 @@ class StudyPoller:
         moments += [] if observed.changed is None else [observed.changed]
         curve = tuple(each.rewards[0] for each in trial.measurements if each.rewards)
         is_paused = trial.status is Status.PAUSED
-        state = 'paused' if is_paused else 'starting' if compiles and not step else 'running'
+        state = 'paused' if is_paused else 'starting' if is_trained and not step else 'running'
         return TrialProgress(
             trial=trial,
             state=state if record.holder or is_paused else 'waiting',
@@ -175,15 +178,20 @@ class StudyPoller:
             del observed.losses[:-_MAX_LOSSES]
         return observed
 
-    def _training(self, trial: Trial) -> Mapping[str, Any]:
+    def _training(self, trial: Trial, is_trained: bool) -> Mapping[str, Any]:
         if (noted := self._steps.get(trial.id)) is not None:
             return noted
+        if not is_trained:  # A file of this name is the function's own.
+            return {}
         key = trial.id, trial.attempt
+        if trial.status is Status.PAUSED and key in self._records:
+            return self._records[key]
         if key not in self._metrics:
             if (path := self._metrics_of(trial)) is None:
                 return {}
             self._metrics[key] = path
-        return last_training_record(self._metrics[key]) or {}
+        self._records[key] = last_training_record(self._metrics[key]) or {}
+        return self._records[key]
 
     def _forget(self, trials: Sequence[Trial]) -> None:
         """Drops what is known of trials that have ended."""
@@ -192,3 +200,4 @@ class StudyPoller:
             self._observed.pop(number, None)
             self._steps.pop(number, None)
         self._metrics = {key: path for key, path in self._metrics.items() if key[0] not in ended}
+        self._records = {key: last for key, last in self._records.items() if key[0] not in ended}

@@ -128,7 +128,8 @@ class TrialRun:
                 asked = self._study.poll(self._trial, may_decide=not report.is_last)
                 if asked.stop is not None:
                     return StopTrial(asked.stop)
-                self._seconds_left = self._budgeted(asked.trials)
+                with outside():
+                    self._seconds_left = self._budgeted(asked.trials)
                 self._is_study_pausing, self._pausing = asked.is_study_pausing, asked.pause
         return None
 

@@ -195,8 +195,8 @@ def _made(
 ) -> dict[str, Any]:
     """Makes the parts of changes that have names; raises UserError for a field that is unknown."""
     fields = [str(name) for name in Search.__schema__.fields]
-    for path in changes:
-        if (name := path.split('.')[0]) not in fields:
+    for name in changes:
+        if name not in (*fields, 'budget.trials'):
             raise UserError(f'a search has no {name!r}. {nearest(name, fields)}'.rstrip())
     return {
         name: named_part(search, name, value, f'{name}={value!r}', known())

@@ -99,11 +99,18 @@ class RunningTrial:
                 raise ValueError(f'no metric can be called {name!r}: names with $ are for rewards')
         finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
 
+        # Code of users computes rewards: outside of the transaction, which holds locks.
+        seen = self.view.measurements
+        is_new = self.view.status.is_open and all(each.step != step for each in seen)
+        rewards = self._rewards_of(with_carried(seen, metrics)) if is_new else ()
+
         def reported(record: TrialRecord, _: datetime.datetime) -> TrialRecord:
+            nonlocal rewards
             known = Trial(record, self._context).measurements
             if record.status.is_open and any(each.step == step for each in known):
                 return record
-            rewards = self._rewards_of(with_carried(known, metrics))
+            if len(known) != len(seen):
+                rewards = self._rewards_of(with_carried(known, metrics))
             measurement = Measurement(step, finite, rewards, checkpoint)
             return transitions.report(record, measurement, {*metrics} - {*finite})
 

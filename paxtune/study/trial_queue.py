@@ -79,8 +79,8 @@ class TrialQueue:
 
     def _view(self, trials: Trials, may_claim: bool = True) -> View:
         """Views the study. The same list is viewed once: nothing has changed since."""
-        if self._viewed is not None:
-            seen, view = self._viewed
+        if (viewed := self._viewed) is not None:  # Another thread may drop it meanwhile.
+            seen, view = viewed
             if seen is trials and view.may_claim == may_claim:
                 return view
         is_exhausted = self.is_exhausted(trials)

@@ -111,7 +111,8 @@ def _reports(
 ) -> Iterator[Report]:
     """Trains to the last step. The order of operations decides what a resumed run repeats."""
     loop, resumed_from, last = run.loop, run.resumed_from, run.loop.num_train_steps
-    run.compile()  # All processes agree on the steps after that.
+    if resumed_from < last:
+        run.compile()  # All processes agree on the steps after that.
     meter, in_flight = Meter(run), collections.deque[Metrics]()
     if resumed_from and loop.is_due(resumed_from, loop.evaluation.every):
         yield _measured(run, meter, resumed_from)

@@ -1,11 +1,16 @@
 """A search with workers listens to their trials."""
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyglove as pg
+
+from paxtune import Threads, tune
 from paxtune.running.callbacks import Callback
 from paxtune.running.event_poller import Watcher
 from paxtune.storage.open_study import open_study
+from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory
@@ -42,3 +47,24 @@ def test_steps_of_workers_are_read_from_their_metrics(tmp_path: Path) -> None:
         watcher.look()
         writer.close()
     assert steps.heard == [(1, 2000, 2.25)]
+
+
+def test_a_file_of_metrics_that_a_function_writes_is_its_own(tmp_path: Path) -> None:
+    def writing(trial: RunningTrial) -> float:
+        assert trial.directory is not None
+        Path(trial.directory, 'metrics.jsonl').write_text('{"epoch": 1, "train/loss": 0.5}\n')
+        time.sleep(0.5)  # Longer than between two looks.
+        return 1.0
+
+    steps = Steps()
+    space = {'x': pg.oneof([1, 2])}
+    with tune(
+        lambda x, trial: writing(trial),
+        space=space,
+        objective='minimize',
+        engine=Threads(2),
+        job_log_dir=tmp_path,
+        callbacks=[steps],
+    ) as study:
+        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 2
+    assert steps.heard == []
