@@ -23,6 +23,7 @@ from paxtune.page.commands import StudyCommands
 from paxtune.page.live import LiveStudy
 from paxtune.page.server import access_rule, make_app
 from paxtune.running.tuner import Paused
+from paxtune.running.workloads import workload_of
 from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import open_study
 from paxtune.study.running_trial import RunningTrial
@@ -130,17 +131,16 @@ def hold(rate: float, trial: RunningTrial) -> Iterator[dict[str, float]]:
 
 def held_search(directory: str) -> None:
     """Searches with trials that the test ends."""
+    space = {'rate': pg.floatv(1e-4, 1e-1, 'log')}
     with contextlib.suppress(Paused):
         tune(
-            hold,
-            space={'rate': pg.floatv(1e-4, 1e-1, 'log')},
+            workload_of(hold, space, exp='held.Example'),
             objective=LOSS,
             algorithm='random_search',
             num_trials=30,
             workers=WORKERS,
             job_log_dir=directory,
             seed=1,
-            exp='held.Example',
         ).close()
 
 
@@ -180,8 +180,7 @@ def learn(values: pg.Dict, trial: RunningTrial) -> Iterator[dict[str, float]]:
 def learning_search(directory: str) -> None:
     """Searches with learning curves, early stopping and infeasible trials."""
     tune(
-        learn,
-        space=learning_space(),
+        workload_of(learn, learning_space(), exp='charts.Example'),
         objective=LOSS,
         algorithm=RegularizedEvolution(population_size=24, tournament_size=4),
         scheduler=Asha(min_resource=3, max_resource=_MAX_STEPS, reduction_factor=2),
@@ -189,7 +188,6 @@ def learning_search(directory: str) -> None:
         workers=WORKERS,
         job_log_dir=directory,
         seed=3,
-        exp='charts.Example',
     ).close()
 
 
