@@ -42,7 +42,7 @@ BUDGETS = {
     'paxtune/simulate': 1_800,
     'paxtune/storage': 2_030,
     'paxtune/studies': 810,
-    'paxtune/study': 5_740,
+    'paxtune/study': 5_750,
     'paxtune/supernet': 510,
     'paxtune/terminal': 860,
     'paxtune/vizier_service': 1_150,

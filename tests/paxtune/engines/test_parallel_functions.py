@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from paxtune.engines.remote import Remote
 from paxtune.engines.supervised import WorkerConfig
 from paxtune.engines.threads import Threads, run_in_threads
 from paxtune.engines.workers import Workers
+from paxtune.objectives.rewards import MetricReward
 from paxtune.running.callbacks import Callback
 from paxtune.running.function_runner import FunctionRunner, import_name
 from paxtune.running.trial_errors import StudyStoppedError
@@ -266,3 +267,25 @@ def test_a_process_that_joins_takes_the_trial_of_a_killed_one(tmp_path: Path) ->
             assert seen[3] == first
             assert seen[:3] == [trial.decisions['x'] for trial in study.trials[1:]]
             assert [each['event'] for each in study.trials[0].history].count('lost') == 1
+
+
+_BOTH = threading.Barrier(2, timeout=30)
+
+
+class Meeting(MetricReward):
+    """A reward that two threads compute at the same time."""
+
+    def compute(self, metrics: Mapping[str, float]) -> float:
+        _BOTH.wait()
+        return super().compute(metrics)
+
+
+def test_rewards_of_two_threads_are_computed_at_the_same_time(tmp_path: Path) -> None:
+    with tune(
+        lambda x: float(x),
+        space={'x': pg.oneof([1, 2])},
+        objective=Meeting('minimize', 'objective'),
+        engine=Threads(2),
+        job_log_dir=tmp_path,
+    ) as study:
+        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 2
