@@ -114,6 +114,7 @@ def tune(
             is open in `error.study`, and continues with `study=error.study`.
 
     Example:
+        >>> import pyglove as pg
         >>> study = tune(
         ...     lambda x: (x - 3) ** 2,
         ...     space={'x': pg.floatv(0.0, 10.0)},

@@ -64,7 +64,7 @@ def test_comments_name_their_thing(tmp_path: Path) -> None:
         'x = 1  # Of a trial.\n\n# It waits for so many seconds.\n'
         '# The cost is that of a step and that of a save.\n'
     )
-    assert [each.partition(': ')[2][:20] for each in messages(path)] == [
+    assert sorted(each.partition(': ')[2][:20] for each in messages(path)) == [
         'a comment begins wit',
         "'so many': this numb",
         '"that of" twice: The',
