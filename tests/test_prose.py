@@ -65,7 +65,7 @@ def test_comments_name_their_thing(tmp_path: Path) -> None:
         '# The cost is that of a step and that of a save.\n'
     )
     assert sorted(each.partition(': ')[2][:20] for each in messages(path)) == [
-        'a comment begins wit',
-        "'so many': this numb",
         '"that of" twice: The',
+        "'so many': this numb",
+        'a comment begins wit',
     ]
