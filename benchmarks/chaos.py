@@ -40,7 +40,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.chaotic import checks, faults, files  # noqa: E402
 from benchmarks.chaotic.scene import Mode, Plan, Scene  # noqa: E402
 from paxtune.study.study import Study  # noqa: E402
-from tests.servers.postgres import PostgresMissingError  # noqa: E402
+from tools.servers.postgres import PostgresMissingError  # noqa: E402
 
 _LEASE_OF_AN_EMBEDDED_SERVICE = 30.0
 

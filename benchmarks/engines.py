@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.common.sleeping import SECONDS, STEPS, sleeping
-from tests.servers import ray_cluster
+from tools.servers import ray_cluster
 
 GOAL = 0.5
 AT_A_TIME = 2
@@ -96,7 +96,7 @@ def local_cluster() -> Iterator[None]:
 def slurm() -> Iterator[Any]:
     """Runs a SLURM cluster, and yields its engine; None where its daemons are not installed."""
     from paxtune.engines.slurm_cluster.engine import Slurm
-    from tests.servers import slurm as daemons
+    from tools.servers import slurm as daemons
 
     if not all(shutil.which(each, path=daemons.PATH) for each in daemons.DAEMONS):
         print('without SLURM: apt-get install slurmctld slurmd munge')

@@ -171,7 +171,7 @@ def contenders() -> Iterator[list[Contender]]:
     import psycopg
 
     from benchmarks.common.environments import python_of
-    from tests.servers.postgres import PostgresServer
+    from tools.servers.postgres import PostgresServer
 
     peers, own = python_of('service_load', 300), Path(sys.executable)
     with (

@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import NamedTuple
 
 from tests.documents import Block, blocks
 from tests.servers.processes import environment
+from tools.servers.ports import unused_port
 
 SECONDS = 500
 """A page takes less than a minute on an idle machine."""
@@ -60,7 +60,7 @@ def follow(page: str, directory: Path) -> Followed:
     found = blocks(page)
     shells = [block for block in found if block.language == 'sh']
     parts = [f'{_smoked(block.text)}\necho "<<{block.line}>>"\n' for block in shells]
-    script = f'set -e -o pipefail\n{"".join(parts)}'.replace(_PORT, str(_free_port()))
+    script = f'set -e -o pipefail\n{"".join(parts)}'.replace(_PORT, str(unused_port()))
     (directory / 'page.sh').write_text(script)
     with _session(directory) as process:
         process.wait(SECONDS)
@@ -104,12 +104,6 @@ def _pattern(line: str) -> re.Pattern[str]:
 
 def _smoked(text: str) -> str:
     return _TRAINS.sub(r'\1 --smoke', text)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        return int(free.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tomllib
@@ -23,6 +22,7 @@ from paxtune.study.record import Status
 from tests.documents import ROOT
 from tests.paxtune.service.conftest import until
 from tests.servers.processes import environment
+from tools.servers.ports import unused_port
 
 FILES = {path.stem: path for path in sorted((ROOT / 'examples/kubernetes').glob('*.yaml'))}
 VERSION = '1.37'
@@ -129,9 +129,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for folder in ('data', 'runs', 'tmp', 'access'):
         (tmp_path / folder).mkdir()
     create_secrets(tmp_path / 'access')
-    port = free_port()
+    port = unused_port()
     local = {
-        'c4-worker-0-host-0-0.c4-worker-0:9000': f'localhost:{free_port()}',
+        'c4-worker-0-host-0-0.c4-worker-0:9000': f'localhost:{unused_port()}',
         'c4:8470': f'localhost:{port}',
         '--port=8470': f'--port={port}',
         '0.0.0.0': '127.0.0.1',
@@ -180,13 +180,6 @@ def create_secrets(folder: Path) -> None:
             if word.startswith('--from-file='):
                 key, _, file = word.removeprefix('--from-file=').rpartition('=')
                 (folder / (key or file)).write_bytes((folder / file).read_bytes())
-
-
-def free_port() -> int:
-    """Returns a port that is free now."""
-    with socket.socket() as found:
-        found.bind(('127.0.0.1', 0))
-        return int(found.getsockname()[1])
 
 
 def finished(process: Process, code: int = 0) -> None:

@@ -11,8 +11,20 @@ from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward
-from tests.factories.tiny import CountingInput, experiment
+from trainer.experiment import Checkpoints, Evaluation, TrainLoop
 from trainer.inputs.base import Batch
+from trainer.inputs.synthetic import SyntheticLmInput
+from trainer.layers import (
+    Attention,
+    Embedding,
+    FeedForward,
+    Stack,
+    TransformerBlock,
+    TransformerLm,
+)
+from trainer.learner import Learner
+from trainer.mesh import Mesh
+from trainer.tasks import LanguageModelTask
 
 NUM_FATES = 20
 
@@ -28,10 +40,11 @@ REASONS = {
 """Expected words of the study about each."""
 
 NUM_STEPS = 24
+VOCAB = 32
 
 
-class ChaoticInput(CountingInput):
-    """Rows that count upwards, slowly; from the middle of the training on its fate shows.
+class ChaoticInput(SyntheticLmInput):
+    """Reads training batches slowly, and meets its fate in the second half of the training.
 
     Attributes:
         fate: see `FATES`.
@@ -69,20 +82,28 @@ class ChaoticInput(CountingInput):
 
 def Chaotic() -> Tunable:
     """A learning rate, and a fate, evolved."""
-    base = experiment(num_steps=NUM_STEPS)
-    search = Search(
-        MetricReward('minimize', 'eval/log_pplx'),
-        budget=Budget(8),
-        algorithm=RegularizedEvolution(population_size=4, tournament_size=2),
+    block = TransformerBlock(Attention(2), FeedForward(32))
+    return Tunable(
+        task=LanguageModelTask(
+            TransformerLm(Embedding(VOCAB, 16), Stack([block])),
+            Learner(learning_rate=pg.floatv(1e-4, 1e-1, 'log')),
+        ),
+        train_input=_rows(is_training=True, fate=pg.oneof(list(range(NUM_FATES)))),
+        eval_inputs={'eval': _rows(num_rows=24)},
+        mesh=Mesh(data=1),
+        train=TrainLoop(
+            num_train_steps=NUM_STEPS,
+            evaluation=Evaluation(8),
+            checkpoints=Checkpoints(4),
+            summary_interval_steps=1,
+        ),
+        search=Search(
+            MetricReward('minimize', 'eval/log_pplx'),
+            budget=Budget(8),
+            algorithm=RegularizedEvolution(population_size=4, tournament_size=2),
+        ),
     )
-    made = Tunable(**dict(base.sym_init_args), search=search)
-    made.rebind(
-        {
-            'train_input': ChaoticInput(batch_size=8, is_training=True),
-            'train_input.fate': pg.oneof(list(range(NUM_FATES))),
-            'task.learner.learning_rate': pg.floatv(1e-4, 1e-1, 'log'),
-            'train.evaluation.every': 8,
-            'train.checkpoints.every': 4,
-        }
-    )
-    return made
+
+
+def _rows(**fields: Any) -> ChaoticInput:
+    return ChaoticInput(batch_size=8, sequence_length=8, vocab_size=VOCAB, **fields)

@@ -7,7 +7,6 @@ import os
 import random
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import psutil
-import pytest
 
 from benchmarks.chaotic.experiment import FATES, NUM_FATES
 from benchmarks.chaotic.files import workers_of
@@ -27,8 +25,9 @@ from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import join_study, load_study
 from paxtune.study.study import Study
-from tests.servers.disks import SmallDisk, small_disk
-from tests.servers.postgres import PostgresServer
+from tools.servers.disks import MountRefusedError, SmallDisk, small_disk
+from tools.servers.ports import unused_port
+from tools.servers.postgres import PostgresServer
 
 EXPERIMENT = 'benchmarks.chaotic.experiment.Chaotic'
 
@@ -114,7 +113,7 @@ class Scene:
         if plan.mode == 'postgresql':
             self.postgres = stack.enter_context(PostgresServer.started())
             self._database = self.postgres.new_database()
-        self._port = _unused_port()
+        self._port = unused_port()
         self._seeds = folder / 'seeds.json'
         self._seeds.write_text(json.dumps(_initial_trials(plan)))
         self._environment = dict(os.environ)
@@ -132,7 +131,7 @@ class Scene:
     def _small_disk(self) -> SmallDisk | None:
         try:
             return self._stack.enter_context(small_disk(self._folder / 'disk', '64m'))
-        except pytest.skip.Exception:
+        except MountRefusedError:
             return None
 
     @property
@@ -298,10 +297,3 @@ def _initial_trials(plan: Plan) -> list[dict[str, int]]:
     well = [fate for fate in range(NUM_FATES) if fate not in FATES]
     fates = [fate for each in bad for fate in (each, rng.choice(well))]
     return [{'train_input.fate': fate} for fate in fates[: plan.num_trials - 1]]
-
-
-def _unused_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        port: int = listener.getsockname()[1]
-        return port

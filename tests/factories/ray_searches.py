@@ -14,7 +14,7 @@ from paxtune import Ray, tune
 from paxtune.storage.open_study import load_study
 from paxtune.study.trial import Trial
 from tests.factories.function_studies import PARALLEL, slow
-from tests.servers.ray_cluster import RayCluster
+from tools.servers.ray_cluster import RayCluster
 from trainer.symbolic.errors import UserError
 
 STUDY = 'tests.factories.ray_searches'

@@ -12,7 +12,7 @@ from paxtune.storage.open_study import open_study
 from paxtune.studies import __main__ as studies
 from tests.factories.studies import ask, mixed, run
 from tests.factories.toys import OBJECTIVES, search, toy
-from tests.servers.postgres import PostgresMissingError, PostgresServer
+from tools.servers.postgres import PostgresMissingError, PostgresServer
 
 
 @pytest.fixture

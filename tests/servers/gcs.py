@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.servers.ports import unused_port
+
 _PATIENCE = 60.0
 _BUCKET = 'tests'
 
@@ -59,7 +61,7 @@ class Emulator:
         for name in ('gcp_storage_emulator', 'gcsfs'):
             if importlib.util.find_spec(name) is None:
                 raise EmulatorMissingError(f'{name} is not installed: pip install -e .[dev]')
-        port = _unused_port()
+        port = unused_port()
         command = [sys.executable, '-m', 'gcp_storage_emulator', 'start', '--in-memory', '--quiet']
         command += ['--host=127.0.0.1', f'--port={port}', f'--default-bucket={_BUCKET}']
         log = directory / 'log'
@@ -85,10 +87,3 @@ def _answers(port: int) -> bool:
     except ConnectionRefusedError:
         return False
     return True
-
-
-def _unused_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -1,7 +1,6 @@
 """Commands run as processes: alone, to be killed or interrupted, or several that join."""
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -9,6 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from tools.servers.ports import unused_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,7 +80,7 @@ def job(
         'JAX_PLATFORMS': 'cpu',
         'XLA_FLAGS': f'--xla_force_host_platform_device_count={devices}',
     }
-    joining = [f'--coordinator=localhost:{free_port()}', f'--num_processes={processes}']
+    joining = [f'--coordinator=localhost:{unused_port()}', f'--num_processes={processes}']
     module, *others = arguments
     with tempfile.TemporaryDirectory() as directory:
         running, files = [], []
@@ -141,9 +142,3 @@ def _without_gloo(text: str) -> str:
     marks = ('[Gloo]', 'is connected', 'peer ranks')
     lines = [line for line in text.splitlines() if not any(mark in line for mark in marks)]
     return '\n'.join(line for line in lines if line.strip(' 0123456789'))
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(('localhost', 0))
-        return found.getsockname()[1]

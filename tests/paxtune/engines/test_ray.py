@@ -9,9 +9,9 @@ from paxtune.engines.ray_cluster.worker_group import WorkerGroup
 from paxtune.search import main
 from tests.factories.function_studies import PARALLEL, slow
 from tests.factories.ray_searches import ended, finished, nothing_remains, rewards, until
-from tests.servers import ray_cluster
 from tests.servers.processes import command, passed
-from tests.servers.ray_cluster import RayCluster
+from tools.servers import ray_cluster
+from tools.servers.ray_cluster import RayCluster
 from trainer.symbolic.errors import UserError
 
 SEARCH = ['-m', 'paxtune.search', '--engine=ray', '--ray_address=auto']

@@ -23,9 +23,9 @@ from tests.factories.ray_searches import (
     rewards,
     until,
 )
-from tests.servers import ray_cluster
 from tests.servers.processes import command, passed
-from tests.servers.ray_cluster import RayCluster
+from tools.servers import ray_cluster
+from tools.servers.ray_cluster import RayCluster
 from trainer.symbolic.errors import UserError
 
 EXPERIMENT = """

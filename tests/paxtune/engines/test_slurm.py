@@ -20,7 +20,7 @@ from paxtune.study.record import Event, Status, TrialRecord
 from tests.factories import slow_trials
 from tests.paxtune.engines.conftest import told
 from tests.servers.processes import ROOT, command, environment, passed
-from tests.servers.slurm import cluster
+from tools.servers.slurm import cluster
 from trainer.symbolic.errors import UserError
 
 _SLOW = '--exp=tests.factories.slow_trials.Slow'

@@ -20,7 +20,7 @@ from paxtune.integrations.mlflow import MlflowCallback
 from paxtune.running.tuner import Paused
 from paxtune.study.study import Study
 from tests.factories.function_studies import PARALLEL, process_of
-from tests.servers.processes import free_port
+from tools.servers.ports import unused_port
 from trainer.symbolic.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -80,7 +80,7 @@ def answers(uri: str) -> bool:
 
 @pytest.fixture(scope='module')
 def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server(tmp_path_factory.mktemp('mlflow'), free_port()) as found:
+    with server(tmp_path_factory.mktemp('mlflow'), unused_port()) as found:
         yield found
 
 

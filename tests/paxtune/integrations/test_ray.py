@@ -8,7 +8,7 @@ import pytest
 from paxtune.integrations.ray import trainable
 from tests.factories.tunables import Rates
 from tests.servers.processes import ROOT, environment
-from tests.servers.ray_cluster import ENVIRONMENT
+from tools.servers.ray_cluster import ENVIRONMENT
 from trainer.symbolic.errors import UserError
 
 PRELUDE = """

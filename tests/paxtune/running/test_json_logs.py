@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from paxtune.running.json_logs import JsonLines
-from tests.servers.disks import small_disk
+from tools.servers.disks import small_disk
 
 
 def logged(path: Path, message: str, *args: Any, **fields: Any) -> None:

@@ -12,7 +12,7 @@ from paxtune.running.trial_errors import StudyStoppedError
 from paxtune.running.tuner import take_up
 from paxtune.storage.open_study import load_study
 from tests.factories.studies import states
-from tests.servers.disks import SmallDisk, small_disk
+from tools.servers.disks import SmallDisk, small_disk
 
 FIELDS: dict[str, Any] = {
     'space': {'x': pg.floatv(0.0, 1.0)},

@@ -15,7 +15,7 @@ from paxtune.storage import backends
 from paxtune.storage.database import Database, DatabaseUnavailableError
 from paxtune.storage.vizier_store import VizierStore
 from tests.conformance.store_suite import STUDY, add
-from tests.servers.postgres import PASSWORD
+from tools.servers.postgres import PASSWORD
 from trainer.symbolic.errors import UserError
 
 ROOT = Path(__file__).parents[3]

@@ -17,7 +17,7 @@ from etils import epath
 
 from tests.factories.runs import final_state, measured, without_speed
 from tests.factories.tiny import experiment
-from tests.servers.disks import SmallDisk, small_disk
+from tools.servers.disks import SmallDisk, small_disk
 from trainer.checkpoints.checkpoint import CheckpointStore, saved_checkpoints
 from trainer.checkpoints.manifest import Progress
 from trainer.checkpoints.retention import RetentionPolicy

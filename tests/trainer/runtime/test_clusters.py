@@ -1,7 +1,6 @@
 """Processes of one command, in the simulated environments of schedulers."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -9,6 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from tests.servers.processes import ROOT
+from tools.servers.ports import unused_port
 from trainer.runtime import clusters
 
 _COUNT = 4
@@ -70,9 +70,7 @@ def started(environment: Mapping[str, str]) -> 'subprocess.Popen[str]':
 def test_the_processes_of_one_command_join_one_run(
     environment: Callable[[int], dict[str, str]],
 ) -> None:
-    with socket.socket() as free:
-        free.bind(('localhost', 0))
-        port = {'JAX_COORDINATOR_PORT': str(free.getsockname()[1])}
+    port = {'JAX_COORDINATOR_PORT': str(unused_port())}
     running = [started({**environment(index), **port}) for index in range(_COUNT)]
     for process in running:
         out, err = process.communicate(timeout=300)

@@ -1,8 +1,8 @@
 """A real Ray cluster on this machine, each node with processes of its own.
 
-The cluster belongs to a process, `python -m tests.servers.ray_cluster`, so that Ray starts no
-threads in that of the tests. It reads commands from its input: `kill` kills a node that is not the
-head, and `add` adds one.
+The cluster belongs to a process, `python -m tools.servers.ray_cluster`, so that Ray starts no
+threads in the process of a test. The process reads commands from its input: `kill` kills a node
+other than the head, and `add` adds one.
 """
 
 import atexit
@@ -20,7 +20,9 @@ from unittest import mock
 
 import psutil
 
-from tests.servers.processes import ROOT, environment, free_port
+from tools.servers.ports import unused_port
+
+ROOT = Path(__file__).parents[2]
 
 ENVIRONMENT = {
     'RAY_USAGE_STATS_ENABLED': '0',
@@ -31,6 +33,12 @@ ENVIRONMENT = {
 _NODE = {'object_store_memory': 80 * 2**20, 'include_dashboard': False}
 _UNUSED_PORTS = ('metrics_agent_port', 'metrics_export_port', 'dashboard_agent_listen_port')
 _READY = 'ready'
+
+
+def _environment() -> dict[str, str]:
+    # A driver compiles as a program of a user does.
+    own = {'PYTHONPATH': str(ROOT), 'JAX_DISABLE_MOST_OPTIMIZATIONS': 'false'}
+    return {**os.environ, **own, **ENVIRONMENT}
 
 
 class RayCluster:
@@ -45,7 +53,7 @@ class RayCluster:
     def __init__(self, process: 'subprocess.Popen[str]') -> None:
         self._process = process
         self.address, self.jobs = self._answer().split(',')
-        self.environment = {**environment(), **ENVIRONMENT, 'RAY_ADDRESS': self.address}
+        self.environment = {**_environment(), 'RAY_ADDRESS': self.address}
 
     def kill_node(self) -> None:
         """Kills a node, with all that runs there."""
@@ -91,8 +99,8 @@ def started(nodes: int = 3, cpus: int = 2, kind: str = 'plain') -> Iterator[RayC
             each, where there is demand for them.
     """
     process = subprocess.Popen(
-        [sys.executable, '-m', 'tests.servers.ray_cluster', str(nodes), str(cpus), kind],
-        env={**environment(), **ENVIRONMENT},
+        [sys.executable, '-m', 'tools.servers.ray_cluster', str(nodes), str(cpus), kind],
+        env=_environment(),
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -112,7 +120,7 @@ def _serve(nodes: int, cpus: int, kind: str) -> None:
     from ray.cluster_utils import Cluster
 
     def node() -> dict[str, Any]:
-        return {**_NODE, 'num_cpus': cpus, 'runtime_env_agent_port': free_port()}
+        return {**_NODE, 'num_cpus': cpus, 'runtime_env_agent_port': unused_port()}
 
     with mock.patch.object(Node, 'start_raylet', _patient(Node.start_raylet)):
         cluster = Cluster(initialize_head=True, head_node_args={**node(), **_head(cpus, kind)})
@@ -136,7 +144,7 @@ def _serve(nodes: int, cpus: int, kind: str) -> None:
 def _head(cpus: int, kind: str) -> dict[str, Any]:
     """Returns the settings of the head alone."""
     if kind == 'jobs':
-        ports = {name: free_port() for name in ('dashboard_port', 'dashboard_agent_listen_port')}
+        ports = {name: unused_port() for name in ('dashboard_port', 'dashboard_agent_listen_port')}
         return {'include_dashboard': True, **ports}
     return _autoscaling(cpus) if kind == 'autoscaled' else {}
 
@@ -147,7 +155,7 @@ def _autoscaling(cpus: int) -> dict[str, Any]:
     from ray.autoscaler._private.fake_multi_node import node_provider
 
     os.environ.update(AUTOSCALER_UPDATE_INTERVAL_S='1', RAY_FAKE_CLUSTER='1')
-    port, head = free_port(), node_provider.FAKE_HEAD_NODE_TYPE
+    port, head = unused_port(), node_provider.FAKE_HEAD_NODE_TYPE
     more = {'CPU': 2, 'object_store_memory': _NODE['object_store_memory']}
     names = {'docker', 'auth', 'file_mounts', 'head_node', 'worker_nodes'}
     steps = ('initialization', 'setup', 'head_setup', 'worker_setup', 'head_start_ray')

@@ -5,8 +5,11 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import SkipTest
 
-import pytest
+
+class MountRefusedError(SkipTest):
+    """A file system cannot be mounted here. pytest skips the test that raises it."""
 
 
 class SmallDisk:
@@ -34,12 +37,16 @@ class SmallDisk:
 
 @contextlib.contextmanager
 def small_disk(path: Path, size: str = '1m') -> Iterator[SmallDisk]:
-    """Mounts one; skips the test where that is not allowed."""
+    """Mounts one.
+
+    Raises:
+        MountRefusedError: the user or the system does not allow it.
+    """
     path.mkdir(parents=True, exist_ok=True)
     mount = ['mount', '-t', 'tmpfs', '-o', f'size={size}', 'paxtune-tests', str(path)]
     mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
     if mounted.returncode:
-        pytest.skip(f'a file system cannot be mounted here: {mounted.stderr.strip()}')
+        raise MountRefusedError(f'a file system cannot be mounted here: {mounted.stderr.strip()}')
     try:
         yield SmallDisk(path)
     finally:

@@ -15,7 +15,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -24,6 +23,8 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
+
+from tools.servers.ports import unused_port
 
 USER = 'paxtune'
 PASSWORD = 'not-a-secret'
@@ -78,7 +79,7 @@ class PostgresServer:
             '--no-locale',
             '--no-sync',
         )
-        self.port = _unused_port()
+        self.port = unused_port()
 
     @classmethod
     @contextlib.contextmanager
@@ -198,13 +199,6 @@ class PostgresServer:
 
 def _all(connection: psycopg.Connection[Any], query: LiteralString) -> list[Any]:
     return connection.execute(query).fetchall()
-
-
-def _unused_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _packages() -> Path:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.servers.ports import unused_ports
+
 DAEMONS = ('munged', 'slurmctld', 'slurmd')
 
 # JAX looks for the first process on the first node by name, which must have an address.
@@ -57,7 +59,7 @@ def cluster(home: Path) -> Iterator[dict[str, str]]:
     key.write_bytes(os.urandom(1024))
     key.chmod(0o400)
     conf = home / 'slurm.conf'
-    conf.write_text(_CONF.format(home=home, host=host, ports=_free_ports(3)))
+    conf.write_text(_CONF.format(home=home, host=host, ports=unused_ports(3)))
     environment = {'SLURM_CONF': str(conf)}
     munge = {name: f'{home}/munge/{name}' for name in ('socket', 'log-file', 'pid-file')}
     flags = [f'--{name}={path}' for name, path in munge.items()]
@@ -104,11 +106,3 @@ def _wait_until_idle(environment: dict[str, str]) -> None:
             return
         time.sleep(1.0)
     raise AssertionError(f'the nodes are {states!r}')
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        found = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in found:
-            each.bind(('127.0.0.1', 0))
-        return [each.getsockname()[1] for each in found]
