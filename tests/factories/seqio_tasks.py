@@ -54,6 +54,10 @@ def mean_score(targets, scores):
     return {'mean_score': sum(scores) / len(targets)}
 
 
+def sample(targets, predictions):
+    return {'sample': 'text'}
+
+
 def stripped(text, example, is_target):
     """A postprocessor that sees the example."""
     assert 'targets' in example
@@ -81,6 +85,7 @@ def add(name, source, *features, preprocessor=None, **fields):
 
 
 add('paxtune_texts', texts_of, 'targets')
+add('paxtune_sampled', texts_of, 'targets', metric_fns=[sample])
 add('paxtune_generated', generated, 'targets')
 add('paxtune_answers', texts_of, 'inputs', 'targets', preprocessor=question_and_answer)
 add(

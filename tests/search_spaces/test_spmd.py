@@ -1,6 +1,5 @@
 """Pax's language models: sizes, shards and hyperparameters."""
 
-import dataclasses
 import subprocess
 import sys
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ import pytest
 
 from paxtune.search_space.space import Space
 from search_spaces import c4, c4_multislice, gpt, lm_cloud
-from search_spaces.spmd import SpmdLm
+from search_spaces.spmd import SpmdLm, SyntheticLm
 from trainer.experiment import Experiment
 from trainer.inspect import layout
 from trainer.layers import LearnedPositions
@@ -59,14 +58,13 @@ class Size(NamedTuple):
         }
 
 
-_22B = Size(48, 6144, 24, 256, 32_768, (2, 64, 1))
 SIZES = {
     'c4.C4Spmd1BAdam4Replicas': Size(13, 2560, 20, 128, 32_000, (1, 4, 1)),
     'c4.C4Spmd2BAdam4Replicas': Size(18, 3072, 24, 128, 32_000, (1, 4, 1)),
     'c4.C4Spmd16BAdam32Replicas': Size(36, 6144, 48, 128, 32_000, (1, 16, 2)),
     'c4.C4Spmd32BAdam64Replicas': Size(40, 8192, 64, 128, 32_000, (1, 16, 4)),
-    'c4_multislice.C4Spmd22BAdamMaxText': _22B._replace(mesh=(1, 4, 2)),
-    'c4_multislice.C4Spmd22BAdam2xv4_128': _22B,
+    'c4_multislice.C4Spmd22BAdamMaxText': Size(48, 6144, 24, 256, 32_768, (1, 4, 2)),
+    'c4_multislice.C4Spmd22BAdam2xv4_128': Size(48, 6144, 24, 256, 32_768, (2, 64, 1)),
     'c4_multislice.C4Spmd22BAdam2xv4_384': Size(24, 9216, 24, 384, 32_768, (2, 192, 1)),
     'lm_cloud.LmCloudSpmd2B': Size(18, 3072, 24, 128, 32_000, (1, 4, 1)),
 }
@@ -182,15 +180,8 @@ finally:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    'name',
-    [
-        'c4.C4Spmd1BAdam4Replicas',
-        'c4.C4Spmd16BAdam32Replicas',
-        'c4_multislice.C4Spmd22BAdam2xv4_128',
-    ],
-)
-def test_inspecting_takes_less_than_a_minute_and_4_gb(name: str) -> None:
+def test_inspecting_takes_less_than_a_minute_and_4_gb() -> None:
+    name = 'c4_multislice.C4Spmd22BAdam2xv4_128'
     command = [sys.executable, '-c', _MEASURED, f'--exp={name}']
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -204,8 +195,10 @@ def test_inspecting_takes_less_than_a_minute_and_4_gb(name: str) -> None:
 
 
 def test_named_values_may_be_decisions_that_others_follow() -> None:
-    base = dataclasses.replace(
-        lm_cloud._TEST,
+    base = SyntheticLm(
+        num_layers=2,
+        num_heads=8,
+        dims_per_head=8,
         model_dims=pg.oneof([64, 128]),
         percore_batch_size=pg.oneof([4, 8]),
         ici_mesh_shape=(1, pg.oneof([1, 2]), 1),

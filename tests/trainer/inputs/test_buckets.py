@@ -3,6 +3,7 @@
 import gzip
 import importlib
 import json
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -161,7 +162,8 @@ def test_paths_are_local_or_in_a_bucket_and_others_are_refused(
         assert isinstance(path, epath.Path) and str(path / 'd') == f'{text}/d'
     with pytest.raises(UserError, match=r'hdfs://b/c: expected a local path, gs://BUCKET'):
         data_path('hdfs://b/c')
-    monkeypatch.setattr('importlib.util.find_spec', lambda name: None)
+    monkeypatch.setitem(sys.modules, 'gcsfs', None)  # As if it were not installed.
+    monkeypatch.setitem(sys.modules, 's3fs', None)
     for scheme, extra in (('gs', 'gcs'), ('s3', 's3')):
         with pytest.raises(UserError, match=rf"{scheme}://b/c: .* install 'paxtune\[{extra}\]'"):
             data_path(f'{scheme}://b/c')

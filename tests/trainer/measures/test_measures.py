@@ -63,7 +63,7 @@ def batches(outcome: Any, cuts: list[int]) -> list[Outcome]:
             )
             for array, filler in zip(outcome[:3], (9, 1, 0), strict=True)
         ]
-        found.append(outcome._replace(**dict(zip(Outcome._fields, padded, strict=False))))
+        found.append(Outcome(*padded, outcome.is_multi_label))
     return found
 
 
@@ -112,7 +112,8 @@ def test_any_division_into_batches_gives_the_same(
 
 def test_accuracy_at_k_is_that_of_scikit_learn() -> None:
     found = data(1, 40)
-    found = found._replace(outputs=found.outputs + np.linspace(0, 0.1, CLASSES, dtype=np.float32))
+    outputs = found.outputs + np.linspace(0, 0.1, CLASSES, dtype=np.float32)
+    found = outcome_of(outputs, found.labels, found.weights)
     labels = found.labels.argmax(-1)
     ranks = np.argsort(-found.outputs, axis=-1)
     for k in (1, 2, 3):
@@ -201,7 +202,8 @@ def test_auc_of_a_class_is_that_of_its_odds_against_all_others() -> None:
     wanted = auc_by_hand(np.round(chance[:, 2], 6), found.labels[:, 2], found.weights)
     got = value(Auc(positive_class=2, num_bins=1 << 16), [found])
     assert got == pytest.approx(wanted, abs=1e-4)
-    assert value(Auc(), [found._replace(labels=np.eye(CLASSES)[np.zeros(64, int)])]) is None
+    one_class = outcome_of(found.outputs, np.eye(CLASSES)[np.zeros(64, int)], found.weights)
+    assert value(Auc(), [one_class]) is None
 
 
 def test_scores_that_are_not_finite_are_counted_once() -> None:

@@ -177,15 +177,18 @@ def test_a_field_is_changed_by_rebind_alone() -> None:
 
 def test_private_attributes_and_properties_can_be_assigned() -> None:
     class Named(Component):
+        def remember(self, value: int) -> None:
+            self._cache = value
+
         @property
         def label(self) -> str:
-            return self._label
+            return f'{self._label}{self._cache}'
 
         @label.setter
         def label(self, value: str) -> None:
             self._label = value
 
     named = Named()
-    named._cache = 1
+    named.remember(1)
     named.label = 'b'
-    assert (named._cache, named.label) == (1, 'b')
+    assert named.label == 'b1'

@@ -113,7 +113,7 @@ class JsonShardsInput(DocumentInput):
 
     def _texts_from(self, place: ShardPosition) -> Iterator[tuple[ShardPosition, str]]:
         while True:
-            shards = self._shards_of(place.epoch)
+            shards = self.shards_of(place.epoch)
             while place.shard < len(shards):
                 for line, text in texts(shards[place.shard], place.document):
                     if self.num_documents and place.read == self.num_documents:
@@ -129,7 +129,8 @@ class JsonShardsInput(DocumentInput):
                 raise UserError(f'{shards[0].parent} holds no document for this host')
             place = ShardPosition(epoch=place.epoch + 1)
 
-    def _shards_of(self, epoch: int) -> list[JobPath]:
+    def shards_of(self, epoch: int) -> list[JobPath]:
+        """Returns the files that this host reads in an epoch, in their order."""
         files = self.files()
         if not self.is_training:
             return files

@@ -76,20 +76,24 @@ def read_documents(batches):
     return [text.decode() for text in bytes(np.maximum(labels - 3, 0).tolist()).split(b'\0')]
 
 
-@pytest.mark.parametrize('packing', [True, False])
 @pytest.mark.parametrize('check', input_suite.TRAINING)
-@pytest.mark.fast(12)
 @pytest.mark.contract
-def test_training(check, packing, folder):
-    check(training(folder, packing=packing, weights=dict.fromkeys(KINDS, 0.25)))
+def test_training(check, folder):
+    check(training(folder, packing=True, weights=dict.fromkeys(KINDS, 0.25)))
 
 
-@pytest.mark.parametrize('packing', [True, False])
+def test_positions_of_unpacked_documents_are_exact(folder):
+    input_suite.position_is_exact(training(folder))
+
+
 @pytest.mark.parametrize('check', input_suite.EVALUATION)
-@pytest.mark.fast(12)
-def test_evaluation(check, packing, folder):
+def test_evaluation(check, folder):
     # Documents are distinct, but some of their ends are equal.
-    check(maker(folder, packing=packing, sequence_length=LENGTH if packing else 600))
+    check(maker(folder, sequence_length=600))
+
+
+def test_shares_of_a_packed_evaluation_cover_the_data_once(folder):
+    input_suite.evaluation_shares_cover_the_data_once(maker(folder, packing=True))
 
 
 @pytest.mark.slow

@@ -100,10 +100,7 @@ def test_a_task_without_metrics_has_none():
     assert data.score_metrics({1: 0.0}) == data.predict_metrics({1: 'x'}) == {}
 
 
-def test_a_metric_that_is_no_number_is_named(monkeypatch):
-    data = reversing(eval_num_examples=1)
-    (task,) = data._tasks()
-    functions: Any = ([lambda targets, predictions: {'sample': 'text'}], [], [])
-    monkeypatch.setitem(vars(task), '_all_metric_fns', functions)
+def test_a_metric_that_is_no_number_is_named():
+    data = maker('paxtune_sampled')(batch_size=1, example_ids=True, eval_num_examples=1)
     with pytest.raises(UserError, match="metric 'sample' is no number: 'text'"):
         data.predict_metrics({1: 'x'})

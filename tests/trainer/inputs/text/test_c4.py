@@ -54,26 +54,10 @@ def test_evaluation_on_shards(check, shards):
 
 
 @pytest.mark.pax('--tfds_data_dir')
-@pytest.mark.parametrize(
-    'check',
-    [
-        input_suite.position_is_exact,
-        *(
-            pytest.param(check, marks=pytest.mark.slow)
-            for check in input_suite.TRAINING
-            if check is not input_suite.position_is_exact
-        ),
-    ],
-)
 @pytest.mark.slow
-def test_training_on_a_tfds_directory(check, prepared):
-    check(maker(prepared, 'train', is_training=True, packing=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('check', input_suite.EVALUATION)
-def test_evaluation_on_a_tfds_directory(check, prepared):
-    check(maker(prepared))
+def test_a_tfds_directory_has_exact_positions_and_whole_evaluations(prepared):
+    input_suite.position_is_exact(maker(prepared, 'train', is_training=True, packing=True))
+    input_suite.evaluation_shares_cover_the_data_once(maker(prepared))
 
 
 @pytest.mark.parametrize('with_model', [False, True])

@@ -27,10 +27,9 @@ def maker(shards, split='validation', **fixed):
     return make
 
 
-@pytest.mark.parametrize('packing', [True, False])
 @pytest.mark.parametrize('check', input_suite.TRAINING)
-def test_training(check, packing, shards):
-    check(maker(shards, 'train', is_training=True, packing=packing))
+def test_training(check, shards):
+    check(maker(shards, 'train', is_training=True))
 
 
 @pytest.mark.parametrize('packing', [True, False])
@@ -124,7 +123,7 @@ def test_epochs_read_the_shards_in_other_orders(shards):
         while (place := data.get_position())['epoch'] == epoch:
             if place['shard'] != wanted:
                 wanted = place['shard']
-                files.append(data._shards_of(epoch)[wanted].name)
+                files.append(data.shards_of(epoch)[wanted].name)
             data.get_next()
         orders.append(tuple(files))
     assert all(len(set(order)) == 4 for order in orders)
@@ -140,7 +139,7 @@ def test_a_position_opens_no_shard_before_its_own(shards):
     expected = input_suite.read(data, 3)
     fresh = make(batch_size=4)
     fingerprint = fresh.fingerprint()
-    for shard in fresh._shards_of(0)[:2]:
+    for shard in fresh.shards_of(0)[:2]:
         shard.write_bytes(b'damaged')
     assert position['fingerprint'] == fingerprint
     fresh.set_position(position)
