@@ -134,10 +134,6 @@ class TrainLoop(Component):
         """True if some executions have `steps_per_execution` steps, which are more than one."""
         return 1 < self.steps_per_execution <= min(self.num_train_steps, *self.intervals)
 
-    def is_due(self, step: int, every: int) -> bool:
-        """True if work at an interval of steps, and after the last, follows a step."""
-        return step % every == 0 or step == self.num_train_steps
-
     def check(self) -> None:
         counts = 'num_train_steps', 'summary_interval_steps', 'gc_interval_steps'
         require_positive(self, *counts, 'steps_per_execution')

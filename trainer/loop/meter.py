@@ -42,6 +42,7 @@ class Meter:
         self.due: int | None = None
         self.throughput = Throughput()
         self._tokens_per_step = int(tokens_per_step(run.experiment))
+        self._every = run.loop.evaluation.every
         self._train = TrainMetrics(run.progress.train_metrics)
         spent = run.progress.spent
         self._tokens, self._seconds = int(spent.get('tokens', 0)), float(spent.get('seconds', 0))
@@ -52,7 +53,7 @@ class Meter:
 
     def before(self, steps: range) -> None:
         """Prepares to measure an execution of steps."""
-        if self._run.loop.is_due(steps[0] - 1, self._run.loop.evaluation.every):
+        if (steps[0] - 1) % self._every == 0:
             self._train.start_interval()
         if len(steps) > 1:
             self._start()

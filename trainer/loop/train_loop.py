@@ -13,7 +13,7 @@ from trainer.checkpoints.manifest import Progress
 from trainer.experiment import Experiment
 from trainer.loop.decode_loop import decode
 from trainer.loop.evaluate import evaluate, evaluate_next
-from trainer.loop.executions import executions
+from trainer.loop.executions import executions, is_due
 from trainer.loop.interrupt_policy import InterruptPolicy
 from trainer.loop.meter import Meter
 from trainer.loop.open_run import PreparedRun, Run, open_run, prepare_run
@@ -35,9 +35,7 @@ def run(
     allow_changes: bool = False,
     place: Alone | None = None,
 ) -> Generator[Report, None, None]:
-    """Trains an experiment, from its newest checkpoint in `job_log_dir` if there is one.
-
-    The same as `train` of `prepare_run`.
+    """Prepares a run and trains it, from its newest checkpoint in `job_log_dir` if there is one.
 
     Args:
         experiment: what to train, without open decisions.
@@ -111,10 +109,13 @@ def _reports(
 ) -> Iterator[Report]:
     """Trains to the last step. The order of operations decides what a resumed run repeats."""
     loop, resumed_from, last = run.loop, run.resumed_from, run.loop.num_train_steps
+    # To read a field of a component takes microseconds, which no step has to spare.
+    measures, summarizes = loop.evaluation.every, loop.summary_interval_steps
+    saves, max_in_flight = loop.checkpoints and loop.checkpoints.every, run.max_in_flight
     if resumed_from < last:
         run.compile()  # All processes agree on the steps after that.
     meter, in_flight = Meter(run), collections.deque[Metrics]()
-    if resumed_from and loop.is_due(resumed_from, loop.evaluation.every):
+    if resumed_from and is_due(resumed_from, measures, last):
         yield _measured(run, meter, resumed_from)
         if interrupt.before_training() and resumed_from < last:
             raise Interrupted(resumed_from)  # Nothing is new since that checkpoint.
@@ -122,15 +123,15 @@ def _reports(
         in_flight.append(_execute(run, meter, interrupt, steps))
         marker.step = step = steps[-1]
         step_events.notify(step)
-        if len(in_flight) > run.max_in_flight:
+        if len(in_flight) > max_in_flight:
             with phase(STEPS):
                 jax.block_until_ready(in_flight.popleft())
         run.garbage.after(step)
-        if loop.is_due(step, loop.summary_interval_steps):
+        if is_due(step, summarizes, last):
             meter.due = step
-        if loop.checkpoints is not None and loop.is_due(step, loop.checkpoints.every):
+        if saves and is_due(step, saves, last):
             _save(run, meter, step)
-        if has_reported := loop.is_due(step, loop.evaluation.every):
+        if has_reported := is_due(step, measures, last):
             report = _measured(run, meter, step)
             with meter.throughput.paused():
                 yield report
@@ -166,8 +167,8 @@ def _measured(run: Run, meter: Meter, step: int) -> Report:
         metrics = evaluate(*running)
         if run.loop.evaluation.train_batch:
             metrics |= evaluate_next(run.inputs.train, *running)
-        decoding = run.loop.decoding
-        if decoding and step >= decoding.start and run.loop.is_due(step, decoding.every):
+        decoding, last = run.loop.decoding, run.loop.num_train_steps
+        if decoding and step >= decoding.start and is_due(step, decoding.every, last):
             metrics |= decode(*running, run.job_log_dir)
         run.write(step, metrics)
     metrics |= meter.costs | spent | {f'train/{name}': value for name, value in train.items()}

@@ -85,7 +85,6 @@ def test_allowed_changes_are_printed_and_the_earlier_experiment_is_kept(
     assert records(tmp_path) == ['experiment-1-until-step-2.json', 'experiment.json']
 
 
-@pytest.mark.slow
 def test_an_evaluation_job_warns_of_another_task(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,7 +96,6 @@ def test_an_evaluation_job_warns_of_another_task(
     assert 'another task:  task.learner.learning_rate: 0.01 → 0.5' in caplog.text
 
 
-@pytest.mark.slow
 def test_another_length_needs_no_permission(tmp_path: Path, capsys: Any) -> None:
     assert train(tmp_path) == 0
     assert train(tmp_path, 'train.num_train_steps=4', 'train.evaluation.every=4') == 0
@@ -107,14 +105,12 @@ def test_another_length_needs_no_permission(tmp_path: Path, capsys: Any) -> None
     assert records(tmp_path) == ['experiment-1-until-step-2.json', 'experiment.json']
 
 
-@pytest.mark.slow
 def test_a_run_without_a_checkpoint_begins_with_any_experiment(tmp_path: Path) -> None:
     assert train(tmp_path, 'train.checkpoints=null') == 0
     assert train(tmp_path, 'task.learner.learning_rate=0.5') == 0
     assert records(tmp_path) == ['experiment.json']
 
 
-@pytest.mark.slow
 def test_a_new_attempt_with_another_experiment_is_refused(tmp_path: Path) -> None:
     measured(experiment(num_steps=2), tmp_path / 'first')
     assert take_over([tmp_path / 'first'], tmp_path / 'second') == 2

@@ -44,7 +44,6 @@ def test_each_checkpoint_is_evaluated_as_the_run_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.pax('Skips what is done')
-@pytest.mark.slow
 def test_metrics_written_before_a_kill_are_written_once(tmp_path: Path) -> None:
     made = saving_each_step()
     says(tmp_path, 'eval', -1, 0.0)

@@ -103,19 +103,18 @@ def test_a_run_that_resumes_writes_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.pax('`--mode`: decode, decode_once', '--restore_checkpoint_dir', 'decode, decode_once')
-@pytest.mark.parametrize('step', [None, 4])
-@pytest.mark.slow
-def test_a_checkpoint_can_be_decoded_from_afterwards(tmp_path: Path, step: int | None) -> None:
+def test_a_checkpoint_can_be_decoded_from_afterwards(tmp_path: Path) -> None:
     made = decoding()
     metrics = {m.step: m.metrics for m in run(made, tmp_path)}
-    written = lines(tmp_path, step or 6)
-    (tmp_path / f'decode_out/test/step_{step or 6:09d}.jsonl').unlink()
-    told: dict[int, dict[str, float]] = {}
-    process_one('decode', made, tmp_path, told.__setitem__, step)
-    assert list(told) == [step or 6]
-    name = 'decode_test/log_prob'
-    assert told[step or 6][name] == metrics[step or 6][name]
-    assert lines(tmp_path, step or 6) == written
+    for asked, step in ((None, 6), (4, 4)):
+        written = lines(tmp_path, step)
+        (tmp_path / f'decode_out/test/step_{step:09d}.jsonl').unlink()
+        told: dict[int, dict[str, float]] = {}
+        process_one('decode', made, tmp_path, told.__setitem__, asked)
+        assert list(told) == [step]
+        name = 'decode_test/log_prob'
+        assert told[step][name] == metrics[step][name]
+        assert lines(tmp_path, step) == written
 
 
 def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -127,7 +126,6 @@ def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path) -> None:
         process_one('decode', bare, tmp_path, lambda step, metrics: None)
 
 
-@pytest.mark.slow
 def test_a_job_decodes_from_each_checkpoint(tmp_path: Path) -> None:
     made = decoding(train__decoding=None, train__checkpoints__keep=9)
     list(run(made, tmp_path))

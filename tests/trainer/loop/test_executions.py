@@ -26,9 +26,9 @@ from trainer.loop.report import Interrupted
 from trainer.loop.train_loop import run
 from trainer.metrics import Metrics
 from trainer.program.packing.lanes import Lane, Lanes
+from trainer.program.packing.place import Alone
 from trainer.program.packing.stepper import Stepper
 from trainer.program.setup import compiled, localized
-from trainer.runtime import pgle
 from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic.errors import NonFiniteLossError
 
@@ -45,18 +45,26 @@ def several(num_steps: int = 12, **changes: Any) -> Experiment:
     return experiment(num_steps, **changes)
 
 
-@pytest.fixture
-def executed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of the executions of runs."""
-    found: list[int] = []
-    step = Stepper.step
+class Noting(Alone):
+    """A place of runs that notes the sizes of their executions."""
 
-    def noted(self: Stepper, batch: Mapping[str, jax.Array], count: int = 1) -> Metrics:
-        found.append(count)
-        return step(self, batch, count)
+    def __init__(self, can_do_several: bool = True) -> None:
+        self.executed: list[int] = []
+        self._can_do_several = can_do_several
 
-    monkeypatch.setattr(Stepper, 'step', noted)
-    return found
+    def stepper(self, *args: Any) -> Stepper:
+        executed, can_do_several = self.executed, self._can_do_several
+
+        class NotingStepper(Stepper):
+            @property
+            def can_do_several(self) -> bool:
+                return can_do_several
+
+            def step(self, batch: Mapping[str, jax.Array], count: int = 1) -> Metrics:
+                executed.append(count)
+                return super().step(batch, count)
+
+        return NotingStepper(*args)
 
 
 @given(
@@ -83,11 +91,10 @@ def divides(every: list[int], step: int) -> bool:
     return any(step % interval == 0 for interval in every)
 
 
-def test_steps_of_an_execution_are_those_of_single_ones(
-    tmp_path: Path, executed: list[int]
-) -> None:
-    found = measured(several(13), tmp_path / 'several')
-    assert executed == [3, 3, 3, 3, 1]
+def test_steps_of_an_execution_are_those_of_single_ones(tmp_path: Path) -> None:
+    place = Noting()
+    found = measured(several(13), tmp_path / 'several', place=place)
+    assert place.executed == [3, 3, 3, 3, 1]
     single = several(13, train__steps_per_execution=1)
     wanted = measured(single, tmp_path / 'single')
     for got, expected in zip(found, wanted, strict=True):
@@ -114,9 +121,10 @@ def test_a_run_that_was_interrupted_is_the_undisturbed_one_bit_for_bit(tmp_path:
 
 
 def test_executions_of_both_sizes_are_compiled_before_the_first(
-    tmp_path: Path, compilations: Any, executed: list[int], no_programs: None
+    tmp_path: Path, compilations: Any, no_programs: None
 ) -> None:
     counts: list[int] = []
+    place = Noting()
 
     def counted() -> bool:
         counts.append(len(compilations))
@@ -124,8 +132,8 @@ def test_executions_of_both_sizes_are_compiled_before_the_first(
 
     made = several(8, train__summary_interval_steps=4, train__evaluation__every=8)
     made.rebind({'train.checkpoints': None})
-    measured(made, tmp_path, should_interrupt=counted)
-    assert executed == [3, 1, 3, 1]
+    measured(made, tmp_path, should_interrupt=counted, place=place)
+    assert place.executed == [3, 1, 3, 1]
     assert 0 < counts[0] == counts[2]
 
 
@@ -135,12 +143,10 @@ def test_a_loss_that_is_not_finite_has_its_step_within_an_execution(tmp_path: Pa
         measured(several(train_input=data), tmp_path)
 
 
-def test_steps_that_jax_profiles_are_single(
-    tmp_path: Path, executed: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pgle, 'is_enabled', lambda: True)
-    measured(several(6), tmp_path)
-    assert executed == [1] * 6
+def test_a_place_for_single_steps_executes_them_alone(tmp_path: Path) -> None:
+    place = Noting(can_do_several=False)
+    measured(several(6), tmp_path, place=place)
+    assert place.executed == [1] * 6
 
 
 def test_a_first_execution_of_several_steps_counts_without_its_compilation(
@@ -156,7 +162,7 @@ def test_a_first_execution_of_several_steps_counts_without_its_compilation(
 
 
 def test_trials_that_train_as_one_program_do_single_steps(
-    tmp_path: Path, executed: list[int]
+    tmp_path: Path,
 ) -> None:
     def work(index: int, lane: Lane) -> dict[str, float]:
         made = several(6, train__random_seed=index)
@@ -164,7 +170,6 @@ def test_trials_that_train_as_one_program_do_single_steps(
         return without_speed(report)
 
     found = run_lanes(Lanes(2, 'always'), work)
-    assert not executed
     for index, metrics in enumerate(found):
         (alone,) = measured(several(6, train__random_seed=index), tmp_path / f'alone-{index}')
         assert metrics == pytest.approx(without_speed(alone), rel=1e-4)
@@ -189,20 +194,27 @@ class Scored(CountingInput):
         return {f'score_{number}': score for number, score in scores.items()}
 
 
-def test_batches_are_evaluated_several_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+class Grouped:
+    """A program that notes the numbers of batches in a group."""
+
+    def __init__(self, program: Any) -> None:
+        self._program, self.groups = program, list[int]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+    def put(self, *batches: Any) -> Any:
+        self.groups.append(len(batches))
+        return self._program.put(*batches)
+
+
+def test_batches_are_evaluated_several_at_a_time() -> None:
     made = localized(several(eval_inputs={'eval': Scored(batch_size=8, num_eval_batches=7)}))
-    program, values = compiled(made)
-    groups: list[int] = []
-    put = program.put
-
-    def noted(*batches: Any) -> Any:
-        groups.append(len(batches))
-        return put(*batches)
-
-    monkeypatch.setattr(program, 'put', noted)
+    compiled_program, values = compiled(made)
+    program: Any = Grouped(compiled_program)
     state = program.init(program.random_key(0), values)
     found = evaluate(made, program, state, values)
-    assert groups == [3, 3, 1]
+    assert program.groups == [3, 3, 1]
     assert found.pop('eval_steps_per_second') > 0
     assert 'eval/score_63' in found
     made.rebind({'train.steps_per_execution': 1})

@@ -7,12 +7,11 @@ import pytest
 
 from tests.factories.runs import measured
 from tests.factories.tiny import LENGTH, CountingInput, experiment
-from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.inputs.base import Batch
 from trainer.loop.report import Interrupted, Report
 from trainer.loop.train_loop import run
 from trainer.program.costs import static_costs, tokens_per_step
-from trainer.runtime import throughput
+from trainer.runtime import wall_clock
 from trainer.runtime.throughput import THROUGHPUT_METRICS
 from trainer.warm_start_rules import WarmStart
 
@@ -44,56 +43,42 @@ def test_interruptions_change_nothing_of_it(tmp_path: Path) -> None:
     assert spent(got[-1]) == spent(whole[-1])
 
 
+SECONDS = [0.0]
+
+
 class Timed(CountingInput):
-    """Takes a second for a batch of training, and 100 for one of an evaluation."""
+    """A second for a batch of training, 100 for one of an evaluation, 10,000 for a save."""
 
     def get_next(self) -> Batch:
-        CLOCK.seconds += 1 if self.is_training else 100
+        SECONDS[0] += 1 if self.is_training else 100
         return super().get_next()
 
-
-class Clock:
-    """A clock that only those move who are said to take time."""
-
-    seconds = 0.0
-
-    def perf_counter(self) -> float:
-        return self.seconds
+    def get_position(self) -> dict[str, Any]:
+        SECONDS[0] += 10_000
+        return super().get_position()
 
 
-CLOCK = Clock()
-
-
-@pytest.mark.slow
-def test_seconds_are_those_of_steps_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save = CheckpointStore.save
-
-    def slow(*args: Any) -> str:
-        CLOCK.seconds += 10_000
-        return save(*args)
-
-    monkeypatch.setattr(throughput, 'time', CLOCK)
-    monkeypatch.setattr(CheckpointStore, 'save', slow)
+def test_seconds_are_those_of_steps_alone(tmp_path: Path) -> None:
     made = experiment(
         train_input=Timed(batch_size=8, is_training=True),
         eval_inputs={'eval': Timed(batch_size=8)},
     )
-    whole = []
-    for each in run(made, tmp_path / 'whole'):
-        whole.append(each.metrics['spent_seconds'])
-        CLOCK.seconds += 1_000_000
-    assert whole == [1, 3, 5]  # Without the first step.
     asked = iter([False, False, True])
-    with pytest.raises(Interrupted, match='at step 3'):
-        measured(made, tmp_path / 'parts', should_interrupt=asked.__next__)
-    parts = measured(made, tmp_path / 'parts')
-    # The fourth step was the first of its process.
-    assert [each.metrics['spent_seconds'] for each in parts] == [2, 4]
-    (again,) = measured(made, tmp_path / 'parts')
+    whole = []
+    with wall_clock.measuring(wall_clock.WallClock(read=lambda: SECONDS[0])):
+        for each in run(made, tmp_path / 'whole'):
+            whole.append(each.metrics['spent_seconds'])
+            SECONDS[0] += 1_000_000
+        assert whole == [1, 3, 5]  # Without the first step.
+        with pytest.raises(Interrupted, match='at step 3'):
+            measured(made, tmp_path / 'parts', should_interrupt=asked.__next__)
+        parts = measured(made, tmp_path / 'parts')
+        # The fourth step was the first of its process.
+        assert [each.metrics['spent_seconds'] for each in parts] == [2, 4]
+        (again,) = measured(made, tmp_path / 'parts')
     assert again.metrics['spent_seconds'] == 4
 
 
-@pytest.mark.slow
 def test_resources_of_a_step_are_known_before(tmp_path: Path) -> None:
     made = experiment(num_steps=2, train_input__batch_padding_size=8)
     (got,) = measured(made, tmp_path)

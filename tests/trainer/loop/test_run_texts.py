@@ -29,7 +29,6 @@ def test_texts_have_the_experiment_and_each_parameter(tmp_path: Path) -> None:
     assert '| softmax.' in found[PARAMETERS] or '| embedding.' in found[PARAMETERS]
 
 
-@pytest.mark.slow
 def test_texts_follow_a_change_of_the_experiment(tmp_path: Path) -> None:
     measured(experiment(num_steps=2), tmp_path)
     measured(experiment(num_steps=3), tmp_path, allow_changes=True)

@@ -97,7 +97,6 @@ def test_checkpoints_none_of_which_can_be_read_are_not_written_over(tmp_path: Pa
     assert [p.name for p in (tmp_path / 'checkpoints').iterdir()] == ['2']
 
 
-@pytest.mark.slow
 def test_an_interruption_between_evaluation_and_save_loses_no_metric(tmp_path: Path) -> None:
     made = experiment(num_steps=8, train__checkpoints__every=3, train__summary_interval_steps=4)
     asked = iter([False, True])
