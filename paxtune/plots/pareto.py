@@ -1,9 +1,11 @@
-"""The Pareto front."""
+"""The Pareto front, and the hypervolume that it dominates."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from paxtune.analysis.hypervolume import hypervolume_history
 from paxtune.analysis.trade_off import COST, Axis, Front, Point, front_of
+from paxtune.analysis.trial_values import NoValuesError
 from paxtune.plots import layout
 from paxtune.study.columns import reward_columns
 from trainer.symbolic.errors import shortened
@@ -21,7 +23,6 @@ _UNITS = {'_bytes': 'B', '_seconds': 's'}
 _SPAN = 20.0  # A larger ratio of values gets a logarithmic scale.
 _MOST_DECISIONS, _LONGEST = 25, 80  # The text under the pointer.
 _LONGEST_TITLE = 40  # An upright title must not be longer than its axis.
-_MOST_HOVERS = 1000  # Trials whose decisions are shown under the pointer.
 
 
 def pareto_front(study: 'StudyView', x: str | None = None, y: str | None = None) -> 'go.Figure':
@@ -131,7 +132,7 @@ def has_prefixes(axis: Axis, values: Sequence[float]) -> bool:
 
 
 def _hover(front: Front, point: Point) -> str:
-    few = dict(point.decisions) if len(front.points) <= _MOST_HOVERS else {}
+    few = dict(point.decisions) if len(front.points) <= layout.MAX_HOVERS else {}
     decisions = [
         f'{front.names[path]}: {shortened(str(value), max_length=_LONGEST)}'
         for path, value in few.items()
@@ -142,3 +143,41 @@ def _hover(front: Front, point: Point) -> str:
     lines = [f'{front.x.name}: {point.x:.6g}', f'{front.y.name}: {point.y:.6g}', *decisions]
     escaped = (layout.text(line, 200) for line in lines)
     return '<br>'.join([f'<b>trial {point.trial}</b>', *escaped])
+
+
+@layout.or_text
+def hypervolume(study: 'StudyView', reference: Mapping[str, float] | None = None) -> 'go.Figure':
+    """Draws the volume that the Pareto front dominates after each completed trial.
+
+    Args:
+        study: a study of two or more rewards.
+        reference: the value of each reward, by its label, beyond which a trial counts. By default
+            the worst value of a completed trial, and a tenth of the span of all values beyond it.
+
+    Raises:
+        UserError: the reference does not name exactly the rewards.
+    """
+    if len(study.rewards) < 2:
+        raise NoValuesError('A hypervolume needs two or more rewards.')
+    found = hypervolume_history(study, reference)
+    if not len(found.volumes):
+        raise NoValuesError('No trial was completed yet.')
+    point = ', '.join(
+        f'{layout.text(name)} {layout.number(value)}'
+        for name, value in zip(found.rewards, found.reference, strict=True)
+    )
+    drawn = layout.figure(f'Hypervolume beyond {point}')
+    ids = [trial.id for trial in found.trials]
+    drawn.add_trace(
+        layout.scatter(
+            len(ids),
+            x=ids,
+            y=found.volumes,
+            mode='lines',
+            line={'shape': 'hv', 'color': layout.BEST},
+            hovertemplate='trial %{x}: %{y:.6g}<extra></extra>',
+        )
+    )
+    drawn.update_xaxes(title='trial')
+    drawn.update_yaxes(title='hypervolume', rangemode='tozero')
+    return drawn
