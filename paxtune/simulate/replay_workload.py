@@ -1,31 +1,148 @@
 """Workload and runner of trials whose training is read from a table."""
 
+import dataclasses
 import functools
 import hashlib
+import json
 import math
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from etils import epath
 
 from paxtune.config.search import Search
 from paxtune.running.runner import Reports, Runner, RunnerWorkload, Running
 from paxtune.running.trial_spec import TrialSpec
 from paxtune.schedulers.base import Unit
+from paxtune.schedulers.resources import METRICS
 from paxtune.search_space.space import Space
 from paxtune.simulate import files
-from paxtune.simulate.checkpoints import State, newest, save
-from paxtune.simulate.course import Course, course_of
-from paxtune.simulate.table import CurveTable, Goal
+from paxtune.simulate.table import CurveTable, Goal, Row
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from trainer.checkpoints.checkpoint import METADATA, newest_checkpoint, saved_checkpoints
 from trainer.loop.report import Interrupted, Report
+from trainer.runtime.directory import partial_id
 from trainer.runtime.signals import SkipTrial, StopTrial
 from trainer.symbolic.component import require_above_zero
-from trainer.symbolic.errors import CheckpointGoneError
+from trainer.symbolic.errors import CheckpointGoneError, UserError
 
 _SLICE_SECONDS = 0.2
+
+TRACE = 'trace.json'
+"""The file in a checkpoint that holds its state."""
+
+_MAX_TO_KEEP = 2  # As many as `trainer` keeps by default.
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """The state of a trial.
+
+    Attributes:
+        trace: the evaluations so far, as (trial, step). A fork begins with its parent's.
+        metrics: the metrics of the last evaluation.
+    """
+
+    trace: tuple[tuple[int, int], ...] = ()
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def step(self) -> int:
+        """The last step; 0 at the beginning."""
+        return self.trace[-1][1] if self.trace else 0
+
+    def after(self, trial: int, step: int, metrics: Mapping[str, float]) -> 'State':
+        """The state after one more evaluation."""
+        return State((*self.trace, (trial, step)), metrics)
+
+
+def save(state: State, run_dir: Path) -> str:
+    """Writes a checkpoint atomically, removes those before the last two, and returns its path."""
+    directory = run_dir / 'checkpoints'
+    partial = directory / f'.{partial_id()}.partial'
+    partial.mkdir(parents=True)
+    (partial / TRACE).write_text(json.dumps(dataclasses.asdict(state)))
+    (partial / METADATA).write_text('{}\n')
+    final = directory / str(state.step)
+    partial.rename(final)
+    for old in sorted(int(each.name) for each in saved_checkpoints(epath.Path(directory)))[
+        :-_MAX_TO_KEEP
+    ]:
+        removed = directory / f'.{partial_id()}.removed'
+        (directory / str(old)).rename(removed)  # From here on it does not count.
+        shutil.rmtree(removed)
+    return str(final)
+
+
+def newest(run_dir: Path) -> tuple[State, str | None]:
+    """The newest checkpoint of a run, and its path; an initial state without one."""
+    found = newest_checkpoint(run_dir / 'checkpoints')
+    return (State(), None) if found is None else (load(Path(found)), str(found))
+
+
+def load(checkpoint: Path) -> State:
+    """Reads a checkpoint."""
+    content = json.loads((checkpoint / TRACE).read_text())
+    return State(tuple((trial, step) for trial, step in content['trace']), content['metrics'])
+
+
+def course_of(table: CurveTable, space: Space, trials: Sequence[Trial], trial: Trial) -> 'Course':
+    """Finds the course of a trial. Trials take the rows next to their decisions, in their order.
+
+    Raises:
+        UserError: there are not enough rows.
+    """
+    answers, row = table.start(), 0
+    points = list(zip(table.spec.elements, space.spec.elements, strict=True))
+    for other in (each for each in trials if each.id <= trial.id):
+        made = {own.id.path: other.by_id[point.id.path] for own, point in points}
+        origin = other.lineage.forked_from
+        try:
+            row = answers.take(made, None if origin is None else origin[1])
+        except LookupError:
+            raise UserError(
+                f'{table.source}: the table has not enough rows for trial {other.id}'
+            ) from None
+    return Course(trials, trial, table.rows[row])
+
+
+class Course:
+    """The row of a trial, with the resources of its parent if it was forked."""
+
+    def __init__(self, trials: Sequence[Trial], trial: Trial, row: Row) -> None:
+        self.row = row
+        self._before: dict[Unit, float] = {}
+        if trial.lineage.forked_from is None:
+            return
+        parent, step = trial.lineage.forked_from
+        begun = next(each for each in trials if each.id == parent)
+        (measured,) = [each for each in begun.measurements if each.step == step]
+        past = sum(each <= step for each in row.resources['steps'])
+        for unit, name in METRICS.items():
+            if unit in row.resources and name in measured.metrics:
+                own = row.resources[unit][past - 1] if past else 0.0
+                self._before[unit] = measured.metrics[name] - own
+
+    def resource(self, unit: Unit, index: int) -> float:
+        """Returns the resource at a measurement of the row, by its index."""
+        return self.row.resources[unit][index] + self._before.get(unit, 0.0)
+
+    def took(self, unit: Unit, index: int) -> float:
+        """Returns the resource from the measurement before to this one, or to the divergence."""
+        used = self.row.resources[unit]
+        return used[index] - (used[index - 1] if index else 0.0)
+
+    def metrics(self, index: int) -> dict[str, float]:
+        """Returns the metrics there: `reward`, if there is one, and the used resources."""
+        reward = self.row.measurements[index].reward
+        found = {} if reward is None else {'reward': reward}
+        known = ((unit, name) for unit, name in METRICS.items() if unit in self.row.resources)
+        return found | {name: self.resource(unit, index) for unit, name in known}
 
 
 class RecordedTrials(RunnerWorkload):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paxtune.service import schema
-from paxtune.simulate.checkpoints import State
+from paxtune.simulate.replay_workload import State
 from paxtune.storage.codec import TrialProto, decode_trial, parse_trial
 from paxtune.study.record import RequestIds, Status, TrialRecord
 from paxtune.study.trial import Trial

@@ -10,7 +10,7 @@ from paxtune.running.runner import Reports, Runner, RunnerWorkload, Running
 from paxtune.running.trial_spec import TrialSpec
 from paxtune.schedulers.base import Unit
 from paxtune.search_space.space import Space
-from paxtune.simulate.checkpoints import newest, save
+from paxtune.simulate.replay_workload import newest, save
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from paxtune.running.supervisor import wait_for_the_last
-from paxtune.simulate.checkpoints import load
+from paxtune.simulate.replay_workload import load
 from paxtune.storage.open_study import load_study
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial

@@ -16,9 +16,8 @@ from paxtune.running.tuner import Paused
 from paxtune.schedulers import PopulationBasedTraining, PromotingAsha
 from paxtune.simulate import __main__ as simulate
 from paxtune.simulate import simulator
-from paxtune.simulate.checkpoints import State, load, newest, save
 from paxtune.simulate.files import read, write
-from paxtune.simulate.replay_workload import RecordedTrials, TableRunner
+from paxtune.simulate.replay_workload import RecordedTrials, State, TableRunner, load, newest, save
 from paxtune.storage.open_study import open_study
 from paxtune.studies import __main__ as studies
 from paxtune.study.running_trial import RunningTrial

@@ -12,7 +12,7 @@ from paxtune import Budget, MetricReward, Search, tune
 from paxtune.algorithms import RandomSearch
 from paxtune.running.trial_spec import TrialSpec
 from paxtune.schedulers import Pause, PopulationBasedTraining, PromotingAsha
-from paxtune.simulate.checkpoints import State, newest, save
+from paxtune.simulate.replay_workload import State, newest, save
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
