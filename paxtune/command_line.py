@@ -67,9 +67,8 @@ def run(
     from paxtune.running.trial_errors import StudyStoppedError
     from paxtune.running.tuner import INTERRUPTED, Paused
     from paxtune.running.workloads import workload_of
+    from paxtune.service.study_location import readable
     from paxtune.storage.database import DatabaseUnavailableError
-    from paxtune.storage.study_file import unreadable
-    from paxtune.storage.vizier_store import BROKEN
     from paxtune.study.transitions import DetachedError
     from paxtune.terminal.progress import Progress
     from trainer.runtime import processes
@@ -80,7 +79,7 @@ def run(
         device_allocation.leave_accelerators_to_workers()
     again = shlex.join(['python', '-m', *argv])
     saved = f'The study is saved in {job_log_dir}. To resume:\n  {again}'
-    with Interrupt() as interrupt:
+    with Interrupt() as interrupt, readable(job_log_dir, Path(job_log_dir)):
         options |= {'job_log_dir': job_log_dir, 'callbacks': [Progress(interrupt=interrupt)]}
         try:
             workload = workload_of(what, exp=exp, command=tuple(argv))
@@ -91,8 +90,6 @@ def run(
         except (StudyStoppedError, DatabaseUnavailableError, DetachedError) as error:
             command.say_once(f'Stopped: {error}. {saved}')
             return DETACHED if isinstance(error, DetachedError) else 1
-        except BROKEN as error:
-            raise unreadable(job_log_dir, Path(job_log_dir), error) from error
     with study:
         command.say_once(summarize(study))
         return 0 if study.candidates else 1
@@ -144,6 +141,22 @@ def search_parser(description: str | None) -> 'argparse.ArgumentParser':
     command.add_process_flags(flags)
     engine_flags.add_flags(flags)
     return flags
+
+
+def study_name(args: 'argparse.Namespace') -> str:
+    """Names the study of a search, where --study does not."""
+    return args.exp + ('-smoke' if args.smoke else '')
+
+
+def study_options(args: 'argparse.Namespace', name: str) -> dict[str, Any]:
+    """Returns the arguments of `paxtune.tune` that name studies."""
+    return {
+        # Each study of a service has a directory of its own.
+        'job_log_dir': args.job_log_dir or f'runs/{args.study or name}',
+        'prior_studies': args.prior_studies,
+        'fork_study': args.fork_study,
+        'exp': args.exp,
+    }
 
 
 def tunable_for(args: 'argparse.Namespace') -> 'Tunable':

@@ -19,7 +19,7 @@ process was lost. 75: the trial or the service was lost. 130 or 143: interrupted
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paxtune import command_line
 from paxtune.engines import flags as engine_flags
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None) -> int:
         processes.start(args)
     with processes.together():
         tunable = command_line.tunable_for(args)
-        name = _study_name(args)
+        name = command_line.study_name(args)
         engine = engine_flags.from_flags(args, name)
 
     from paxtune.study.data_fingerprints import MissingDataError
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None) -> int:
             ['paxtune.search', *command.given(argv)],
             lambda study: command_line.summary(study, args.exp),
             engine=engine,
-            **_study_options(args, name),
+            **command_line.study_options(args, name),
         )
     except MissingDataError as error:
         raise _with_a_way_out(error, tunable, args) from error
@@ -71,43 +71,25 @@ def _dry_run(args: 'argparse.Namespace') -> int:
     """Prints what the search would do."""
     from paxtune.api import preview
     from paxtune.reports.dry_run import show_dry_run
-    from paxtune.storage.study_file import unreadable
-    from paxtune.storage.vizier_store import BROKEN
+    from paxtune.service.study_location import readable
     from paxtune.study.data_fingerprints import MissingDataError
     from paxtune.terminal.displays import standard_console
     from trainer.runtime import processes
 
     processes.require_flags(args)
-    tunable, name = command_line.tunable_for(args), _study_name(args)
-    options = _study_options(args, name)
+    tunable, name = command_line.tunable_for(args), command_line.study_name(args)
+    options = command_line.study_options(args, name)
     engine, where = engine_flags.from_flags(args, name), options['job_log_dir']
     try:
-        found, engine = preview(
-            tunable, engine=engine, num_processes=args.num_processes or 1, **options
-        )
+        with readable(where, Path(where)):
+            found, engine = preview(
+                tunable, engine=engine, num_processes=args.num_processes or 1, **options
+            )
     except MissingDataError as error:
         raise _with_a_way_out(error, tunable, args) from error
-    except BROKEN as error:
-        raise unreadable(where, Path(where), error) from error
     with found.study:
         show_dry_run(found, engine, standard_console())
     return 0
-
-
-def _study_name(args: 'argparse.Namespace') -> str:
-    return args.exp + ('-smoke' if args.smoke else '')
-
-
-def _study_options(args: 'argparse.Namespace', name: str) -> dict[str, Any]:
-    """Returns the arguments of `paxtune.tune` that name studies."""
-    # Each study of a service has a directory of its own.
-    job_log_dir = args.job_log_dir or f'runs/{args.study or name}'
-    return {
-        'job_log_dir': job_log_dir,
-        'prior_studies': args.prior_studies,
-        'fork_study': args.fork_study,
-        'exp': args.exp,
-    }
 
 
 def _with_a_way_out(error: UserError, tunable: 'Tunable', args: 'argparse.Namespace') -> UserError:

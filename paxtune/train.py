@@ -61,7 +61,9 @@ def parser() -> 'argparse.ArgumentParser':
     command.add_experiment_flags(flags, required=False)
     flags.add_argument('--study_dir', help='the --job_log_dir of a search')
     study_location.add_flags(flags, 'the service that keeps the study of --study_dir')
-    flags.add_argument('--trial', help='number of a trial of that study, or best')
+    flags.add_argument(
+        '--trial', type=study_location.trial_number, help='number of a trial of that study, or best'
+    )
     command.add_list_flag(
         flags, '--decisions', 'PATH=VALUE', 'such as task.learner.learning_rate=1e-3'
     )
@@ -122,7 +124,7 @@ def _of_trial(args: 'argparse.Namespace') -> list[Run]:
     if not args.trial:
         raise UserError('--trial: expected the number of a trial, or best')
     with study_location.from_flags(args, args.study_dir).open() as study:
-        trial = _named(study, args.trial)
+        trial = study.trial(args.trial)
         _require_weights(study, trial, args.job_log_dir)
         runs, parent_checkpoint = _before_fork(study, trial, args)
         for name, part in experiments(study, trial).items():
@@ -161,17 +163,6 @@ def _fork_checkpoints(directory: str, step: int, target: str) -> None:
         if processes.is_first():
             fork_checkpoint([directory], step, target)
         processes.agree()
-
-
-def _named(study: 'Study', name: str) -> 'Trial':
-    if name == 'best':
-        best = study.best
-        if best is None:
-            raise UserError(f'--trial=best: no trial of {study.directory} was completed')
-        return best
-    if not name.isdecimal():
-        raise UserError(f'--trial={name}: expected the number of a trial, or best')
-    return study.trial(int(name))
 
 
 def _require_weights(study: 'Study', trial: 'Trial', job_log_dir: str) -> None:

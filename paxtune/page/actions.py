@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from paxtune.page.commands import StudyCommands
-from paxtune.page.live import LiveStudy, readable
+from paxtune.page.live import LiveStudy
 from paxtune.reports.study_edits import stop
+from paxtune.service.study_location import readable
 from paxtune.study import notes
 from trainer.symbolic.errors import UserError
 

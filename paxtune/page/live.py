@@ -1,23 +1,17 @@
 """The study as it stands, for all views of the page."""
 
 import collections
-import contextlib
 import dataclasses
 import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from paxtune.analysis.study_poller import StudyPoller
 from paxtune.analysis.study_state import StudyState
-from paxtune.service.schema import RequestRejectedError
-from paxtune.service.study_location import StudyLocation
-from paxtune.storage.database import DatabaseUnavailableError
-from paxtune.storage.study_file import unreadable
-from paxtune.storage.vizier_store import BROKEN
-from paxtune.study.transitions import DetachedError
+from paxtune.service.study_location import StudyLocation, readable
 
 LEAST_SECONDS = 1.0
 """Between two reads of the study, however many browsers look at it."""
@@ -131,12 +125,3 @@ class LiveStudy:
     def _read(self) -> StudyState:
         self._read_at = time.monotonic()
         return self._poller.poll()
-
-
-@contextlib.contextmanager
-def readable(where: StudyLocation) -> Iterator[None]:
-    """Raises UserError for errors of the store."""
-    try:
-        yield
-    except (DatabaseUnavailableError, DetachedError, RequestRejectedError, *BROKEN) as error:
-        raise unreadable(where, None, error) from error

@@ -1,7 +1,7 @@
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from paxtune.analysis.checks import checks
 from paxtune.analysis.study_counts import budgets, reasons
@@ -149,7 +149,7 @@ def _rung(study: Study) -> list[Column]:
     return [Column('rung', 'rung', lambda trial: reached.get(trial.id))]
 
 
-def history_of(study: Study, number: int) -> Document:
+def history_of(study: Study, number: int | Literal['best']) -> Document:
     """The state, history (oldest first) and model of a trial; UserError if there is none."""
     trial = study.trial(number)
     page = facts_of(study, trial)
@@ -242,14 +242,6 @@ def best_trials(study: Study, count: int | None = None) -> list[Trial]:
             'to worst: leave --top out'
         )
     return study.pareto_front if study.rewards else []
-
-
-def best_number(study: Study) -> int:
-    """The number of the best trial; raises UserError if there is none."""
-    best = study.best
-    if best is None:
-        raise UserError(f'--trial=best: no trial of {study.directory or "the study"} was completed')
-    return best.id
 
 
 def parent_of(study: Study, number: int) -> int:

@@ -114,11 +114,8 @@ def _proxy(args: argparse.Namespace, argv: Sequence[str]) -> int:
         resized(tunable, args.width),
         ['paxtune.scale', *argv],
         lambda study: _summary(study, args.exp, own),
-        args.job_log_dir or f'runs/{name}',
         engine=engine_flags.from_flags(args, name),
-        prior_studies=args.prior_studies,
-        fork_study=args.fork_study,
-        exp=args.exp,
+        **command_line.study_options(args, name),
     )
 
 

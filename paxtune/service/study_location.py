@@ -4,6 +4,7 @@ import abc
 import argparse
 import contextlib
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -180,6 +181,28 @@ class VizierLocation(ServiceLocation):
         return [VizierLocation(dataclasses.replace(service, study=name)) for name in names]
 
 
+@contextlib.contextmanager
+def readable(where: object, directory: Path | None = None) -> Iterator[None]:
+    """Raises UserError for errors of the store of a study.
+
+    Args:
+        where: the name of the study.
+        directory: of a study that can be rebuilt where its database is damaged.
+    """
+    from paxtune.service.schema import RequestRejectedError
+    from paxtune.storage.database import DatabaseUnavailableError
+    from paxtune.storage.study_file import how_to_recover
+    from paxtune.storage.vizier_store import BROKEN
+    from paxtune.study.transitions import DetachedError
+
+    try:
+        yield
+    except (DatabaseUnavailableError, DetachedError, RequestRejectedError, *BROKEN) as error:
+        hint = how_to_recover(directory) if directory and isinstance(error, BROKEN) else ''
+        reason = getattr(error, 'orig', error)
+        raise UserError(f'{where}: the study cannot be read, or written: {reason}{hint}') from error
+
+
 def add_flags(flags: argparse.ArgumentParser, purpose: str) -> None:
     """Adds the flags that select a study in a service; `purpose` is the help of the first."""
     flags.add_argument(FLAG, metavar='HOST:PORT', help=purpose)
@@ -209,6 +232,13 @@ def from_flags(args: argparse.Namespace, directory: str | None = None) -> StudyL
 
     trials = None if directory is None else job_path(directory)
     return (ServiceLocation if storage is None else VizierLocation)(service, trials)
+
+
+def trial_number(text: str) -> int | str:
+    """Type of flags for a trial of the study: its number, or best."""
+    if text != 'best' and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f'expected the number of a trial, or best, not {text}')
+    return text if text == 'best' else int(text)
 
 
 def is_apart(args: argparse.Namespace) -> bool:

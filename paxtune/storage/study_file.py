@@ -4,7 +4,6 @@ from pathlib import Path
 
 from paxtune.study.record import StudyRecord
 from trainer.runtime.directory import write_text
-from trainer.symbolic.errors import UserError
 
 DATABASE = 'study.db'
 """The file of a study in its directory."""
@@ -19,18 +18,6 @@ def write_definition(directory: Path, record: StudyRecord) -> None:
     path, text = directory / STUDY_FILE, encode_json(record)
     if not path.exists() or path.read_text() != text:
         write_text(path, text)
-
-
-def unreadable(where: object, directory: Path | None, error: Exception) -> UserError:
-    """Makes the error for people of a study whose store raises errors.
-
-    Args:
-        where: the name of the study.
-        directory: of a study that can be rebuilt.
-    """
-    hint = '' if directory is None else how_to_recover(directory)
-    reason = getattr(error, 'orig', error)
-    return UserError(f'{where}: the study cannot be read, or written: {reason}{hint}')
 
 
 def how_to_recover(directory: Path) -> str:

@@ -21,7 +21,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paxtune.service import study_location
-from paxtune.studies import changing, files, looking, page, report
+
+# Each file registers its commands.
+from paxtune.studies import base, changing, files, looking, page, report  # noqa: F401
 from trainer import command
 
 
@@ -39,20 +41,9 @@ def main(argv: Sequence[str] | None) -> int:
     elif rest:
         flags.error(f'unrecognized arguments: {" ".join(rest)}')
 
-    from paxtune.service.schema import RequestRejectedError
-    from paxtune.storage.database import DatabaseUnavailableError
-    from paxtune.storage.study_file import unreadable
-    from paxtune.storage.vizier_store import BROKEN
-    from paxtune.study.transitions import DetachedError
-
     args.where = study_location.from_flags(args)
-    try:
+    with study_location.readable(args.where, Path(args.dir) if hasattr(args, 'dir') else None):
         args.run(args)
-    except (DatabaseUnavailableError, DetachedError, RequestRejectedError) as error:
-        raise unreadable(args.where, None, error) from error
-    except BROKEN as error:
-        directory = Path(args.dir) if hasattr(args, 'dir') else None
-        raise unreadable(args.where, directory, error) from error
     return 0
 
 
@@ -60,13 +51,7 @@ def parser(is_in_service: bool = False) -> argparse.ArgumentParser:
     """Makes the parser of the command's flags; without DIR where a service keeps the study."""
     flags = command.parser(__doc__)
     commands = flags.add_subparsers(required=True, metavar='COMMAND')
-    for each in (
-        *looking.COMMANDS,
-        *files.COMMANDS,
-        *changing.COMMANDS,
-        *report.COMMANDS,
-        *page.COMMANDS,
-    ):
+    for each in sorted(base.COMMANDS, key=lambda each: not each.is_view):
         each.add_to(commands, is_in_service)
     return flags
 

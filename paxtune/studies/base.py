@@ -18,17 +18,13 @@ EXP_OF_LIST = '-'
 """Value of --exp of a command on all studies: a client of a service needs the name of one."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Flag:
-    """A flag, or a positional argument, of a command: `argparse` takes the settings."""
-
-    name: str
-    settings: dict[str, Any]
+Flag: TypeAlias = tuple[str, dict[str, Any]]
+"""A flag, or a positional argument, of a command: `argparse` takes its settings."""
 
 
 def flag(name: str, **settings: Any) -> Flag:
     """Makes a flag; `settings` as of `add_argument`."""
-    return Flag(name, settings)
+    return name, settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,22 +81,20 @@ class Command:
             default='table',
             help='short for --format=json' if self.is_view else 'print the result as JSON',
         )
-        for each in self.flags:
-            parser.add_argument(each.name, **each.settings)
+        for name, settings in self.flags:
+            parser.add_argument(name, **settings)
+
+
+COMMANDS: list[Command] = []
 
 
 def register(
-    commands: list[Command],
-    name: str,
-    help: str,
-    *flags: Flag,
-    is_view: bool = False,
-    is_on_all: bool = False,
+    name: str, help: str, *flags: Flag, is_view: bool = False, is_on_all: bool = False
 ) -> Callable[[Run], Run]:
-    """Adds the decorated function to `commands`; arguments as of `Command`."""
+    """Adds the decorated function to `COMMANDS`; arguments as of `Command`."""
 
     def decorate(run: Run) -> Run:
-        commands.append(Command(name, run, help, flags, is_view, is_on_all))
+        COMMANDS.append(Command(name, run, help, flags, is_view, is_on_all))
         return run
 
     return decorate

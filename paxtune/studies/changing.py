@@ -3,16 +3,13 @@ from pathlib import Path
 
 from paxtune.reports.tables import Document, write
 from paxtune.service import study_location
-from paxtune.studies.base import Args, Command, flag, held, register
+from paxtune.studies.base import Args, flag, held, register
 from trainer import command
 from trainer.command import positive_int
 from trainer.symbolic.errors import UserError
 
-COMMANDS: list[Command] = []
-
 
 @register(
-    COMMANDS,
     'add',
     'adds a trial, which will run before new suggestions',
     flag('decisions', nargs='+', metavar='PATH=VALUE', help='others are drawn at random'),
@@ -27,7 +24,6 @@ def _add(args: Args) -> None:
 
 
 @register(
-    COMMANDS,
     'confirm',
     'adds replicates of the best trials, with other training seeds',
     flag('--top', type=positive_int, metavar='N', default=5, help='of how many; 5'),
@@ -48,7 +44,6 @@ def _confirm(args: Args) -> None:
 
 
 @register(
-    COMMANDS,
     'ask',
     'hands out trials that are computed elsewhere, as lines of JSON',
     flag('--count', type=positive_int, metavar='N', default=1, help='how many; 1'),
@@ -67,7 +62,6 @@ def _ask(args: Args) -> None:
 
 
 @register(
-    COMMANDS,
     'tell',
     'ends a trial that `ask` has handed out',
     flag('trial', type=int, metavar='TRIAL'),
@@ -82,7 +76,6 @@ def _tell(args: Args) -> None:
 
 
 @register(
-    COMMANDS,
     'stop',
     'asks the search to stop trials, or to pause',
     flag('trials', type=int, nargs='*', metavar='TRIAL'),
@@ -94,7 +87,6 @@ def _stop(args: Args) -> None:
 
 
 @register(
-    COMMANDS,
     'retry',
     'adds a trial that repeats another one',
     flag('trial', type=int, metavar='TRIAL'),
@@ -107,7 +99,6 @@ def _retry(args: Args) -> None:
 
 
 @register(
-    COMMANDS,
     'delete',
     'deletes trials and their directories, or a whole study',
     flag('trials', type=int, nargs='*', metavar='TRIAL'),
@@ -138,7 +129,7 @@ def _delete(args: Args) -> None:
         write(delete_study(directory, args.yes), args.format)
 
 
-@register(COMMANDS, 'recover', 'rebuilds a broken study.db from the records of the trials')
+@register('recover', 'rebuilds a broken study.db from the records of the trials')
 def _recover(args: Args) -> None:
     from paxtune.storage.recovery import recover
     from trainer.runtime.directory import locked

@@ -1,14 +1,11 @@
 import json
 
 from paxtune.reports.tables import Document, say, write
-from paxtune.studies.base import Args, Command, flag, held, opened, register, writing
+from paxtune.studies.base import Args, flag, held, opened, register, writing
 from trainer.symbolic.errors import UserError
-
-COMMANDS: list[Command] = []
 
 
 @register(
-    COMMANDS,
     'export',
     'writes a whole study as JSON',
     flag('--out', metavar='FILE', help='standard output by default'),
@@ -22,7 +19,6 @@ def _export(args: Args) -> None:
 
 
 @register(
-    COMMANDS,
     'curves',
     'writes the learning curves, for python -m paxtune.simulate',
     flag('--out', metavar='FILE', help='.json; standard output by default'),
@@ -51,7 +47,6 @@ def _put(args: Args, text: str) -> None:
 
 
 @register(
-    COMMANDS,
     'import',
     'adds the ended trials that `export` wrote, where they fit',
     flag('file', metavar='FILE'),

@@ -5,11 +5,9 @@ from pathlib import Path
 
 from paxtune.reports.tables import write
 from paxtune.service import study_location
-from paxtune.studies.base import Args, Command, flag, opened, register, writing
+from paxtune.studies.base import Args, flag, opened, register, writing
 from trainer.command import positive_int
 from trainer.symbolic.errors import UserError
-
-COMMANDS: list[Command] = []
 
 # As `paxtune.study.record.Status`, which takes half a second to import.
 STATES = ('completed', 'stopped', 'infeasible', 'active', 'paused', 'requested')
@@ -18,9 +16,7 @@ _INTERVAL = 2.0
 _AXIS = 'a reward, or a metric, of which less is better; +METRIC where more is'
 
 
-@register(
-    COMMANDS, 'list', 'shows the studies in a directory and below', is_view=True, is_on_all=True
-)
+@register('list', 'shows the studies in a directory and below', is_view=True, is_on_all=True)
 def _list(args: Args) -> None:
     from paxtune.reports.study_list import listing, table_of
 
@@ -28,12 +24,6 @@ def _list(args: Args) -> None:
         write(table_of(args.where.others(), 'The service has no studies.'), args.format)
     else:
         write(listing(Path(args.dir)), args.format)
-
-
-def _number_or_best(text: str) -> int | str:
-    if text != 'best' and not text.isdecimal():
-        raise argparse.ArgumentTypeError(f'expected the number of a trial, or best, not {text}')
-    return text if text == 'best' else int(text)
 
 
 def _seconds(text: str) -> float:
@@ -44,12 +34,11 @@ def _seconds(text: str) -> float:
 
 
 @register(
-    COMMANDS,
     'show',
     'shows what a study searches, how far it is, and its best',
     flag(
         '--trial',
-        type=_number_or_best,
+        type=study_location.trial_number,
         metavar='TRIAL',
         help='a number, or best: what happened to this trial, and what its model is, by layers',
     ),
@@ -58,7 +47,7 @@ def _seconds(text: str) -> float:
     is_view=True,
 )
 def _show(args: Args) -> None:
-    from paxtune.reports.study_tables import best_number, history_of, summary
+    from paxtune.reports.study_tables import history_of, summary
 
     if args.watch:
         _watch(args)
@@ -66,8 +55,8 @@ def _show(args: Args) -> None:
     if args.interval is not None:
         raise UserError('--interval says how often --watch looks: give both')
     with opened(args) as study:
-        number = best_number(study) if args.trial == 'best' else args.trial
-        write(summary(study) if number is None else history_of(study, number), args.format)
+        page = summary(study) if args.trial is None else history_of(study, args.trial)
+        write(page, args.format)
 
 
 def _watch(args: Args) -> None:
@@ -83,7 +72,6 @@ def _watch(args: Args) -> None:
 
 
 @register(
-    COMMANDS,
     'trials',
     'shows the trials of a study',
     flag('--state', choices=STATES, help='only these'),
@@ -109,7 +97,6 @@ def _trials(args: Args) -> None:
 
 
 @register(
-    COMMANDS,
     'best',
     'shows the best trials, or the Pareto front',
     flag('--top', type=positive_int, metavar='N', help='how many; 1 by default'),
@@ -129,7 +116,6 @@ def _best(args: Args) -> None:
 
 
 @register(
-    COMMANDS,
     'pareto',
     'shows which trials no other one beats in two numbers, and plots them',
     flag('--x', metavar='METRIC', help=f'{_AXIS}; the first of two rewards, else num_params'),
@@ -155,7 +141,6 @@ def _pareto(args: Args) -> None:
 
 
 @register(
-    COMMANDS,
     'diff',
     'shows what differs between two trials',
     flag(
@@ -177,7 +162,7 @@ def _diff(args: Args) -> None:
         write(difference(study, left, args.trials[-1]), args.format)
 
 
-@register(COMMANDS, 'lineage', 'draws which trial has its weights from which', is_view=True)
+@register('lineage', 'draws which trial has its weights from which', is_view=True)
 def _lineage(args: Args) -> None:
     from paxtune.reports.lineage import lineage
 

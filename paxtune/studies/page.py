@@ -5,16 +5,13 @@ import socket
 from pathlib import Path
 
 from paxtune.reports.tables import say
-from paxtune.studies.base import Args, Command, flag, register
+from paxtune.studies.base import Args, flag, register
 from trainer.symbolic.errors import UserError
-
-COMMANDS: list[Command] = []
 
 _PORT = 8471
 
 
 @register(
-    COMMANDS,
     'page',
     'serves a live page of a study to a browser',
     flag('--host', default='127.0.0.1', help='the address to listen at'),

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from paxtune.reports.tables import Document, say, write
-from paxtune.studies.base import Args, Command, flag, opened, register, writing
+from paxtune.studies.base import Args, flag, opened, register, writing
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from paxtune.reports.study_report import Section
     from paxtune.study.study import Study
-
-COMMANDS: list[Command] = []
 
 FIGURES = {
     'progress': ('history', 'curves', 'rank_correlations', 'timeline'),
@@ -23,7 +21,6 @@ FIGURES = {
 
 
 @register(
-    COMMANDS,
     'report',
     'writes a report: what was searched, the best trials, what comes next',
     flag(

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from paxtune.objectives import pareto
 from paxtune.objectives.rewards import Reward
@@ -107,8 +107,12 @@ class StudyView:
         unended = [trial for trial in fresh.values() if not trial.is_terminal]
         return Trials(map(known.__getitem__, numbers), unended, self.space.short_names)
 
-    def trial(self, number: int) -> Trial:
-        """Returns one trial; raises UserError if no trial has this number."""
+    def trial(self, number: int | Literal['best']) -> Trial:
+        """Returns one trial, or the best; raises UserError if there is none."""
+        if number == 'best':
+            if (best := self.best) is None:
+                raise UserError(f'no trial of {self.directory or "the study"} was completed')
+            return best
         if (known := self._terminal.get(number)) is not None:
             return known
         try:

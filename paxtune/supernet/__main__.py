@@ -46,8 +46,8 @@ def main(argv: Sequence[str] | None) -> int:
         made,
         experiment=overrides.override(made.experiment, args.supernet_set, '--supernet_set'),
     )
-    job_log_dir = args.job_log_dir or f'runs/{_name(args)}-supernet'
-    directory = job_path(job_log_dir) / 'supernet'
+    options = command_line.study_options(args, f'{command_line.study_name(args)}-supernet')
+    directory = job_path(options['job_log_dir']) / 'supernet'
     if code := train(made.experiment, str(directory), ['python', '-m', *again]):
         return code
     best = _best(made, tunable, args, directory)
@@ -59,10 +59,7 @@ def main(argv: Sequence[str] | None) -> int:
         tunable,
         again,
         lambda study: command_line.summary(study, args.exp),
-        job_log_dir,
-        prior_studies=args.prior_studies,
-        fork_study=args.fork_study,
-        exp=args.exp,
+        **options,
     )
 
 
@@ -85,15 +82,11 @@ def parser() -> 'argparse.ArgumentParser':
     return flags
 
 
-def _name(args: 'argparse.Namespace') -> str:
-    return f'{args.exp}-smoke' if args.smoke else str(args.exp)
-
-
 def _require_fit(tunable: 'Tunable', args: 'argparse.Namespace') -> None:
     if args.dry_run:
         raise UserError('--dry_run: it is a flag of paxtune.search')
     is_apart = args.coordinator is not None or args.num_processes is not None
-    if is_apart or engine_flags.from_flags(args, _name(args)) is not None:
+    if is_apart or engine_flags.from_flags(args, command_line.study_name(args)) is not None:
         raise UserError(
             'a supernet and its trials train in this process. For workers, or several processes, '
             'run paxtune.search afterwards, with --initial_trials=…/supernet/best.json'

@@ -285,5 +285,5 @@ def test_a_study_without_completed_trials_has_no_best(
 ) -> None:
     with open_study(tmp_path, Rates()) as study:
         ask(study)
-    with pytest.raises(UserError, match=r'--trial=best: no trial of .* was completed'):
+    with pytest.raises(UserError, match=r'no trial of .* was completed'):
         shown('show', tmp_path, '--trial=best')
