@@ -123,7 +123,7 @@ def _database(where: str) -> 'Database':
 def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple[int, int | None]]:
     """Serves while entered. Yields the port, and that of the metrics."""
     from paxtune.service import monitoring, tokens
-    from paxtune.service.database_studies import DatabaseStudies
+    from paxtune.service.registry import DatabaseStudies
     from paxtune.service.server import Server
     from paxtune.vizier_service.service import VizierService
 

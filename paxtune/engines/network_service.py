@@ -12,8 +12,8 @@ from absl import logging
 from paxtune.service import auth, tokens
 from paxtune.service.address import Service
 from paxtune.service.certificates import self_signed
-from paxtune.service.database_studies import DatabaseStudies
 from paxtune.service.leases import LEASE_SECONDS
+from paxtune.service.registry import DatabaseStudies
 from paxtune.service.server import Server
 from paxtune.service.tokens import Token
 from paxtune.storage.database import Database

@@ -6,7 +6,7 @@ read: a new view is one file there. `figures` draws again what has changed, and 
 browser chooses for that. `rows` sorts and filters
 trials. `actions` changes the study, by the functions of the commands. `widgets` renders tables and
 text. What needs JAX runs as a command in a process of its own (`commands`), and so do the figures
-of the model (`model_process`): the server stays small.
+of the model: the server stays small.
 
 Text of a study only becomes text of components, which a browser never reads as HTML.
 """

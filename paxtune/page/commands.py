@@ -5,16 +5,23 @@ code of users. The server of the page is kept free of both.
 """
 
 import argparse
+import contextlib
 import functools
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from paxtune import plots
+from paxtune.service import study_location
+from trainer import command
 from trainer.symbolic.errors import UserError
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 _TIMEOUT = 600.0
 _FLAGS = ('exp', 'vizier_endpoint', 'storage', 'study', 'token_file', 'tls', 'tls_ca')
@@ -92,3 +99,54 @@ def location_arguments(args: argparse.Namespace) -> list[str]:
         f'--{name}' if each is True else f'--{name}={each}' for name, each in named.items() if each
     ]
     return [*([args.dir] if hasattr(args, 'dir') else []), *flags]
+
+
+FIGURES: dict[str, Callable[..., 'go.Figure']] = {
+    'cross_validation': plots.cross_validation,
+    'effects': plots.effects,
+    'sensitivity': plots.sensitivity,
+    'surface': plots.surface,
+}
+"""The figures by name."""
+
+# Each process may need as much memory as the server.
+_one_at_a_time = threading.Lock()
+
+
+def drawn_elsewhere(location: Sequence[str], name: str, settings: Mapping[str, Any]) -> 'go.Figure':
+    """Draws a figure in a process that ends with it.
+
+    Args:
+        location: the arguments that name the study: see `location_arguments`.
+        name: the figure.
+        settings: its arguments after the study.
+
+    Raises:
+        UserError: the study or the settings do not suit, or the process took too long.
+    """
+    import plotly.graph_objects as go
+
+    code = 'from paxtune.page import commands; commands.draw()'
+    given = json.dumps({'location': [*location], 'name': name, 'settings': settings})
+    with _one_at_a_time:
+        return go.Figure(json.loads(output_of(['-c', code], f'the figure {name}', given)))
+
+
+def draw() -> None:
+    """Draws the figure that standard input names, to standard output; errors are messages."""
+    command.run_command(_draw)
+
+
+def _draw(argv: Sequence[str] | None) -> int:
+    from plotly.utils import PlotlyJSONEncoder
+
+    flags = command.parser(__doc__)
+    flags.add_argument('dir', nargs='?')
+    flags.add_argument('--exp')
+    study_location.add_flags(flags, 'in place of a directory')
+    given = json.load(sys.stdin)
+    args = flags.parse_args(given['location'])
+    with contextlib.closing(study_location.from_flags(args).open()) as study:
+        figure = FIGURES[given['name']](study, **given['settings'])
+    print(json.dumps(figure.to_plotly_json(), cls=PlotlyJSONEncoder))
+    return 0

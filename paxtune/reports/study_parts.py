@@ -8,9 +8,13 @@ from paxtune.analysis.checks import Check
 from paxtune.analysis.range_edges import at_edges
 from paxtune.reports.tables import Table, to_text
 from paxtune.schedulers import rung_report
+from paxtune.study import stopping_criteria
 from paxtune.study.columns import decision_names
+from paxtune.study.reasons import commonest
+from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.study_view import StudyView
+from paxtune.study.trial import Trial
 from paxtune.study.worker_logs import NUMBERS
 
 _GIB = 2**30
@@ -116,3 +120,30 @@ def edges_text(study: StudyView) -> list[str]:
         'At the edge of their range, which a wider one may improve:',
         *(f'  {path} ({low!r} to {high!r})' for path, (low, high) in found.items()),
     ]
+
+
+_MOST_REASONS = 5
+
+
+def budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Lists what is used of each budget, and its limit; None without one."""
+    search = study.search
+    failures = sum(trial.is_failed for trial in trials)
+    rows: list[tuple[str, float | None, float | None]] = [
+        ('trials', len(trials), study.num_trials),
+        ('hours', stopping_criteria.hours(trials), search.budget.hours),
+        ('device hours', stopping_criteria.device_hours(trials), search.budget.device_hours),
+        ('failures', failures, search.faults.max_failures),
+    ]
+    if search.budget.target_reward is not None:
+        best = study.leaderboard[:1]
+        rows.append(('reward', best[0].rewards[0] if best else None, search.budget.target_reward))
+    return [{'budget': name, 'used': used, 'limit': limit} for name, used, limit in rows]
+
+
+def reasons(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Counts the commonest reasons of infeasible trials."""
+    found = commonest(
+        trial.reason for trial in trials if trial.status is Status.INFEASIBLE and trial.reason
+    )
+    return [{'count': count, 'reason': reason} for count, reason in found[:_MOST_REASONS]]

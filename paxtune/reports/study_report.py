@@ -9,13 +9,14 @@ from typing import Any
 from paxtune.analysis.checks import checks
 from paxtune.analysis.importance import MIN_TRIALS, importances
 from paxtune.analysis.range_edges import at_edges
-from paxtune.analysis.study_counts import budgets, reasons
 from paxtune.reports.next_trial import next_trials
 from paxtune.reports.study_parts import (
+    budgets,
     checks_table,
     decisions_table,
     exact,
     infeasible_table,
+    reasons,
     rungs_of,
     rungs_table,
     size_text,

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from paxtune.analysis.checks import checks
-from paxtune.analysis.study_counts import budgets, reasons
 from paxtune.reports.profiles import profile_of, profile_table
 from paxtune.reports.study_parts import (
+    budgets,
     checks_table,
     decisions_table,
     exact,
     infeasible_table,
+    reasons,
     rungs_of,
     rungs_table,
     size_text,

@@ -10,11 +10,10 @@ from paxtune.experiment import Tunable
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
 from paxtune.study.record import Costs
-from paxtune.study.replicate_seeds import reseeded
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from paxtune.study.trial_costs import CostEstimate, estimate_costs, suffixed, wanted_by
-from paxtune.study.trial_experiments import parts_of
+from paxtune.study.trial_experiments import parts_of, reseeded
 from paxtune.study.trial_paths import attempt_directories, attempt_directory
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.handover import fork_checkpoint, take_over

@@ -1,8 +1,11 @@
 import contextlib
+import fcntl
+import os
+import re
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
-from paxtune.storage import worker_locks
 from paxtune.storage.claims import next_claim
 from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import VizierStore
@@ -11,6 +14,8 @@ from paxtune.study.record import TrialRecord
 from paxtune.study.store import AddSuggested
 from trainer.runtime.directory import locked
 from trainer.symbolic.errors import UserError
+
+_NAME = re.compile(r'[\w.-]{1,200}')
 
 
 class LocalStore(VizierStore):
@@ -39,7 +44,7 @@ class LocalStore(VizierStore):
             return
         try:
             self._held.enter_context(locked(path.parent, is_shared=not is_alone))
-            self._held.enter_context(worker_locks.held(path, self.worker))
+            self._held.enter_context(held(path, self.worker))
         except UserError:
             self.close()
             raise
@@ -53,7 +58,7 @@ class LocalStore(VizierStore):
     def is_alive(self, worker: str) -> bool:
         if transitions.is_outside(worker) or self.database.path is None:
             return transitions.is_outside(worker) or worker == self.worker
-        return worker_locks.is_alive(self.database.path, worker)
+        return holds_lock(self.database.path, worker)
 
     def claim(self) -> TrialRecord | None:
         self.hold()
@@ -68,3 +73,42 @@ class LocalStore(VizierStore):
             return self.add_trials([suggested], after=suggested.id - 1)[0]
 
         yield add
+
+
+@contextlib.contextmanager
+def held(database: Path, worker: str) -> Iterator[None]:
+    """Shows other processes that a worker is alive. The kernel unlocks that of a killed process."""
+    path = _file(database, worker)
+    file = os.open(path, os.O_CREAT | os.O_RDWR)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        _leave(path, file)
+
+
+def holds_lock(database: Path, worker: str) -> bool:
+    """Returns True if a worker holds its lock. The file of a dead one is deleted."""
+    if not _NAME.fullmatch(worker):
+        return False  # No worker has such a name: another program wrote it.
+    path = _file(database, worker)
+    try:
+        file = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return True
+    _leave(path, file)
+    return False
+
+
+def _leave(path: Path, file: int) -> None:
+    path.unlink(missing_ok=True)
+    os.close(file)
+
+
+def _file(database: Path, worker: str) -> Path:
+    return database.with_name(f'{database.name}-worker-{worker}')

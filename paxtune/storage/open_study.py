@@ -13,8 +13,14 @@ from paxtune.config.search import Search
 from paxtune.search_space.parameters import to_search_space
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
-from paxtune.storage.study_file import DATABASE, how_to_recover, write_definition
-from paxtune.storage.study_uuid import owner, require_own, take
+from paxtune.storage.study_file import (
+    DATABASE,
+    how_to_recover,
+    owner,
+    require_own,
+    take,
+    write_definition,
+)
 from paxtune.storage.vizier_store import database
 from paxtune.study import transfer
 from paxtune.study.definition import (

@@ -11,7 +11,7 @@ from paxtune.storage.open_study import (
     open_plan,
     require_no_trials,
 )
-from paxtune.storage.study_uuid import require_own
+from paxtune.storage.study_file import require_own
 from paxtune.storage.vizier_store import database
 from paxtune.study.definition import ChangedStudyError, validate_unchanged
 from paxtune.study.plan import SearchPlan

@@ -125,14 +125,14 @@ def _best(args: Args) -> None:
 )
 def _pareto(args: Args) -> None:
     from paxtune.analysis.trade_off import front_of
-    from paxtune.reports import pareto_plot, pareto_table
+    from paxtune.reports import pareto_plot
     from trainer.runtime.directory import write_bytes
 
     if args.out is not None:
         pareto_plot.require(args.out)
     with opened(args) as study:
         front = front_of(study, args.x, args.y)
-    page = pareto_table.document(front)
+    page = pareto_plot.document(front)
     if args.out is not None and front.points:
         with writing(args.out):
             write_bytes(args.out, pareto_plot.rendered(front, args.out))

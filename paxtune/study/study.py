@@ -11,12 +11,11 @@ from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.parameters import to_parameters
 from paxtune.study import notes, replicates, stop_requests, transfer, transitions
 from paxtune.study.checkpoint_retention import require_weights
-from paxtune.study.max_resource import max_resource
 from paxtune.study.plan import SearchPlan
 from paxtune.study.record import RETRY, Lineage, Prior, TrialRecord
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.schedule import Action
-from paxtune.study.scheduling import TrialScheduling
+from paxtune.study.scheduling import TrialScheduling, max_resource
 from paxtune.study.store import StudyStore
 from paxtune.study.study_view import StudyView
 from paxtune.study.suggester import Suggester

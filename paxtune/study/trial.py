@@ -139,7 +139,7 @@ class Trial:
         if self.lineage.replicate == 1 or not self._space.is_tunable:
             return made
         # Imported here: a study of a function needs no trainer.
-        from paxtune.study.replicate_seeds import reseeded
+        from paxtune.study.trial_experiments import reseeded
 
         return reseeded(made, self.lineage.replicate)
 

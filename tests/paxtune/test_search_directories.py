@@ -13,7 +13,7 @@ from paxtune.config.budget import Budget
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
 from paxtune.storage.open_study import load_study, open_study
-from paxtune.storage.study_uuid import UUID_FILE
+from paxtune.storage.study_file import UUID_FILE
 from tests.factories import function_studies as functions
 from tests.factories import tunables
 from tests.factories.function_studies import OBJECTIVE

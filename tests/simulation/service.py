@@ -8,7 +8,7 @@ from grpc_health.v1 import health_pb2
 
 from paxtune.service import calls, schema, server
 from paxtune.service.calls import Calls
-from paxtune.service.database_studies import DatabaseStudies
+from paxtune.service.registry import DatabaseStudies
 from paxtune.storage.database import DatabaseUnavailableError
 from tests.simulation.files import FaultyDatabase
 from tests.simulation.network import CallError

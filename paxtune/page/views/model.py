@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from paxtune.analysis.surrogate import MIN_TRIALS
+from paxtune.page.commands import FIGURES, drawn_elsewhere
 from paxtune.page.figures import Chosen, Panel, figure_view
 from paxtune.page.live import LiveStudy
-from paxtune.page.model_process import FIGURES, drawn_elsewhere
 from paxtune.study.record import Status
 from trainer.symbolic.errors import UserError
 

@@ -14,7 +14,7 @@ from paxtune.running.tuner import Tuner
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import load_study, open_study
-from paxtune.storage.study_uuid import UUID_FILE
+from paxtune.storage.study_file import UUID_FILE
 from paxtune.study.record import Lineage
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import trial_directory

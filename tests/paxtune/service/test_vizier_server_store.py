@@ -18,7 +18,7 @@ import paxtune
 from paxtune.engines.vizier_storage import VizierStorage
 from paxtune.service.address import Service
 from paxtune.service.connection import TransientError
-from paxtune.service.database_studies import DatabaseStudies
+from paxtune.service.registry import DatabaseStudies
 from paxtune.service.server import Server
 from paxtune.service.study_location import VizierLocation
 from paxtune.service.vizier_server_store import VizierServerStore

@@ -18,8 +18,8 @@ from paxtune.running import trial_json
 from paxtune.running.trial_json import OtherTrialError
 from paxtune.running.tuner import take_up
 from paxtune.search import main as search
-from paxtune.storage import worker_locks
 from paxtune.storage.codec import TrialProto
+from paxtune.storage.local_store import holds_lock
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.storage.study_file import DATABASE
 from paxtune.study.trial_paths import trial_directory
@@ -199,7 +199,7 @@ def test_the_name_of_a_worker_leads_to_no_other_file(
     directory: Path, victim: Path, holder: str
 ) -> None:
     (directory / f'{DATABASE}-journal').touch()
-    assert not worker_locks.is_alive(directory / DATABASE, holder)
+    assert not holds_lock(directory / DATABASE, holder)
     assert (directory / f'{DATABASE}-journal').exists()
     with load_study(directory, read_only=False) as study:
         study.add({'x': 0.5})

@@ -9,8 +9,7 @@ from paxtune.serve import main as serve
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import join_study, load_study, open_study
-from paxtune.storage.study_file import DATABASE
-from paxtune.storage.study_uuid import UUID_FILE
+from paxtune.storage.study_file import DATABASE, UUID_FILE
 from paxtune.study.study import Study
 from tests.factories.studies import ask
 from tests.factories.toys import toy

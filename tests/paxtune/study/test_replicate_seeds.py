@@ -12,7 +12,7 @@ from paxtune.algorithms import (
 from paxtune.api import tune
 from paxtune.running.trial_spec import experiments
 from paxtune.search_space.differences import differences
-from paxtune.study.replicate_seeds import reseeded
+from paxtune.study.trial_experiments import reseeded
 from paxtune.study.trial_paths import trial_directory
 from tests.factories.studies import ask, opened, ran
 from tests.factories.studies import finish_with as finish

@@ -9,7 +9,7 @@ import pytest
 from vizier._src.service import study_pb2, vizier_service_pb2_grpc
 from vizier._src.service import vizier_service_pb2 as pb
 
-from paxtune.service.database_studies import DatabaseStudies
+from paxtune.service.registry import DatabaseStudies
 from paxtune.service.server import Server
 from paxtune.storage.codec import StudySpec
 from paxtune.storage.database import Database

@@ -15,7 +15,7 @@ from vizier._src.service import vizier_service_pb2 as pb
 from vizier._src.service.vizier_service_pb2_grpc import VizierServiceStub
 
 from paxtune.service.address import Service
-from paxtune.service.database_studies import DatabaseStudies
+from paxtune.service.registry import DatabaseStudies
 from paxtune.service.server import Server
 from paxtune.service.study_location import ServiceLocation
 from paxtune.service.tokens import parse
