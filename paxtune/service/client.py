@@ -10,13 +10,8 @@ import msgspec
 from grpc_health.v1 import health_pb2
 
 from paxtune.service import schema
-from paxtune.service.connection import (
-    Connection,
-    ServiceFailedError,
-    ServiceUnavailableError,
-    TransientError,
-)
-from trainer.symbolic.errors import UnavailableError, UserError
+from paxtune.service.connection import Connection, ServiceFailedError, TransientError
+from trainer.symbolic.errors import UserError
 
 
 class Client(Connection):
@@ -93,19 +88,11 @@ class Client(Connection):
                 'Is it another version of paxtune?'
             ) from error
 
-    def connect(self, patience: float = 10.0) -> None:
-        """Waits for the service to be ready; UnavailableError after `patience` seconds."""
+    def _ask(self, seconds: float) -> None:
         request = health_pb2.HealthCheckRequest(service=schema.SERVICE)
-
-        def check() -> None:
-            reply = self._send(self._check_health, request, min(self._timeout, patience))
-            if reply.status != health_pb2.HealthCheckResponse.SERVING:
-                raise TransientError('it is stopping, or its database is unavailable')
-
-        try:
-            self._repeat(check, patience)
-        except ServiceUnavailableError as error:
-            raise UnavailableError(f'{self.flag}: {error}') from error
+        reply = self._send(self._check_health, request, seconds)
+        if reply.status != health_pb2.HealthCheckResponse.SERVING:
+            raise TransientError('it is stopping, or its database is unavailable')
 
     def another(self, timeout: float) -> 'Client':
         """Makes a client with a connection of its own, whose replies may take some seconds."""

@@ -11,7 +11,7 @@ import tenacity
 
 from paxtune.service import auth, schema, tokens
 from paxtune.study.transitions import DetachedError
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UnavailableError, UserError
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar('_T')
@@ -67,7 +67,7 @@ class TransientError(Exception):
 class Connection:
     """Calls a service. Thread-safe.
 
-    A subclass knows the methods, and overrides `_translated`.
+    A subclass knows the methods, and overrides `_ask` and `_translated`.
 
     Attributes:
         endpoint: host:port of the service.
@@ -103,6 +103,17 @@ class Connection:
                 why = 'without TLS the token could be intercepted: give --tls or --tls_ca'
                 raise UserError(f'{self.flag}: {why}')
             self._channel = grpc.insecure_channel(target, options=_OPTIONS)
+
+    def connect(self, patience: float = 10.0) -> None:
+        """Waits for the service to be ready; UnavailableError after `patience` seconds."""
+        try:
+            self._repeat(lambda: self._ask(min(self._timeout, patience)), patience)
+        except ServiceUnavailableError as error:
+            raise UnavailableError(f'{self.flag}: {error}') from error
+
+    def _ask(self, seconds: float) -> None:
+        """Asks if the service is ready; raises `TransientError` while it is not."""
+        raise NotImplementedError(type(self).__name__)
 
     def close(self) -> None:
         """Closes the connection; pending calls of other threads fail."""

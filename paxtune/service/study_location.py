@@ -4,7 +4,7 @@ import abc
 import argparse
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,16 +121,8 @@ class ServiceLocation(StudyLocation):
                 "experiment: Vizier's clients read it and change it."
             )
         client = service.client()
-        with contextlib.ExitStack() as on_error:
-            on_error.callback(client.close)
-            client.connect()
-            store = RemoteStore(client)
-            if store.study() is None:
-                raise UserError(
-                    f'--study={service.study}: the service at {service.endpoint} has no such study'
-                )
-            on_error.pop_all()
-        return store
+        where = f'the service at {service.endpoint} has no such study'
+        return _known(RemoteStore(client), client.connect, f'--study={service.study}: {where}')
 
     def others(self) -> 'list[StudyLocation]':
         """Lists all studies of the service."""
@@ -157,19 +149,10 @@ class VizierLocation(ServiceLocation):
     def store(self, can_write: bool = False) -> 'StudyStore':
         from paxtune.service.vizier_server_store import VizierServerStore
 
-        store = VizierServerStore(self._service)
-        with contextlib.ExitStack() as on_error:
-            on_error.callback(store.close)
-            if can_write:
-                store.refuse()
-            store.connect()
-            if store.study() is None:
-                raise UserError(
-                    f'--study={self._service.study}: the Vizier server at '
-                    f'{self._service.endpoint} has no such study of a search'
-                )
-            on_error.pop_all()
-        return store
+        store, service = VizierServerStore(self._service), self._service
+        where = f'the Vizier server at {service.endpoint} has no such study of a search'
+        begin = store.refuse if can_write else store.connect
+        return _known(store, begin, f'--study={service.study}: {where}')
 
     def others(self) -> 'list[StudyLocation]':
         from paxtune.service.vizier_client import VizierClient
@@ -179,6 +162,17 @@ class VizierLocation(ServiceLocation):
             client.connect()
             names = [study.display_name for study in client.repeat(client.studies)]
         return [VizierLocation(dataclasses.replace(service, study=name)) for name in names]
+
+
+def _known(store: 'StudyStore', begin: Callable[[], None], missing: str) -> 'StudyStore':
+    """Returns a store after `begin`; closes it, and raises UserError, where it has no study."""
+    with contextlib.ExitStack() as on_error:
+        on_error.callback(store.close)
+        begin()
+        if store.study() is None:
+            raise UserError(missing)
+        on_error.pop_all()
+    return store
 
 
 @contextlib.contextmanager

@@ -9,9 +9,9 @@ from vizier._src.service import vizier_service_pb2 as pb
 
 from paxtune.service import schema
 from paxtune.service.address import Service
-from paxtune.service.connection import Connection, ServiceFailedError, ServiceUnavailableError
+from paxtune.service.connection import Connection, ServiceFailedError
 from paxtune.storage.codec import StudySpec, TrialProto
-from trainer.symbolic.errors import UnavailableError, UserError
+from trainer.symbolic.errors import UserError
 
 OWNER = 'paxtune-search'
 """Vizier's owner of these studies."""
@@ -60,17 +60,13 @@ class VizierClient(Connection):
         self._study = service.study
         self._stub = vizier_service_pb2_grpc.VizierServiceStub(self._channel)
 
-    def connect(self, patience: float = 10.0) -> None:
-        """Waits for the server to be ready; UnavailableError after `patience` seconds."""
-        try:
-            self._repeat(self.study, patience)
-        except ServiceUnavailableError as error:
-            raise UnavailableError(f'{self.flag}: {error}') from error
+    def _ask(self, seconds: float) -> None:
+        self.study()
 
     def once(self, method: str, **fields: Any) -> Any:
         """Calls a method of Vizier once; raises `TransientError` where it may succeed later."""
-        send = getattr(self._stub, method)
-        return self._send(send, _REQUESTS[method](**fields), self._timeout)
+        request = getattr(pb, f'{method}Request')(**fields)
+        return self._send(getattr(self._stub, method), request, self._timeout)
 
     def repeat(self, attempt: Callable[[], _T]) -> _T:
         """Calls `attempt` until it raises no `TransientError`; ServiceUnavailableError at last."""
@@ -124,21 +120,3 @@ class VizierClient(Connection):
         if is_raised:
             return ServiceFailedError(f'the server at {self.endpoint} has failed: {details}')
         return super()._translated(error)
-
-
-_REQUESTS = {
-    method: getattr(pb, f'{method}Request')
-    for method in (
-        'AddTrialMeasurement',
-        'CompleteTrial',
-        'CreateStudy',
-        'CreateTrial',
-        'DeleteTrial',
-        'GetStudy',
-        'GetTrial',
-        'ListStudies',
-        'ListTrials',
-        'SuggestTrials',
-        'UpdateMetadata',
-    )
-}

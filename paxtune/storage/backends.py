@@ -7,7 +7,7 @@ import urllib.parse
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import sqlalchemy
 
@@ -29,40 +29,14 @@ class DatabaseUnavailableError(Exception):
 Reading: TypeAlias = Callable[[], contextlib.AbstractContextManager[sqlalchemy.Connection]]
 
 
-class Kind(Protocol):
-    """A kind of database.
+class Sqlite:
+    """An SQLite database: a file, or in memory.
 
     Attributes:
-        display_name: the name of the database in messages, without a password.
         exclusive: the statement that begins a transaction, alone among all that write.
         ping: the statement that finds a lost connection before a read; '' where none can be lost.
+        display_name: the name of the database in messages, without a password.
     """
-
-    display_name: str
-    exclusive: str
-    ping: str
-
-    def engine(self) -> sqlalchemy.Engine:
-        """Has one connection, which is made when it is first used."""
-
-    def version(self, reading: Reading) -> int:
-        """As `Database.version`; `reading` begins a read."""
-
-    def hold(self, connection: sqlalchemy.Connection) -> None:
-        """As `Database.hold`."""
-
-    def let_go(self) -> None:
-        """Ends what `hold` began."""
-
-    def is_passing(self, error: Any) -> bool:
-        """Returns True if an OperationalError of the driver is temporary."""
-
-    def reason(self, error: Exception) -> str:
-        """Renders an error of the driver for people."""
-
-
-class Sqlite:
-    """An SQLite database: a file, or in memory."""
 
     exclusive, ping = 'BEGIN IMMEDIATE', ''
 
@@ -75,6 +49,7 @@ class Sqlite:
         self._lock: int | None = None
 
     def engine(self) -> sqlalchemy.Engine:
+        """Makes the engine, which has one connection, made when it is first used."""
         if self._path is not None:
             _require_own_files(self._path, self._read_only)
         else:
@@ -105,10 +80,12 @@ class Sqlite:
         return sqlalchemy.URL.create('sqlite', database=database, query=query)
 
     def version(self, reading: Reading) -> int:
+        """As `Database.version`; `reading` begins a read."""
         with reading() as connection:
             return int(connection.exec_driver_sql('PRAGMA data_version').scalar_one())
 
     def hold(self, connection: sqlalchemy.Connection) -> None:
+        """As `Database.hold`."""
         if self._path is None or self._lock is not None:
             return
         path = self._path.resolve()
@@ -120,6 +97,7 @@ class Sqlite:
             raise UserError(_held_by_another(self.display_name)) from None
 
     def let_go(self) -> None:
+        """Ends what `hold` began."""
         if self._anchor is not None:
             self._anchor.close()
             self._anchor = None
@@ -128,10 +106,12 @@ class Sqlite:
             self._lock = None
 
     def is_passing(self, error: Any) -> bool:
+        """Returns True if an OperationalError of the driver is temporary."""
         # SQLITE_ERROR is an invalid statement, such as an unknown column.
         return bool(error.sqlite_errorcode != sqlite3.SQLITE_ERROR)
 
     def reason(self, error: Exception) -> str:
+        """Renders an error of the driver for people."""
         return str(getattr(error, 'orig', error))
 
 
@@ -167,7 +147,7 @@ _HELD = _WRITING + 1
 
 
 class Postgres:
-    """A database of a PostgreSQL server."""
+    """A database of a PostgreSQL server, with the methods of `Sqlite`."""
 
     # One call of the server. It releases the lock when the transaction ends, however it ends.
     exclusive, ping = f'BEGIN; SELECT pg_advisory_xact_lock({_WRITING})', 'SELECT 1'
@@ -264,7 +244,7 @@ def _held_by_another(display_name: str) -> str:
     return f'{display_name}: another service, or a search, works with this database: stop that one'
 
 
-def kind_of(where: Path | str | None, read_only: bool) -> Kind:
+def kind_of(where: Path | str | None, read_only: bool) -> Sqlite | Postgres:
     """Finds the kind of a database.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy.types import LargeBinary, String
 
-from paxtune.storage.backends import DatabaseUnavailableError, Kind, kind_of
+from paxtune.storage.backends import DatabaseUnavailableError, kind_of
 from paxtune.storage.study_file import how_to_recover
 from trainer.symbolic.errors import UserError
 
@@ -79,7 +79,7 @@ class Database:
         Raises:
             UserError: there is no such database, or it cannot be opened.
         """
-        self._kind: Kind = kind_of(where, read_only)
+        self._kind = kind_of(where, read_only)
         self.path = where if isinstance(where, Path) else None
         self._lock = threading.RLock()
         self._read_only = read_only
