@@ -16,7 +16,6 @@ from paxtune.engines.base import Engine, Job
 from paxtune.engines.choice import engine_for
 from paxtune.objectives.rewards import Objectives, Reward
 from paxtune.running.callbacks import Callback, OnTrialEnd
-from paxtune.running.runner import RunnerWorkload
 from paxtune.running.trial_errors import StudyStoppedError
 from paxtune.running.tuner import Paused
 from paxtune.running.workloads import FunctionWorkload, Workload, workload_of
@@ -26,6 +25,7 @@ from paxtune.storage.preview import Preview
 from paxtune.study import trial_import
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from paxtune.study.workload import RunnerWorkload
 from trainer.runtime import compilation_cache, garbage_collection, wall_clock
 from trainer.runtime import directory as directories
 from trainer.symbolic.errors import UserError

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import argparse
 
     from paxtune.experiment import Tunable
-    from paxtune.running.runner import RunnerWorkload
     from paxtune.study.study import Study
     from paxtune.study.trial import Trial
+    from paxtune.study.workload import RunnerWorkload
     from trainer.experiment import Experiment
 
 _FIELDS: 'dict[str, tuple[str, type, str]]' = {

@@ -17,11 +17,10 @@ from paxtune.objectives import pareto
 from paxtune.schedulers import Promote
 from paxtune.search_space.decisions import size, spec_from_json
 from paxtune.study import replicates, schedule, stopping_criteria
-from paxtune.study.record import Status, StudyRecord, TrialRecord
+from paxtune.study.record import Event, Status, StudyRecord, TrialRecord
 from paxtune.study.replicates import LeaderboardEntry
 from paxtune.study.trial import Trial, TrialContext
 
-_MAX_EVENTS = 8
 _MAX_TIMED_TRIALS = 20  # The last ones: later trials of a search are often larger.
 
 
@@ -64,16 +63,6 @@ class TrialProgress:
         """The time at which this attempt began."""
         history = reversed(self.trial.record.history)
         return next((each.time for each in history if each.event == 'claimed'), None)
-
-
-@dataclasses.dataclass(frozen=True)
-class TrialEvent:
-    """An entry of the history of a trial."""
-
-    time: datetime.datetime
-    trial: int
-    event: str
-    detail: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,15 +159,12 @@ class StudyState:
         )
         return schedule.done_reason(view) is not None
 
-    def events(self, count: int = _MAX_EVENTS) -> list[TrialEvent]:
-        """Returns the last events of all trials, in order of time."""
+    def events(self, count: int) -> list[tuple[int, Event]]:
+        """Returns the last events of all trials with the trial of each, in order of time."""
         events = (
-            TrialEvent(event.time, trial.id, event.event, event.detail)
-            for trial in self.trials
-            for event in trial.record.history[-count:]
+            (trial.id, event) for trial in self.trials for event in trial.record.history[-count:]
         )
-        newest = heapq.nlargest(count, events, key=lambda event: (event.time, event.trial))
-        return newest[::-1]
+        return heapq.nlargest(count, events, key=lambda pair: (pair[1].time, pair[0]))[::-1]
 
     @functools.cached_property
     def seconds_left(self) -> float | None:

@@ -13,7 +13,7 @@ from paxtune.study import notes
 from trainer.symbolic.errors import UserError
 
 _ASSIGNMENT = re.compile(r'[^-\s=][^=]*=.*', re.DOTALL)
-_NUMBER = re.compile(r'-?[0-9.]+(e[-+]?[0-9]+)?', re.IGNORECASE)
+_RESULT = re.compile(rf'{_ASSIGNMENT.pattern}|-?[0-9.]+([eE][-+]?[0-9]+)?', re.DOTALL)
 
 
 class Actions:
@@ -62,13 +62,8 @@ class Actions:
             trial: its number.
             metrics: lines of METRIC=VALUE, or the number of the reward.
         """
-        given = [line.strip() for line in metrics.splitlines() if line.strip()]
-        for each in given:
-            if not (_ASSIGNMENT.fullmatch(each) or _NUMBER.fullmatch(each)):
-                raise UserError(f'{each}: expected METRIC=VALUE, such as loss=0.5')
-        if not given:
-            raise UserError('expected lines of METRIC=VALUE, or the number of the reward')
-        return self._reported(trial, *given)
+        expected = 'METRIC=VALUE, such as loss=0.5, or the number of the reward'
+        return self._reported(trial, *_lines(metrics, _RESULT, expected))
 
     def tell_infeasible(self, trial: int, reason: str) -> str:
         """Ends a trial that waits for its result: it has none, for a reason."""
@@ -82,13 +77,8 @@ class Actions:
         Args:
             decisions: lines of PATH=VALUE.
         """
-        given = [line.strip() for line in decisions.splitlines() if line.strip()]
-        for each in given:
-            # A line is an argument of a command: it must not be a flag.
-            if not _ASSIGNMENT.fullmatch(each):
-                raise UserError(f'{each}: expected PATH=VALUE, such as learning_rate=1e-3')
-        if not given:
-            raise UserError('expected lines of PATH=VALUE; decisions without one are drawn')
+        expected = 'PATH=VALUE, such as learning_rate=1e-3; decisions without one are drawn'
+        given = _lines(decisions, _ASSIGNMENT, expected)
         with self._changing():
             return self._commands.run('add', *given)
 
@@ -103,3 +93,14 @@ class Actions:
         with readable(self._live.where):
             yield
         self._live.forget()
+
+
+def _lines(text: str, pattern: re.Pattern[str], expected: str) -> list[str]:
+    """Reads lines that become arguments of a command: none may be a flag. Raises UserError."""
+    given = [line.strip() for line in text.splitlines() if line.strip()]
+    for each in given:
+        if not pattern.fullmatch(each):
+            raise UserError(f'{each}: expected {expected}')
+    if not given:
+        raise UserError(f'expected lines of {expected}')
+    return given

@@ -3,7 +3,7 @@ from collections.abc import Callable, Mapping
 
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.running.runner import Refusal, Reports, Runner, RunnerWorkload, Running
+from paxtune.running.runner import Refusal, Reports, Runner, Running
 from paxtune.running.trial_json import REMEDY, OtherTrialError, require_no_link
 from paxtune.running.trial_spec import PreparedTrial, TrialSpec, experiments
 from paxtune.study.record import REPLICATE
@@ -12,6 +12,7 @@ from paxtune.study.study import Study
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory
+from paxtune.study.workload import RunnerWorkload
 from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.loop.decode_loop import OUTPUTS
@@ -26,7 +27,8 @@ from trainer.warm_start.warm_start import WarmStartLoader, warm_start_sources
 
 def runner_of(study: StudyView) -> Runner:
     """Makes the runner of a study's trials."""
-    return study.value.runner() if isinstance(study.value, RunnerWorkload) else ExperimentRunner()
+    value = study.value
+    return value.runner() if isinstance(value, RunnerWorkload) else ExperimentRunner()
 
 
 class ExperimentRunner(Runner):

@@ -6,7 +6,6 @@ from typing import TypeAlias
 
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from paxtune.study.workload import StoredWorkload
 from trainer.loop.report import Report
 
 Reports: TypeAlias = Generator[Report, None, None]
@@ -40,11 +39,3 @@ class Runner:
     def worker_flags(self) -> list[str]:
         """Returns the flags of `paxtune.worker` that make this runner; UserError if none do."""
         return []
-
-
-class RunnerWorkload(StoredWorkload):
-    """A value that makes the runner of its trials. Workers find it through the study."""
-
-    def runner(self) -> Runner:
-        """Makes the runner of its trials."""
-        raise NotImplementedError(type(self).__name__)

@@ -13,10 +13,11 @@ from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward
 from paxtune.running.define_by_run import traced
 from paxtune.running.function_runner import FunctionRunner
-from paxtune.running.runner import Runner, RunnerWorkload
+from paxtune.running.runner import Runner
 from paxtune.schedulers.rungs import first_rung
 from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
+from paxtune.study.workload import RunnerWorkload
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError, nearest
 from trainer.symbolic.overrides import replaced

@@ -14,7 +14,7 @@ from typing import Any
 from etils import epath
 
 from paxtune.config.search import Search
-from paxtune.running.runner import Reports, Runner, RunnerWorkload, Running
+from paxtune.running.runner import Reports, Runner, Running
 from paxtune.running.trial_spec import TrialSpec
 from paxtune.schedulers.base import Unit
 from paxtune.schedulers.resources import METRICS
@@ -24,6 +24,7 @@ from paxtune.simulate.table import CurveTable, Goal, Row
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from paxtune.study.workload import RunnerWorkload
 from trainer.checkpoints.checkpoint import METADATA, newest_checkpoint, saved_checkpoints
 from trainer.loop.report import Interrupted, Report
 from trainer.runtime.directory import partial_id

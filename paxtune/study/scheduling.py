@@ -14,7 +14,7 @@ from paxtune.study.record import Status
 from paxtune.study.schedule import Decision
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
-from paxtune.study.workload import StoredWorkload
+from paxtune.study.workload import RunnerWorkload
 from trainer.symbolic.errors import UserError
 
 _STATES: dict[Status, State] = {
@@ -157,7 +157,7 @@ class _Curves(Sequence[TrialCurve]):
 def max_resource(study: StudyView, trial: Trial, unit: Unit) -> float | None:
     """Computes the maximum resource of a trial, in a unit; None where it is unknown."""
     value, space = study.value, study.space
-    if isinstance(value, StoredWorkload):
+    if isinstance(value, RunnerWorkload):
         return value.max_resource(space, study.trials, trial, unit)
     if not space.is_tunable:
         return None

@@ -17,7 +17,7 @@ from paxtune.search_space.space import Space
 from paxtune.study.feasibility import Feasibility
 from paxtune.study.samples import NothingFits, Sample, draws, fitting
 from paxtune.study.suggester import Suggester
-from paxtune.study.workload import StoredWorkload
+from paxtune.study.workload import RunnerWorkload
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
@@ -103,7 +103,7 @@ def _validate_scheduler(search: Search, space: Space) -> None:
         return
     name = type(scheduler).__name__
     scheduler.check_space(space.spec)
-    is_function = not space.is_tunable and not isinstance(space.value, StoredWorkload)
+    is_function = not space.is_tunable and not isinstance(space.value, RunnerWorkload)
     if scheduler.needs_max_resource and is_function:
         raise UserError(
             f'search.scheduler: {name} must know how long a trial is, which is unknown for a '

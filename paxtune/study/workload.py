@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import Any
 
 from paxtune.config.search import Search
 from paxtune.schedulers.base import Unit
@@ -7,14 +8,18 @@ from paxtune.study.trial import Trial
 from trainer.symbolic.component import Component
 
 
-class StoredWorkload(Component):
-    """A value that defines the work of its trials itself. `RunnerWorkload` adds how they run.
+class RunnerWorkload(Component):
+    """A value that makes the runner of its trials. Workers find it through the study.
 
     Attributes:
         search: the configuration of its search.
     """
 
     search: Search
+
+    def runner(self) -> Any:
+        """Makes the runner of its trials: see `paxtune.running.runner`."""
+        raise NotImplementedError(type(self).__name__)
 
     def data(self) -> dict[str, str]:
         """Fingerprints of what the trials read, by name: a study keeps to the same data."""

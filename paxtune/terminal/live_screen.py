@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from paxtune.analysis.study_poller import LOSS
-from paxtune.analysis.study_state import StudyState, TrialEvent, TrialProgress
-from paxtune.study.record import Status
+from paxtune.analysis.study_state import StudyState, TrialProgress
+from paxtune.study.record import Event, Status
 from paxtune.study.replicates import LeaderboardEntry
 from paxtune.study.trial import Trial
 from trainer.command import printable
@@ -72,7 +72,7 @@ def screen(state: StudyState, labels: Labels, size: Size, notice: str = '') -> T
     cells = [_cells(each, reward, labels, size) for each in state.running]
     trials = _trials(cells, size, room)
     count = min(_MOST_EVENTS, room - len(trials) - 1)
-    events = [_event(each) for each in state.events(count)] if count > 0 else []
+    events = [_event(*each) for each in state.events(count)] if count > 0 else []
     lines = [*head, *trials, *([Text()] if events else []), *events, *foot]
     return Text('\n').join(_cropped(line, size) for line in lines[: size.height])
 
@@ -181,8 +181,8 @@ def _best(state: StudyState, labels: Labels) -> list[Text]:
     return [Text().append(text, 'bold green').append(more, 'green')]
 
 
-def _event(event: TrialEvent) -> Text:
-    text = Text(f'{event.time.astimezone():%H:%M:%S}  trial {event.trial}  ')
+def _event(trial: int, event: Event) -> Text:
+    text = Text(f'{event.time.astimezone():%H:%M:%S}  trial {trial}  ')
     text.append(printable(event.event), _STYLES.get(event.event, ''))
     return text.append(f'  {printable(_one_line(event.detail))}' if event.detail else '')
 

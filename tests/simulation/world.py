@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from paxtune.running.runner import Reports, Runner, RunnerWorkload, Running
+from paxtune.running.runner import Reports, Runner, Running
 from paxtune.running.trial_spec import TrialSpec
 from paxtune.schedulers.base import Unit
 from paxtune.search_space.space import Space
@@ -15,6 +15,7 @@ from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory
+from paxtune.study.workload import RunnerWorkload
 from tests.simulation.faults import Draws, Faults, Settings
 from tests.simulation.process import Host, Process
 from tests.simulation.scheduler import Scheduler

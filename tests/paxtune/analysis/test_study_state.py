@@ -100,7 +100,7 @@ def active(number: int, worker: str, began: float) -> TrialRecord:
 
 def test_the_last_events_of_all_trials_are_in_order_of_time() -> None:
     found = state([record(3), record(1), record(2)]).events(3)
-    assert [(each.trial, each.event) for each in found] == [(2, 'b'), (3, 'a'), (3, 'b')]
+    assert [(trial, each.event) for trial, each in found] == [(2, 'b'), (3, 'a'), (3, 'b')]
 
 
 def test_the_time_left_is_that_of_the_last_trials_and_of_those_that_run() -> None:
