@@ -2,15 +2,18 @@
 
 import contextlib
 import dataclasses
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import Meta
 
 from paxtune.objectives.limits import violation
 from paxtune.objectives.measurement import Measurement, with_carried
 from paxtune.search_space.parameters import to_parameters
-from paxtune.study.attributes import MAX_ATTRIBUTES, Value, validated
+from paxtune.study.attributes import MAX_ATTRIBUTES, validated
 from paxtune.study.record import Lineage, RunTime, Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.study_view import StudyView
@@ -19,6 +22,33 @@ from paxtune.study.transitions import TurnLostError
 from trainer.symbolic.errors import UserError
 
 _AT_ONCE = 500  # Trials in one message to a service, whose size is limited.
+_MAX = sys.float_info.max
+
+_Whole: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Metrics: TypeAlias = dict[
+    Annotated[str, Meta(pattern=r'\A(?!\$)')], Annotated[float, Meta(ge=-_MAX, le=_MAX)]
+]
+
+
+class _Measured(msgspec.Struct):
+    step: _Whole
+    metrics: _Metrics
+
+
+class _Exported(msgspec.Struct):
+    """Fields of a trial that `content` made, of which any program may have written others."""
+
+    trial: _Whole
+    state: Status
+    decisions: dict[str, Any]
+    metrics: _Metrics
+    measurements: list[_Measured]
+    seconds: Annotated[float, Meta(ge=0.0, le=_MAX)]
+    devices: _Whole
+    reason: str | None
+    attributes: Annotated[dict[str, Any], Meta(max_length=MAX_ATTRIBUTES)] = {}
+    replicate: _Whole | None = None
+    replicate_of: _Whole | None = None
 
 
 def fork(source: StudyView, study: Study) -> int:
@@ -75,10 +105,14 @@ def _ended_trials(
     ended: dict[str, TrialRecord] = {}
     for each in trials:
         try:
-            origin = f'{source}#{_whole(each["trial"])}'
-            fitting = _ended(study, each, origin)
+            read = msgspec.convert(each, _Exported)
+            # JSON knows halves of characters, a study does not.
+            names = (name for measured in read.measurements for name in measured.metrics)
+            ''.join([read.reason or '', *read.metrics, *names]).encode()
+            origin = f'{source}#{read.trial}'
+            fitting = _ended(study, read, origin)
         except (
-            ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError
+            msgspec.MsgspecError, AttributeError, RecursionError, TypeError, ValueError
         ) as error:  # fmt: skip
             raise UserError(
                 f'{source}: not a trial as `studies export` writes it: {error}'
@@ -88,87 +122,44 @@ def _ended_trials(
     return ended
 
 
-def _ended(study: Study, each: Mapping[str, Any], origin: str) -> TrialRecord | None:
-    """Reads one trial; None where it has not ended or does not fit into the study."""
-    decisions = adopted(study.space, each['decisions'])
-    status = Status(each['state'].lower())
-    if status is Status.COMPLETED and each['stopped']:
-        status = Status.STOPPED
-    if decisions is None or not status.has_ended:
+def _ended(study: Study, each: _Exported, origin: str) -> TrialRecord | None:
+    """Makes the record of a trial; None where it has not ended or does not fit into the study."""
+    decisions = adopted(study.space, each.decisions)
+    if decisions is None or not each.state.has_ended:
         return None
     measurements = _measurements(study, each)
-    is_stopped = status is Status.STOPPED
-    now = study.store.now()
     record = TrialRecord(
         to_parameters(study.space.spec, decisions),
-        status=status,
-        ended=now,
+        status=each.state,
+        ended=study.store.now(),
         measurements=tuple(measurements),
-        reason=_text(each['reason'] or '') if is_stopped else None,
+        reason=None if each.state is Status.COMPLETED else each.reason or '',
         lineage=_lineage(each, origin),
-        run_time=RunTime(_duration(each['seconds']), _whole(each['devices'])),
-        attributes=_attributes(each.get('attributes', {})),
+        run_time=RunTime(each.seconds, each.devices),
+        attributes={name: validated(name, value) for name, value in each.attributes.items()},
     )
-    if status is Status.INFEASIBLE:
-        return dataclasses.replace(record, reason=_text(each['reason'] or ''))
-    metrics = _metrics(each)
-    made = rewards_of(study.rewards, metrics, study.space)
-    if len(made) < len(study.rewards) or violation(study.search.limits, metrics):
+    if each.state is Status.INFEASIBLE:
+        return record
+    made = rewards_of(study.rewards, each.metrics, study.space)
+    if len(made) < len(study.rewards) or violation(study.search.limits, each.metrics):
         return None
     if study.suggester.feasibility.why_infeasible(decisions):
         return None
     step = max((m.step for m in measurements), default=0)
-    return dataclasses.replace(record, final=Measurement(step, metrics, made))
+    return dataclasses.replace(record, final=Measurement(step, each.metrics, made))
 
 
-def _measurements(study: Study, each: Mapping[str, Any]) -> list[Measurement]:
+def _measurements(study: Study, each: _Exported) -> list[Measurement]:
     measurements: list[Measurement] = []
-    for measured in each['measurements']:
-        metrics, step = _metrics(measured), _whole(measured['step'])
-        made = rewards_of(study.rewards, with_carried(measurements, metrics), study.space)
-        measurements.append(Measurement(step, metrics, made))
+    for measured in each.measurements:
+        carried_on = with_carried(measurements, measured.metrics)
+        made = rewards_of(study.rewards, carried_on, study.space)
+        measurements.append(Measurement(measured.step, measured.metrics, made))
     return measurements
 
 
-def _lineage(each: Mapping[str, Any], origin: str) -> Lineage:
+def _lineage(each: _Exported, origin: str) -> Lineage:
     """Describes an imported trial; its replicate numbers are those of its own study."""
-    replicate, first = each.get('replicate') or 1, each.get('replicate_of')
-    if replicate == 1 or first is None:
+    if (each.replicate or 1) == 1 or each.replicate_of is None:
         return Lineage(origin=origin)
-    return Lineage(origin=origin, replicate=_whole(replicate), replicate_of=_whole(first))
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError(f'expected a whole number: {value!r}')
-    return value
-
-
-def _text(value: Any) -> str:
-    """Returns a text that a study can hold: JSON knows halves of characters, a study does not."""
-    if not isinstance(value, str):
-        raise ValueError(f'expected a text: {value!r}')
-    value.encode()
-    return value
-
-
-def _duration(value: Any) -> float:
-    seconds = float(value)
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise ValueError(f'expected seconds: {value!r}')
-    return seconds
-
-
-def _attributes(found: Mapping[str, Any]) -> dict[str, Value]:
-    if len(found) > MAX_ATTRIBUTES:
-        raise ValueError(f'expected at most {MAX_ATTRIBUTES} attributes, not {len(found)}')
-    return {name: validated(name, value) for name, value in found.items()}
-
-
-def _metrics(measured: Mapping[str, Any]) -> dict[str, float]:
-    """Validates metrics of a file, which any program may have written."""
-    metrics = {_text(name): float(value) for name, value in measured['metrics'].items()}
-    for name, value in metrics.items():
-        if name.startswith('$') or not math.isfinite(value):
-            raise ValueError(f'no metric: {name}={value}')
-    return metrics
+    return Lineage(origin=origin, replicate=each.replicate or 1, replicate_of=each.replicate_of)

@@ -118,9 +118,9 @@ def _deep() -> list[Any]:
     [
         {'trial': 'x' * 10_000},
         {'trial': None},
-        {'state': 'INFEASIBLE', 'reason': '\ud800'},
-        {'state': 'INFEASIBLE', 'reason': {'_type': 'os.system'}},
-        {'stopped': True, 'reason': '\ud800'},
+        {'state': 'infeasible', 'reason': '\ud800'},
+        {'state': 'infeasible', 'reason': {'_type': 'os.system'}},
+        {'state': 'stopped', 'reason': '\ud800'},
         {'metrics': {'loss': 1.0, '\ud800': 1.0}},
         {'metrics': {'loss': 10**400}},
         {'decisions': {'layer': _deep()}},
