@@ -364,8 +364,7 @@ def _read(directory: Path, rungs_of: Scheduler) -> dict[str, Any]:
     """
     import paxtune
     from paxtune.schedulers.rung_report import rung_report, warning
-    from paxtune.study.max_resource import max_resource
-    from paxtune.study.scheduling import TrialScheduling
+    from paxtune.study.scheduling import TrialScheduling, max_resource
 
     with paxtune.load_study(str(directory)) as study:
         scheduler = study.scheduler or rungs_of

@@ -36,8 +36,7 @@ from benchmarks.common.shrunk import SIZE, length
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.experiment import Tunable
 from paxtune.search_space.decisions import Decisions
-from paxtune.study.replicate_seeds import reseeded
-from paxtune.study.trial_experiments import parts_of
+from paxtune.study.trial_experiments import parts_of, reseeded
 from paxtune.supernet.ranking import PathEvaluator
 from paxtune.supernet.supernet import Supernet, supernet
 from search_spaces import nas

@@ -134,7 +134,7 @@ def test_an_import_of_other_data_is_warned_of(
 
 TRIAL: dict[str, Any] = {
     'trial': 1,
-    'state': 'COMPLETED',
+    'state': 'completed',
     'reason': None,
     'stopped': False,
     'decisions': {'rate': 0.01, 'layer': 'Dense', 'widths[0]': 1, 'widths[1]': 2},
