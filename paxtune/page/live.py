@@ -52,8 +52,14 @@ class LiveStudy:
         study: the study, which is only read here.
     """
 
-    def __init__(self, where: StudyLocation, location: Sequence[str]) -> None:
+    def __init__(
+        self,
+        where: StudyLocation,
+        location: Sequence[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Opens the study and reads it; raises UserError if there is none."""
+        self._clock = clock
         self.where, self.location, self.study = where, [*location], where.open()
         self._poller = StudyPoller.of(self.study)
         self._lock = threading.RLock()
@@ -70,7 +76,7 @@ class LiveStudy:
     def snapshot(self) -> StudyState:
         """Returns the study as it stood at most `LEAST_SECONDS` ago; raises UserError."""
         with self._lock, readable(self.where):
-            if time.monotonic() - self._read_at >= LEAST_SECONDS:
+            if self._clock() - self._read_at >= LEAST_SECONDS:
                 self._snapshot = self._read()
             return self._snapshot
 
@@ -80,7 +86,7 @@ class LiveStudy:
         It is that of the snapshot, until an older result that a browser has may be computed again.
         """
         with self._lock:
-            if time.monotonic() >= self._due:
+            if self._clock() >= self._due:
                 self._due, self._renewed = math.inf, self._renewed + 1
             return f'{self.snapshot().version}.{self._renewed}'
 
@@ -110,18 +116,18 @@ class LiveStudy:
             if slot.result is not None:
                 if slot.version == version:
                     return slot.result
-                if time.monotonic() < slot.until:
+                if self._clock() < slot.until:
                     with self._lock:
                         self._due = min(self._due, slot.until)
                     return slot.result
-            began = time.monotonic()
+            began = self._clock()
             with readable(self.where):
                 value = compute()
-            took = time.monotonic() - began
+            took = self._clock() - began
             slot.version, slot.until = version, began + took / _MOST_OF_THE_TIME
             slot.result = Computed(value, uuid.uuid4().hex)
             return slot.result
 
     def _read(self) -> StudyState:
-        self._read_at = time.monotonic()
+        self._read_at = self._clock()
         return self._poller.poll()

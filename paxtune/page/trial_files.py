@@ -33,8 +33,8 @@ class File:
     size: int
 
 
-def files_of(study: StudyView, trial: int) -> list[File]:
-    """Lists the files of a trial, those of the upper folders first: at most `MOST_FILES`.
+def files_of(study: StudyView, trial: int, most: int = MOST_FILES) -> list[File]:
+    """Lists the files of a trial, those of the upper folders first: at most `most`.
 
     Raises:
         UserError: there is no such trial, or this machine does not have its directory.
@@ -42,7 +42,7 @@ def files_of(study: StudyView, trial: int) -> list[File]:
     found: list[File] = []
     folders = collections.deque([''])
     with _directory(study, trial) as top:
-        while folders and len(found) < MOST_FILES:
+        while folders and len(found) < most:
             folder = folders.popleft()
             with contextlib.suppress(OSError), _opened(top, folder, os.O_DIRECTORY) as opened:
                 for name, entry in _entries(opened):
@@ -51,7 +51,7 @@ def files_of(study: StudyView, trial: int) -> list[File]:
                         folders.append(path)
                     elif stat.S_ISREG(entry.st_mode):
                         found.append(File(path, entry.st_size))
-    return found[:MOST_FILES]
+    return found[:most]
 
 
 def _entries(folder: int) -> Iterator[tuple[str, os.stat_result]]:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,9 @@ def make_study(directory: Path, count: int = 4) -> None:
         trial.report(1, {'loss': 0.5, 'size': 0})
 
 
-def opened(directory: Path) -> LiveStudy:
+def opened(directory: Path, clock: Callable[[], float] = time.monotonic) -> LiveStudy:
     """Opens the study of a directory for a page."""
-    return LiveStudy(DirectoryLocation(str(directory)), [str(directory)])
+    return LiveStudy(DirectoryLocation(str(directory)), [str(directory)], clock)
 
 
 def client(live: LiveStudy, access: Access | None = None) -> FlaskClient:

@@ -194,14 +194,12 @@ def test_figures_of_the_model_take_chosen_decisions(study: LiveStudy) -> None:
     assert [surface[axis]['title']['text'] for axis in ('xaxis', 'yaxis')] == ['kind', 'rate']
 
 
-def test_problems_with_a_figure_of_the_model_are_text(
-    study: LiveStudy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_problems_with_a_figure_of_the_model_are_text(study: LiveStudy) -> None:
     page = client(study)
     same = figure_of(page, 'surface', **{'surface-x': 'kind', 'surface-y': 'kind'})
     assert line_of(same) == 'Choose two different decisions.'
-    monkeypatch.setattr(study, 'location', ['nowhere'])
-    assert 'There is no study in nowhere' in line_of(figure_of(page, 'effects'))
+    with contextlib.closing(LiveStudy(study.where, ['nowhere'])) as lost:
+        assert 'There is no study in nowhere' in line_of(figure_of(client(lost), 'effects'))
 
 
 def test_a_slow_figure_delays_no_other_view(study: LiveStudy) -> None:
@@ -235,19 +233,16 @@ def test_a_browser_gets_a_figure_once(study: LiveStudy) -> None:
     assert one['uirevision'] != two['uirevision']
 
 
-def test_an_older_figure_is_drawn_again_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_figure_is_drawn_again_later(tmp_path: Path) -> None:
     fill(tmp_path, LOSS, count=1)
     clock = [0.0]
-    monkeypatch.setattr('paxtune.page.live.time.monotonic', lambda: clock[0])
     counts = iter(range(9))
 
     def slow() -> int:
         clock[0] += 1.0
         return next(counts)
 
-    with contextlib.closing(opened(tmp_path)) as changing:
+    with contextlib.closing(opened(tmp_path, lambda: clock[0])) as changing:
         clock[0] = 10.0
         assert changing.computed('slow', slow) == 0
         before = changing.version()

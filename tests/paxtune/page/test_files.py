@@ -1,25 +1,35 @@
 """The files of a trial on the study page."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import wave
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from etils import epath
 from PIL import Image
 
-from paxtune.page import trial_files
 from paxtune.page.file_views import view_of
 from paxtune.page.live import LiveStudy
 from paxtune.page.server import access_rule
 from paxtune.page.trial_files import File, files_of, open_file
+from paxtune.study.plan import SearchPlan
+from paxtune.study.study_view import StudyView
 from paxtune.study.trial_paths import trial_directory
-from tests.factories.page_searches import HOST, SCRIPT, call, client, make_study, opened
+from tests.factories.page_searches import (
+    HOST,
+    SCRIPT,
+    SEARCH,
+    SPACE,
+    call,
+    client,
+    make_study,
+    opened,
+)
 from trainer.symbolic.errors import UserError
 
 HOSTILE = '<img src=x onerror=alert(1)>\n&.txt'
@@ -71,9 +81,8 @@ def test_files_are_listed_with_sizes_upper_folders_first(study: LiveStudy) -> No
     assert 'The trial has no files here.' in other.text
 
 
-def test_files_in_long_lists_are_cut_off(study: LiveStudy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_files, 'MOST_FILES', 3)
-    assert len(files_of(study.study, 1)) == 3
+def test_files_in_long_lists_are_cut_off(study: LiveStudy) -> None:
+    assert len(files_of(study.study, 1, most=3)) == 3
 
 
 def test_files_that_links_lead_to_are_neither_listed_nor_read(
@@ -166,24 +175,15 @@ def test_files_need_the_access_of_the_page(study: LiveStudy) -> None:
     assert local.get('/files/1?name=picture.png', base_url=HOST, headers=foreign).status_code == 403
 
 
-def test_files_elsewhere_are_named(study: LiveStudy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study.study, 'directory', None)
-    with pytest.raises(UserError, match='Only the workers'):
-        files_of(study.study, 1)
-    remote = Remote('gs://bucket/study')
-    monkeypatch.setattr(study.study, 'directory', remote)
-    with pytest.raises(UserError, match='The files are in gs://bucket/study/trials/'):
-        files_of(study.study, 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Remote:
-    """A directory in a bucket."""
-
-    name: str
-
-    def __truediv__(self, part: str) -> 'Remote':
-        return Remote(f'{self.name}/{PurePosixPath(part)}')
-
-    def __str__(self) -> str:
-        return self.name
+@pytest.mark.parametrize(
+    ('directory', 'message'),
+    [
+        (None, 'Only the workers'),
+        ('gs://bucket/study', 'The files are in gs://bucket/study/trials/'),
+    ],
+)
+def test_files_elsewhere_are_named(study: LiveStudy, directory: Any, message: str) -> None:
+    where = epath.Path(directory) if directory else None
+    elsewhere = StudyView(where, SearchPlan.compile(SPACE, SEARCH), study.study.store)
+    with pytest.raises(UserError, match=message):
+        files_of(elsewhere, 1)
