@@ -173,9 +173,12 @@ def _fail_where_skipped(report: Any) -> None:
 
 
 @pytest.fixture
-def no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hides the programs that earlier tests of this process have compiled."""
-    monkeypatch.setattr('trainer.program.program._programs', collections.OrderedDict())
+def no_programs() -> None:
+    """Drops the programs that earlier tests of this process have compiled."""
+    # Imported here: most tests of commands have no use for JAX.
+    from trainer.program.program import PROGRAMS
+
+    PROGRAMS.clear()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,11 @@ from paxtune.study.trial_experiments import parts_of
 from paxtune.study.trial_paths import trial_directory
 from tests.factories.studies import ask, states
 from tests.factories.tiny import CountingInput, experiment
-from tests.factories.tunables import rates
+from tests.factories.tunables import HIDDEN, rates
 from trainer.inputs.base import Batch
 from trainer.loop.train_loop import run
-from trainer.program.setup import compiled
+from trainer.mesh import Mesh
+from trainer.program.program import Program, program_for
 from trainer.runtime.signals import SkipTrial
 from trainer.symbolic.component import Component
 from trainer.symbolic.derived import derived
@@ -168,7 +170,7 @@ class Breaking(CountingInput):
 def test_trials_leave_no_arrays_files_or_threads_behind(
     kind: type[CountingInput], tmp_path: Path
 ) -> None:
-    left, num_trials = Left(), 5
+    left, num_trials = Left(), 3
     made = rates(num_trials, train_input=kind(batch_size=8, is_training=True))
     made.rebind({'search.faults.max_consecutive_failures': num_trials + 1})
     with tune(made, job_log_dir=tmp_path, callbacks=[left]) as study:
@@ -183,23 +185,18 @@ def test_trials_leave_no_arrays_files_or_threads_behind(
 
 @pytest.mark.pax(17)
 @pytest.mark.slow
-def test_programs_that_are_not_used_any_more_are_released(
-    no_programs: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr('trainer.program.program._MOST_PROGRAMS', 3)
-    monkeypatch.setattr('trainer.program.program._KEPT_PROGRAMS', 2)
-
-    def structure(width: int) -> Any:
-        made = experiment()
-        made.rebind({'task.model.stack.layers[0].feed_forward.hidden_dims': width})
-        return made
+def test_programs_that_are_not_used_any_more_are_released() -> None:
+    programs, mesh = OrderedDict[object, Program](), Mesh().make()
 
     def program(width: int) -> weakref.ref[Any]:
-        return weakref.ref(compiled(structure(width))[0])
+        made = experiment()
+        made.rebind({HIDDEN: width})
+        spec = made.train_input.element_spec()
+        return weakref.ref(program_for(made.task, mesh, spec, programs, kept=2))
 
-    made = [program(width) for width in (4, 8, 12, 16)]
+    made = [program(width) for width in (4, 8, 12, 16, 20)]
     gc.collect()
-    assert [each() is not None for each in made] == [False, False, True, True]
+    assert [each() is not None for each in made] == [False] * 3 + [True] * 2
 
 
 SPEED = MetricReward('maximize', Metric.train_steps_per_second())
@@ -220,7 +217,6 @@ def test_a_trial_that_cannot_be_timed_any_more_ends_no_study(tmp_path: Path) -> 
 
 
 @pytest.mark.pax(10, 'is_train_metric')
-@pytest.mark.slow
 def test_a_reward_of_training_metrics_needs_no_evaluation(tmp_path: Path) -> None:
     reward = MetricReward('minimize', Metric.train('loss'))
     made = rates(eval_inputs={}, search__objective=reward)

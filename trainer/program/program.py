@@ -35,21 +35,26 @@ from trainer.state import TrainState
 from trainer.symbolic.component import key, numbers
 from trainer.task import Task
 
-_MOST_PROGRAMS, _KEPT_PROGRAMS = 16, 8  # One too many drops all but the last ones.
-_programs: 'collections.OrderedDict[object, Program]' = collections.OrderedDict()
+PROGRAMS: 'collections.OrderedDict[object, Program]' = collections.OrderedDict()
 
 
-def program_for(task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec) -> 'Program':
-    """The program of a task, shared by all tasks of the same structure in this process."""
+def program_for(
+    task: Task,
+    mesh: jax.sharding.Mesh,
+    element_spec: ElementSpec,
+    programs: 'collections.OrderedDict[object, Program]' = PROGRAMS,
+    kept: int = 8,
+) -> 'Program':
+    """The program of all tasks of a structure. One above `2 * kept` drops all but `kept`."""
     identity = (key(task), mesh, spec_key(element_spec))
-    if identity not in _programs:
-        _programs[identity] = Program(task.clone(deep=True), mesh, element_spec)
-    _programs.move_to_end(identity)
-    if len(_programs) > _MOST_PROGRAMS:
-        for _ in range(len(_programs) - _KEPT_PROGRAMS):
-            _programs.popitem(last=False)
+    if identity not in programs:
+        programs[identity] = Program(task.clone(deep=True), mesh, element_spec)
+    programs.move_to_end(identity)
+    if len(programs) > 2 * kept:
+        for _ in range(len(programs) - kept):
+            programs.popitem(last=False)
         free_compilations()
-    return _programs[identity]
+    return programs[identity]
 
 
 class Program:
