@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None) -> int:
     with _together():
         store = _store(args)
     with worker_lock_file:
-        return _run(store, directory, log, args)
+        return run(store, directory, log, args)
 
 
 def _joined() -> bool:
@@ -133,9 +133,10 @@ def _store(args: argparse.Namespace) -> 'RemoteStore':
     return RemoteStore(client, args.worker)
 
 
-def _run(
+def run(
     store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines, args: argparse.Namespace
 ) -> int:
+    """Trains trials of a study until the worker is to end. Returns its exit code."""
     try:
         with _together():
             record = store.study()

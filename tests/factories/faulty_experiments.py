@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import time
 
 import pyglove as pg
@@ -21,7 +22,7 @@ class FaultyInput(CountingInput):
     Attributes:
         seconds: how long a batch takes.
         fault: 'none'; 'abort', the process dies; 'hang', the batch never comes; 'memory', it takes
-            three GiB.
+            three GiB; the name of a signal, which the process gets.
         at: the batch that does it.
     """
 
@@ -39,6 +40,9 @@ class FaultyInput(CountingInput):
 def _do(fault: str) -> None:
     if fault == 'abort':
         os.abort()
+    if fault.startswith('SIG'):
+        os.kill(os.getpid(), signal.Signals[fault])
+        return
     taken = b'x' * (3 * _GIB if fault == 'memory' else 0)
     time.sleep(3600)
     del taken

@@ -116,7 +116,6 @@ def test_a_function_listens_to_the_end_of_each_trial() -> None:
         assert sorted(heard) == [('Study(in memory)', 1), ('Study(in memory)', 2)]
 
 
-@pytest.mark.slow
 def test_an_interrupted_study_in_memory_is_returned_and_continued() -> None:
     calls = []
 

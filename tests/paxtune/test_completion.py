@@ -22,8 +22,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-# Each starts a process; the first ones are enough to know soon.
-@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     ('line', 'words'),
     [
@@ -53,7 +51,6 @@ def test_words_are_completed_and_no_module_of_the_user_is_imported(
     assert not (folder / 'imported').exists()
 
 
-@pytest.mark.slow
 def test_zsh_gets_descriptions_of_flags_and_none_of_values(folder: Path) -> None:
     for line, answer in {
         'paxtune search --algorithm=g': ['--algorithm=gp_bandit:', '--algorithm=grid:'],

@@ -7,12 +7,11 @@ import numpy as np
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import RegularizedEvolution
 from paxtune.api import tune
 from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.objectives.aggregation import BestStep, MeanOfSteps
+from paxtune.objectives.aggregation import BestStep, MeanOfSteps, MetricAggregation
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward, Objectives
@@ -21,6 +20,7 @@ from paxtune.study import trial_import
 from paxtune.study.trial_paths import trial_directory
 from tests.factories.studies import ask
 from tests.factories.tiny import experiment
+from tests.factories.tunables import HIDDEN
 from trainer.symbolic.errors import UserError
 
 
@@ -39,50 +39,51 @@ def folds(reward: Any = None, **search: Any) -> Tunable:
     return made
 
 
-@pytest.mark.pax(3, 'sub_experiments()')
+@pytest.mark.pax(3, 4, 'sub_experiments()')
 @pytest.mark.slow
-def test_each_sub_experiment_has_its_own_directory_and_its_own_metrics(tmp_path: Path) -> None:
-    with tune(folds(), job_log_dir=tmp_path) as study:
-        for trial in study.trials:
-            assert [each.step for each in trial.measurements] == [2, 4, 6]
-            directory = trial_directory(study.directory, trial)
-            assert (directory / 'long' / 'checkpoints' / '4').is_dir()
-            assert (directory / 'short' / 'checkpoints' / '2').is_dir()
-            long, short = (trial.metrics[f'eval/log_pplx:{name}'] for name in ('long', 'short'))
-            assert long != short
-            assert trial.reward == pytest.approx((long + short) / 2)
-            checkpoint = trial.measurements[-1].checkpoint
-            assert checkpoint == str(directory / 'short' / 'checkpoints' / '2')
-
-
-@pytest.mark.pax(4)
-@pytest.mark.slow
-def test_there_is_no_reward_before_all_of_them_have_measured(tmp_path: Path) -> None:
+def test_each_sub_experiment_has_its_own_directory_and_metrics_and_all_make_the_reward(
+    tmp_path: Path,
+) -> None:
     with tune(folds(budget=Budget(1)), job_log_dir=tmp_path) as study:
         (trial,) = study.trials
+        assert [each.step for each in trial.measurements] == [2, 4, 6]
         assert [len(each.rewards) for each in trial.measurements] == [0, 0, 1]
+        directory = trial_directory(study.directory, trial)
+        assert (directory / 'long' / 'checkpoints' / '4').is_dir()
+        assert (directory / 'short' / 'checkpoints' / '2').is_dir()
+        long, short = (trial.metrics[f'eval/log_pplx:{name}'] for name in ('long', 'short'))
+        assert long != short
+        assert trial.reward == pytest.approx((long + short) / 2)
+        checkpoint = trial.measurements[-1].checkpoint
+        assert checkpoint == str(directory / 'short' / 'checkpoints' / '2')
 
 
-@pytest.mark.slow
-def test_metrics_of_each_are_folded_alone(tmp_path: Path) -> None:
-    with tune(
-        folds(budget=Budget(1), metric_aggregation=MeanOfSteps()), job_log_dir=tmp_path
-    ) as study:
-        (trial,) = study.trials
-        first, second, third = trial.measurements
-        name = 'eval/log_pplx'
-        mean = (first.metrics[f'{name}:long'] + second.metrics[f'{name}:long']) / 2
-        assert trial.metrics[f'{name}:long'] == pytest.approx(mean)
-        assert trial.metrics[f'{name}:short'] == third.metrics[f'{name}:short']
+@pytest.mark.parametrize(
+    ('aggregation', 'expected'),
+    [(MeanOfSteps(), (3.0, 2.0)), (BestStep('eval/log_pplx', 'min'), (1.0, 2.0))],
+)
+def test_metrics_of_each_are_folded_alone(
+    aggregation: MetricAggregation, expected: tuple[float, float]
+) -> None:
+    with open_study(None, folds(metric_aggregation=aggregation)) as study:
+        trial = ask(study)
+        for step, name, loss in ((2, 'long', 1.0), (4, 'long', 5.0), (6, 'short', 2.0)):
+            trial.report(step, {f'eval/log_pplx:{name}': loss})
+        trial.complete()
+        found = [trial.view.metrics[f'eval/log_pplx:{name}'] for name in ('long', 'short')]
+    assert tuple(found) == expected
 
 
-def test_a_limit_holds_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        'paxtune.algorithms.encoding.sampling._MAX_INFEASIBLE', 20
-    )  # For a quick end.
-    made = folds(limits=[Limit(metric='num_params', at_most=10)])
-    with open_study(tmp_path, made) as study, pytest.raises(UserError, match='num_params'):
-        study.suggest()
+def test_a_limit_holds_for_each() -> None:
+    made = folds(limits=[Limit(metric='num_params', at_most=10_000)])
+    rate = {'task.learner.learning_rate': 0.01}
+    with open_study(None, made) as study:
+        decided = study.space.parse(rate)
+        assert study.suggester.feasibility.why_infeasible(decided) is None
+    made.rebind({'sub_experiments.short': {HIDDEN: 1024}})
+    with open_study(None, made) as study:
+        reason = study.suggester.feasibility.why_infeasible(decided)
+    assert 'num_params' in str(reason)
 
 
 @pytest.mark.slow
@@ -94,15 +95,6 @@ def test_a_wrong_path_in_a_sub_experiment_is_reported_before_any_write(
     with pytest.raises(UserError, match=r'sub_experiments\.a: train\.random_sed'):
         tune(made, job_log_dir=tmp_path / 'study')
     assert not (tmp_path / 'study' / 'study.db').exists()
-
-
-@pytest.mark.slow
-def test_the_best_step_of_several_needs_a_metric(tmp_path: Path) -> None:
-    best = BestStep(metric='eval/log_pplx', mode='min')
-    with tune(folds(budget=Budget(1), metric_aggregation=best), job_log_dir=tmp_path) as study:
-        (trial,) = study.trials
-        name = 'eval/log_pplx:long'
-        assert trial.metrics[name] == min(each.metrics.get(name, 9) for each in trial.measurements)
 
 
 def test_a_part_of_them_never_makes_a_reward(tmp_path: Path) -> None:
@@ -146,22 +138,6 @@ def rates(**search: Any) -> Tunable:
     return made
 
 
-@pytest.mark.slow
-def test_children_begin_with_their_parents_weights(tmp_path: Path) -> None:
-    evolution = RegularizedEvolution(population_size=2, tournament_size=1)
-    made = rates(algorithm=evolution, warm_start='parent', budget=Budget(5))
-    with tune(made, job_log_dir=tmp_path) as study:
-        trials = study.trials
-        children = [trial for trial in trials if trial.lineage.parent is not None]
-        assert len(children) == 3
-        for child in children:
-            assert child.lineage.warm_start == child.lineage.parent
-            parent = study.trial(child.lineage.parent or 0)
-            # Four steps are better than two.
-            assert child.measurements[0].rewards[0] < parent.measurements[0].rewards[0]
-
-
-@pytest.mark.slow
 def test_an_added_trial_may_begin_with_anothers_weights(tmp_path: Path) -> None:
     with tune(rates(budget=Budget(1)), job_log_dir=tmp_path) as study:
         (first,) = study.trials
@@ -179,31 +155,24 @@ def test_an_added_trial_may_begin_with_anothers_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.pax('A study of several')
-@pytest.mark.slow
-def test_a_study_with_several_objectives_keeps_a_front(tmp_path: Path) -> None:
+def test_a_study_with_several_objectives_keeps_a_front() -> None:
     objectives = Objectives(
-        [MetricReward('minimize', 'eval/log_pplx'), MetricReward('maximize', 'eval/accuracy')]
+        [MetricReward('minimize', 'loss'), MetricReward('maximize', 'accuracy')]
     )
-    with tune(rates(objective=objectives, budget=Budget(4)), job_log_dir=tmp_path) as study:
-        for trial in study.trials:
-            metrics = trial.metrics
-            assert trial.rewards == (metrics['eval/log_pplx'], metrics['eval/accuracy'])
-        front = study.pareto_front
-        for trial in study.trials:
-            loss, accuracy = trial.rewards
-            beaten = any(
-                other.rewards[0] <= loss
-                and other.rewards[1] >= accuracy
-                and other.rewards != trial.rewards
-                for other in study.trials
-            )
-            assert (trial.id in [each.id for each in front]) != beaten
+    points = [(0.5, 0.5), (0.25, 0.25), (0.75, 0.25), (0.125, 0.5), (1.0, 0.75)]
+    with tune(
+        lambda x: dict(zip(('loss', 'accuracy'), points[x], strict=True)),
+        space={'x': pg.oneof(list(range(5)))},
+        objective=objectives,
+        algorithm='grid',
+    ) as study:
+        assert [trial.rewards for trial in study.trials] == points
+        assert [trial.id for trial in study.pareto_front] == [4, 5]
         with pytest.raises(UserError, match='no trial is the best in several objectives'):
             _ = study.best
 
 
 @pytest.mark.pax('Sweep options: no', 'search_reward')
-@pytest.mark.slow
 def test_without_a_reward_trials_are_only_measured(tmp_path: Path) -> None:
     made = rates()
     made.rebind({'search': Search(objective=None, budget=Budget(2))})

@@ -1,15 +1,14 @@
 """`python -m paxtune.search`: searches, their flags, and what is refused."""
 
+import contextlib
 import fcntl
+import io
 import json
 import math
-import os
 import re
 import shlex
-import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import pyglove as pg
@@ -17,7 +16,6 @@ import pytest
 from etils import epath
 
 from paxtune import command_line, search
-from paxtune.running.tuner import Tuner
 from paxtune.schedulers import (
     Hyperband,
     MedianStopping,
@@ -39,17 +37,33 @@ def directory_of(study_directory: Path, trial: Trial) -> Path:
         return Path(trial_directory(study.directory, trial))
 
 
+class Searched(NamedTuple):
+    """A search that has ended."""
+
+    directory: Path
+    trials: list[Trial]
+    printed: str
+
+
+@pytest.fixture(scope='module')
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Searched:
+    """Four trials, which tests only read."""
+    directory = tmp_path_factory.mktemp('searched')
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        trials = run(directory)
+    return Searched(directory, trials, out.getvalue())
+
+
 @pytest.mark.pax('tune()', '--controller_mode')
 @pytest.mark.contract
-def test_a_search_ends_with_all_its_trials(tmp_path: Path, capsys: Any) -> None:
-    trials = run(tmp_path)
+def test_a_search_ends_with_all_its_trials(searched: Searched) -> None:
+    trials = searched.trials
     assert [trial.state for trial in trials] == ['COMPLETED'] * 4
     assert [[m.step for m in trial.measurements] for trial in trials] == [[2, 4, 6]] * 4
     rewards = {trial.id: trial.reward for trial in trials}
     best = min(rewards, key=lambda number: rewards[number] or math.inf)
-    out = capsys.readouterr().out
-    assert f'Best trial: {best}, eval/log_pplx={rewards[best]!r}' in out
-    assert '--trial=best' in out
+    assert f'Best trial: {best}, eval/log_pplx={rewards[best]!r}' in searched.printed
+    assert '--trial=best' in searched.printed
 
 
 @pytest.mark.parametrize(('flags', 'platforms'), [([], None), (['--workers=1'], 'cpu')])
@@ -67,12 +81,12 @@ def test_a_search_leaves_accelerators_to_its_workers(
 
 @pytest.mark.slow
 def test_written_metrics_can_be_the_reward(tmp_path: Path) -> None:
-    for trial in run(tmp_path, 'Writing'):
-        steps = {m.step: m.metrics['decode_test/log_prob'] for m in trial.measurements}
-        assert list(steps) == [2, 4, 6]
-        assert trial.reward == steps[6] < 0
-        written = directory_of(tmp_path, trial) / 'decode_out/test/step_000000006.jsonl'
-        assert len(written.read_text().splitlines()) == 24
+    (trial,) = run(tmp_path, 'Writing', '--num_trials=1')
+    steps = {m.step: m.metrics['decode_test/log_prob'] for m in trial.measurements}
+    assert list(steps) == [2, 4, 6]
+    assert trial.reward == steps[6] < 0
+    written = directory_of(tmp_path, trial) / 'decode_out/test/step_000000006.jsonl'
+    assert len(written.read_text().splitlines()) == 24
 
 
 def test_a_reward_of_texts_that_are_not_written_is_refused(tmp_path: Path) -> None:
@@ -85,10 +99,10 @@ def test_a_reward_of_texts_that_are_not_written_is_refused(tmp_path: Path) -> No
 
 @pytest.mark.pax(18, 'add_experiment_config_to_metadata', 'A trial is a whole')
 @pytest.mark.pax('Measurements with the', 'Layout: `summaries/`, a')
-@pytest.mark.slow
-def test_a_trial_directory_holds_the_trial(tmp_path: Path) -> None:
-    first = run(tmp_path)[0]
-    directory = directory_of(tmp_path, first)
+def test_a_trial_directory_holds_the_trial(searched: Searched) -> None:
+    first = searched.trials[0]
+    assert pg.is_deterministic(first.materialize())
+    directory = directory_of(searched.directory, first)
     assert re.fullmatch(r'0001-learning_rate=[0-9.e-]+', directory.name)
     record = json.loads((directory / 'trial.json').read_text())
     assert record['decisions'] == first.decisions
@@ -107,28 +121,6 @@ def test_a_trial_directory_holds_the_trial(tmp_path: Path) -> None:
     written = json.loads((directory / 'experiment.json').read_text())
     rate = first.decisions['task.learner.learning_rate']
     assert written['task']['learner']['learning_rate'] == rate
-
-
-@pytest.mark.pax('max_num_trials', '`--num_trials`')
-@pytest.mark.slow
-def test_a_finished_study_says_so_and_can_grow(tmp_path: Path, capsys: Any) -> None:
-    before = run(tmp_path)
-    capsys.readouterr()
-    again = run(tmp_path)
-    assert 'The study is done: it has all of its 4 trials' in capsys.readouterr().out
-    assert [t.reward for t in again] == [t.reward for t in before]
-    more = run(tmp_path, 'Rates', '--num_trials=6')
-    assert [t.reward for t in more[:4]] == [t.reward for t in before]
-    assert len(more) == 6
-
-
-@pytest.mark.slow
-def test_the_seed_decides(tmp_path: Path) -> None:
-    decisions = [
-        [t.decisions for t in run(tmp_path / str(i), 'Rates', '--num_trials=2', f'--seed={seed}')]
-        for i, seed in enumerate([1, 1, 2])
-    ]
-    assert decisions[0] == decisions[1] != decisions[2]
 
 
 def test_a_bucket_that_is_not_there_is_refused_before_a_service_is_called(
@@ -173,56 +165,22 @@ def test_a_study_without_a_completed_trial_says_so(tmp_path: Path, capsys: Any) 
     assert 'No trial was completed' in capsys.readouterr().out
 
 
-@pytest.mark.pax('`early_stopping`')
 @pytest.mark.slow
-def test_stopped_trials_are_marked_and_never_best(tmp_path: Path) -> None:
-    trials = run(tmp_path, 'Kinds')
-    stopped = [trial for trial in trials if trial.stop_reason is not None]
-    assert stopped
-    for trial in stopped:
-        assert trial.state == 'COMPLETED'
-        assert trial.status == 'stopped'
-        assert trial.measurements[-1].step < 6
-    with load_study(tmp_path) as study:
-        assert study.best is not None
-        assert study.best.stop_reason is None
-
-
-@pytest.mark.slow
-def test_evolution_names_parents(tmp_path: Path) -> None:
-    trials = {trial.id: trial for trial in run(tmp_path, 'Kinds')}
-    children = [trial for trial in trials.values() if trial.lineage.parent is not None]
-    assert children
-    for child in children:
-        assert child.lineage.parent is not None
-        parent = trials[child.lineage.parent].decisions
-        changed = {
-            k for k in {*parent, *child.decisions} if parent.get(k) != child.decisions.get(k)
-        }
-        roots = {k for k in changed if not any(k.startswith(f'{o}.') for o in changed - {k})}
-        assert len(roots) == 1
-
-
-@pytest.mark.slow
-def test_a_search_may_begin_with_what_is_known(tmp_path: Path) -> None:
+def test_a_search_may_begin_with_what_is_known(tmp_path: Path, searched: Searched) -> None:
     rate = 'task.learner.learning_rate'
-    first = run(tmp_path / 'first', 'Rates', '--num_trials=2')
-    seeds = tmp_path / 'seeds.json'
-    seeds.write_text(json.dumps([{rate: 0.05}]))
-    flags = ['--tune', 'train.random_seed=intv(0, 100)', '--num_trials=5', '--initial_defaults']
-    flags += [f'--initial_trials={seeds}', f'--fork_study={tmp_path / "first"}']
-    flags += [f'--prior_studies={tmp_path / "first"}']
-    trials = run(tmp_path / 'second', 'Rates', *flags)
+    initial = tmp_path / 'initial.json'
+    initial.write_text(json.dumps([{rate: 0.05}]))
+    flags = ['--tune', 'train.random_seed=intv(0, 100)', '--num_trials=7', '--initial_defaults']
+    flags += [f'--initial_trials={initial}', f'--prior_studies={searched.directory}']
+    flags += [f'--fork_study={searched.directory}']
+    trials = run(tmp_path / 'study', 'Rates', *flags)
     origins = [trial.lineage.origin.split('#')[0] for trial in trials]
-    assert origins == [str(tmp_path / 'first')] * 2 + ['seed'] * 2 + ['algorithm']
-    assert [trial.decisions[rate] for trial in trials[:2]] == [t.decisions[rate] for t in first]
-    assert [trial.reward for trial in trials[:2]] == [trial.reward for trial in first]
-    flags = [flag for flag in flags if not flag.startswith(('--fork', '--prior'))]
-    trials = run(tmp_path / 'third', 'Rates', *flags)
-    assert [trial.lineage.origin for trial in trials] == ['seed'] * 2 + ['algorithm'] * 3
-    assert trials[0].decisions['train.random_seed'] == 0
-    assert trials[1].decisions[rate] == 0.05
-    again = run(tmp_path / 'third', 'Rates', *flags)
+    assert origins == [str(searched.directory)] * 4 + ['seed'] * 2 + ['algorithm']
+    for one, other in zip(trials, searched.trials, strict=False):
+        assert (one.decisions[rate], one.reward) == (other.decisions[rate], other.reward)
+    assert trials[4].decisions['train.random_seed'] == 0
+    assert trials[5].decisions[rate] == 0.05
+    again = run(tmp_path / 'study', 'Rates', *flags)
     assert [trial.reward for trial in again] == [trial.reward for trial in trials]
 
 
@@ -234,13 +192,6 @@ def test_a_search_may_believe_in_the_defaults() -> None:
     assert not tunable.search.initial_trials
 
 
-@pytest.mark.slow
-def test_a_changed_experiment_is_refused_with_the_difference(tmp_path: Path) -> None:
-    run(tmp_path)
-    with pytest.raises(UserError, match=r'num_train_steps: 6 → 8'):
-        run(tmp_path, 'Rates', '--set', 'train.num_train_steps=8')
-
-
 def test_a_directory_in_use_is_refused_with_the_holder(tmp_path: Path) -> None:
     with (tmp_path / 'lock').open('w') as file:
         file.write('4711')
@@ -250,28 +201,24 @@ def test_a_directory_in_use_is_refused_with_the_holder(tmp_path: Path) -> None:
             run(tmp_path)
 
 
+@pytest.mark.pax('max_num_trials', '`--num_trials`')
 @pytest.mark.slow
-def test_hours_end_the_study_until_there_are_more(tmp_path: Path, capsys: Any) -> None:
-    run(tmp_path, 'Rates', '--num_trials=1')
+def test_a_finished_study_says_so_and_can_grow(tmp_path: Path, capsys: Any) -> None:
+    before = run(tmp_path, 'Rates', '--num_trials=1')
     capsys.readouterr()
-    flags = [f'--exp={MODULE}.Rates', f'--job_log_dir={tmp_path}']
-    assert search.main([*flags, '--max_hours=1e-9']) == 0
+    again = run(tmp_path, 'Rates', '--num_trials=1')
+    assert 'The study is done: it has all of its 1 trials' in capsys.readouterr().out
+    assert [t.reward for t in again] == [t.reward for t in before]
+    assert len(run(tmp_path, 'Rates', '--max_hours=1e-9')) == 1
     assert 'The study is done: its 1e-09 hours are used up' in capsys.readouterr().out
-    assert len(run(tmp_path)) == 4
+    more = run(tmp_path, 'Rates', '--num_trials=2')
+    assert (len(more), more[0].reward) == (2, before[0].reward)
 
 
-@pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_pauses_the_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, number: int, code: int
-) -> None:
-    original: Callable[[Tuner], None] = Tuner.run
-
-    def signalled(self: Tuner) -> None:
-        os.kill(os.getpid(), number)
-        original(self)
-
-    monkeypatch.setattr(Tuner, 'run', signalled)
-    flags = [f'--exp={MODULE}.Rates', f'--job_log_dir={tmp_path}']
+@pytest.mark.parametrize(('name', 'code'), [('SIGINT', 130), ('SIGTERM', 143)])
+def test_a_signal_pauses_the_study(tmp_path: Path, capsys: Any, name: str, code: int) -> None:
+    flags = ['--exp=tests.factories.faulty_experiments.Slow', f'--job_log_dir={tmp_path}']
+    flags += ['--set', 'train_input.seconds=0.0', f'train_input.fault={name}']
     assert search.main(flags) == code
     out = capsys.readouterr().out
     assert 'Paused: interrupted.' in out
@@ -368,9 +315,3 @@ def test_tune_and_set_change_the_space(tmp_path: Path) -> None:
         'task.learner.optimizer.b1', 'task.learner.clipping',
     }  # fmt: skip
     assert trials[2].lineage.parent in (1, 2)
-
-
-@pytest.mark.slow
-def test_the_symbolic_experiment_of_a_trial_is_concrete(tmp_path: Path) -> None:
-    (trial,) = run(tmp_path, 'Rates', '--num_trials=1')
-    assert pg.is_deterministic(trial.materialize())

@@ -114,7 +114,6 @@ def test_other_users_of_the_machine_are_refused(tmp_path, monkeypatch):
             assert client.call(schema.StudyRequest(known='')).spec is None
 
 
-@pytest.mark.slow
 def test_access_from_other_machines(tmp_path):
     ca = trustme.CA()
     ca.cert_pem.write_to_path(tmp_path / 'ca.pem')
@@ -136,7 +135,6 @@ def test_access_from_other_machines(tmp_path):
     assert TOKEN not in messages
 
 
-@pytest.mark.slow
 def test_it_starts_fast_and_without_what_trains(tmp_path):
     code = (
         'import contextlib, sys, types\nfrom paxtune import serve\n'

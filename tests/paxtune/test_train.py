@@ -1,15 +1,22 @@
 """`python -m paxtune.train`: trials and decisions that are trained again, alone."""
 
+import contextlib
+import io
+import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pyglove as pg
 import pytest
 from etils import epath
 
-from paxtune import train
+from paxtune import search, train
+from paxtune.experiment import Tunable
 from paxtune.storage.open_study import load_study
+from tests.factories import tunables
 from tests.factories.searches import MODULE, run
 from tests.factories.tiny import CountingInput
 from tests.servers.processes import command, passed
@@ -30,17 +37,29 @@ def final(directory: epath.Path | Path) -> float:
     return [each['eval/log_pplx'] for each in records if 'eval/log_pplx' in each][-1]
 
 
+@pytest.fixture(scope='module')
+def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A study of two trials, and what its search printed."""
+    directory = tmp_path_factory.mktemp('search') / 'a study'
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        run(directory, 'Rates', '--num_trials=2')
+    return directory, out.getvalue()
+
+
 @pytest.mark.slow
 @pytest.mark.sentinel
-def test_a_trial_trains_again_to_the_last_bit(tmp_path: Path, capsys: Any) -> None:
-    run(tmp_path / 'study')
-    with load_study(tmp_path / 'study') as study:
+def test_a_trial_trains_again_to_the_last_bit(
+    searched: tuple[Path, str], tmp_path: Path, capsys: Any
+) -> None:
+    directory, _ = searched
+    with load_study(directory) as study:
         best = study.best
     assert best is not None
-    capsys.readouterr()
-    flags = [f'--study_dir={tmp_path / "study"}', '--trial=best']
-    assert train.main([*flags, f'--job_log_dir={tmp_path / "alone"}']) == 0
+    flags = [f'--study_dir={directory}', f'--job_log_dir={tmp_path / "alone"}']
+    assert train.main([*flags, '--trial=best']) == 0
     assert final(tmp_path / 'alone') == best.reward
+    with pytest.raises(UserError, match='holds another experiment'):
+        train.main([*flags, f'--trial={3 - best.id}'])
     mine = [f'--job_log_dir={tmp_path / "mine"}', f'--exp={MODULE}.Rates', '--decisions']
     rate = best.decisions['task.learner.learning_rate']
     assert train.main([*mine, f'task.learner.learning_rate={rate!r}']) == 0
@@ -58,97 +77,86 @@ def test_it_trains_in_a_store_as_well(store: epath.Path, tmp_path: Path, capsys:
 
 
 @pytest.mark.slow
-def test_the_printed_command_trains_the_best_trial(tmp_path: Path, capsys: Any) -> None:
-    trials = run(tmp_path / 'a study', 'Rates', '--num_trials=1')
-    flags = printed_command(capsys.readouterr().out)
+def test_the_printed_command_trains_the_best_trial_in_a_new_process(
+    searched: tuple[Path, str],
+) -> None:
+    directory, out = searched
+    flags = printed_command(out)
     assert f'--exp={MODULE}.Rates' in flags
-    assert train.main(flags) == 0
-    *_, line, last = capsys.readouterr().out.splitlines()
-    assert line.startswith('step 6: ')
-    assert f'eval/log_pplx={trials[0].reward:.6g} ' in line
-    assert last.startswith(f'Trained to step 6. In {tmp_path / "a study"}/best-1: metrics.jsonl')
-
-
-@pytest.mark.slow
-def test_the_printed_command_needs_nothing_of_this_process(tmp_path: Path, capsys: Any) -> None:
-    run(tmp_path / 'study', 'Failures')
-    flags = printed_command(capsys.readouterr().out)
-    assert 'step 6: ' in passed(command('paxtune.train', *flags))
+    with load_study(directory) as study:
+        best = study.best
+    assert best is not None
+    *_, line, last = passed(command('paxtune.train', *flags)).splitlines()
+    assert re.match(r'step 6: .*eval/log_pplx=', line)
+    assert last.startswith(f'Trained to step 6. In {directory}/best-{best.id}: metrics.jsonl')
 
 
 def test_train_says_how_to_resume_with_the_flags_that_it_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Any
 ) -> None:
-    said: list[list[str]] = []
-
-    def fake(
-        experiment: Any, job_log_dir: str, resume_command: list[str], allow_changes: bool
-    ) -> int:
-        said.append(resume_command)
-        return 0
-
-    monkeypatch.setattr('trainer.main.train', fake)
-    flags = [
-        f'--exp={MODULE}.Rates', '--decisions', 'task.learner.learning_rate=0.01',
-        f'--job_log_dir={tmp_path}',
-    ]  # fmt: skip
-    train.main(flags)
-    monkeypatch.setattr('sys.argv', ['/lib/paxtune/train.py', *flags])
-    train.main(None)
-    assert said == [['python', '-m', 'paxtune.train', *flags]] * 2
+    flags = ['--exp=tests.factories.faulty_experiments.Slow', f'--job_log_dir={tmp_path}']
+    flags += ['--decisions', 'task.learner.learning_rate=0.01']
+    flags += ['--set', 'train_input.seconds=0.0', 'train_input.fault=SIGINT']
+    assert train.main(flags) == 130
+    again = shlex.join(['python', '-m', 'paxtune.train', *flags])
+    assert f'To resume:\n  {again}\n' in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_a_trial_is_not_trained_on_other_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(tmp_path / 'study', 'Rates', '--num_trials=1')
-    monkeypatch.setattr(CountingInput, 'fingerprint', lambda self: 'other')
-    target = tmp_path / 'alone'
-    with pytest.raises(UserError, match=r'train_input: .* was counting in .* and is other now'):
-        train.main([f'--study_dir={tmp_path / "study"}', '--trial=1', f'--job_log_dir={target}'])
-    assert not target.exists()
+class FileInput(CountingInput):
+    """An input whose data change with a file."""
+
+    path: str
+
+    def fingerprint(self) -> str:
+        return f'{Path(self.path).read_text()} {self.batch_size}'
+
+
+def filed() -> Tunable:
+    """One step on the data of files, in batches of two sizes."""
+    made = tunables.Rates()
+    train_input = FileInput(batch_size=pg.oneof([4, 8]), is_training=True, path='')
+    eval_inputs = {'eval': FileInput(batch_size=8, path='')}
+    return made.rebind(
+        {'train_input': train_input, 'eval_inputs': eval_inputs, 'train.num_train_steps': 1}
+    )
 
 
 @pytest.mark.pax('Lazy hypers in the')
 @pytest.mark.slow
-def test_data_that_a_trial_chose_are_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(CountingInput, 'fingerprint', lambda self: f'{self.batch_size}')
-    flags = ['--tune', 'train_input.batch_size=oneof([4, 8])', '--set', 'train.num_train_steps=1']
-    trials = run(tmp_path / 'study', 'Rates', *flags)
-    sizes = {trial.decisions['train_input.batch_size']: trial.id for trial in trials}
-    assert sizes.keys() == {4, 8}
-    for number in sizes.values():
+def test_a_trial_is_trained_on_its_own_data_and_no_other(tmp_path: Path) -> None:
+    data, study = tmp_path / 'data', f'{tmp_path}/study'
+    data.write_text('counting')
+    flags = [f'--exp={__name__}.filed', f'--job_log_dir={study}', '--num_trials=2']
+    where = [f'train_input.path={data}', f'eval_inputs.eval.path={data}']
+    assert search.main([*flags, '--set', *where, 'task.learner.learning_rate=0.01']) == 0
+    with load_study(study) as opened:
+        assert {t.decisions['train_input.batch_size'] for t in opened.trials} == {4, 8}
+    again = [f'--study_dir={study}', '--trial=1']
+    for number in (1, 2):
         target = f'--job_log_dir={tmp_path / str(number)}'
-        study = f'--study_dir={tmp_path / "study"}'
-        assert train.main([study, f'--trial={number}', target]) == 0
+        assert train.main([again[0], f'--trial={number}', target]) == 0
+    data.write_text('other')
+    with pytest.raises(UserError, match=r'eval_inputs\.eval: .* counting 8 in .* other 8 now'):
+        train.main([*again, f'--job_log_dir={tmp_path / "alone"}'])
+    assert not (tmp_path / 'alone').exists()
 
 
 @pytest.mark.slow
 def test_another_number_of_threads_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    searched: tuple[Path, str], tmp_path: Path, capsys: Any
 ) -> None:
-    run(tmp_path / 'study', 'Rates', '--num_trials=1')
-    flags = [f'--study_dir={tmp_path / "study"}', '--trial=1']
+    study = tmp_path / 'study'
+    shutil.copytree(searched[0], study)
+    flags = [f'--study_dir={study}', '--trial=1']
     assert train.main([*flags, f'--job_log_dir={tmp_path / "same"}']) == 0
     assert 'threads' not in capsys.readouterr().err
-    monkeypatch.setattr('os.sched_getaffinity', lambda pid: set(range(1000)))
-    assert train.main([*flags, f'--job_log_dir={tmp_path / "other"}']) == 0
+    (path,) = study.glob('trials/0001-*/trial.json')
+    record = json.loads(path.read_text())
+    record['machine']['threads'] = 1000
+    path.write_text(json.dumps(record))
+    assert train.main([*flags, f'--job_log_dir={tmp_path / "same"}']) == 0
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if 'threads' in line]
-    assert warning.startswith('warning: trial 1 was trained with ')
-    assert 'and there are 1000 here' in warning
-
-
-@pytest.mark.slow
-def test_a_directory_of_another_trial_is_refused(tmp_path: Path) -> None:
-    run(tmp_path / 'study', 'Rates', '--num_trials=2')
-    flags = [f'--study_dir={tmp_path / "study"}', f'--job_log_dir={tmp_path / "alone"}']
-    assert train.main([*flags, '--trial=1']) == 0
-    with pytest.raises(UserError, match='holds another experiment'):
-        train.main([*flags, '--trial=2'])
-    assert train.main([*flags, '--trial=1']) == 0
+    assert warning.startswith('warning: trial 1 was trained with 1000 threads, and there are ')
 
 
 @pytest.mark.parametrize(
@@ -171,7 +179,6 @@ def test_bad_input_to_train_is_refused(tmp_path: Path, flags: list[str], message
 
 
 @pytest.mark.slow
-def test_an_unknown_trial_is_refused(tmp_path: Path) -> None:
-    run(tmp_path, 'Rates', '--num_trials=1')
-    with pytest.raises(UserError, match=r'has no trial 7: it has 1 to 1'):
-        train.main([f'--study_dir={tmp_path}', '--trial=7', f'--job_log_dir={tmp_path / "x"}'])
+def test_an_unknown_trial_is_refused(searched: tuple[Path, str], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'has no trial 7: it has 1 to 2'):
+        train.main([f'--study_dir={searched[0]}', '--trial=7', f'--job_log_dir={tmp_path}'])

@@ -41,7 +41,7 @@ def test_a_worker_that_is_cut_off_before_its_first_trial_ends_as_detached(tmp_pa
     client.close()
     no_log: Any = None
     no_flags = argparse.Namespace()
-    assert worker._run(RemoteStore(client, 'a'), tmp_path, no_log, no_flags) == DETACHED
+    assert worker.run(RemoteStore(client, 'a'), tmp_path, no_log, no_flags) == DETACHED
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def measuring(signal: Callable[[], Exception]) -> Callable[[Any], Iterator[dict[
     return function
 
 
+@pytest.mark.pax('`early_stopping`')
 def test_a_stopped_trial_keeps_its_last_measurement_and_is_never_the_best() -> None:
     study = run(measuring(lambda: StopTrial('good enough')))
     trial = study.trials[0]
