@@ -387,7 +387,7 @@ def _read(directory: Path, rungs_of: Scheduler) -> dict[str, Any]:
         }  # fmt: skip
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     flags = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -398,7 +398,7 @@ def main() -> int:
     flags.add_argument('--seeds', type=int, help='runs on each table; 100 and 20 by default')
     flags.add_argument('--real', action='store_true', help='part 3, instead of the others')
     flags.add_argument('--work_dir', type=Path, help='where --real keeps its studies')
-    args = flags.parse_args()
+    args = flags.parse_args(argv)
     if args.real:
         print('RESULT ' + json.dumps(real(args)))
         return 0

@@ -103,14 +103,18 @@ def stepping(
     return do
 
 
-def memory_of(step: Any) -> int:
+def memory_of(step: Any, available: int | None = None) -> int:
     """Bytes of a compiled step.
+
+    Args:
+        step: the compiled step.
+        available: bytes that there are; None for the memory of the device or of the machine.
 
     Raises:
         LeftOutError: more than half of the memory.
     """
     needed = memory_bytes(step)
-    if needed > memory_there() / 2:
+    if needed > (available or memory_there()) / 2:
         raise LeftOutError(f'needs {needed / 2**30:.1f} GiB')
     return needed
 
@@ -134,7 +138,9 @@ def require_short(seconds: float) -> float:
     return seconds
 
 
-def ready(case: Case, count: int) -> tuple[dict[str, Callable[[int], float]], dict[str, int]]:
+def ready(
+    case: Case, count: int, available: int | None = None
+) -> tuple[dict[str, Callable[[int], float]], dict[str, int]]:
     """Functions that do steps alone and packed, after their first ones, and the memory of both.
 
     Raises:
@@ -147,7 +153,7 @@ def ready(case: Case, count: int) -> tuple[dict[str, Callable[[int], float]], di
     program, values = compiled(made)
     batches = [program.put(made.train_input.get_next()) for _ in range(count)]
     keys = [program.random_key(row) for row in range(count)]
-    memory = {'alone': memory_of(program.train_step)}
+    memory = {'alone': memory_of(program.train_step, available)}
     alone = [Stepper(program, program.init(key, values), key, values) for key in keys]
     stepping(alone[:1], batches[:1], None)(1)
     require_short(count * stepping(alone[:1], batches[:1], None)(1))
@@ -164,10 +170,12 @@ def ready(case: Case, count: int) -> tuple[dict[str, Callable[[int], float]], di
     return found, memory
 
 
-def compare_steps(case: Case, count: int, rounds: int) -> dict[str, float]:
+def compare_steps(
+    case: Case, count: int, rounds: int, available: int | None = None
+) -> dict[str, float]:
     """Prints a row for a model and a number of lanes, and returns its figures."""
     try:
-        found, memory = ready(case, count)
+        found, memory = ready(case, count, available)
     except LeftOutError as reason:
         print(f'{case.name:5} {count:3} lanes  left out: {reason}', flush=True)
         return {}

@@ -144,11 +144,13 @@ def _kind(layer: Layer) -> int | None:
 
 
 def highest(
-    worth: Mapping[Layer, float], beside: Mapping[tuple[int | None, int | None], float]
+    worth: Mapping[Layer, float],
+    beside: Mapping[tuple[int | None, int | None], float],
+    num_layers: int = LAYERS,
 ) -> float:
     """Worth of the best of all programs, by dynamic programming from place to place."""
     ends = dict(worth)
-    for _ in range(LAYERS - 1):
+    for _ in range(num_layers - 1):
         ends = {
             last: own + max(ends[other] + beside[_kind(other), _kind(last)] for other in ends)
             for last, own in worth.items()
@@ -157,7 +159,11 @@ def highest(
 
 
 def places(rng: random.Random) -> Score:
-    hidden = rng.sample(ALL, LAYERS)
+    return in_places(rng.sample(ALL, LAYERS))
+
+
+def in_places(hidden: Sequence[Layer]) -> Score:
+    """Scores a program by the layers of a hidden one; a misplaced layer counts half."""
 
     def score(program: Sequence[Layer]) -> tuple[float]:
         right = sum(one == other for one, other in zip(program, hidden, strict=True))

@@ -210,7 +210,7 @@ def result(by_count: Mapping[int, Mapping[str, regret.Logs]]) -> dict[str, float
     return found
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument('--quick', action='store_true')
     flags.add_argument('--check', action='store_true')
@@ -218,7 +218,7 @@ def main() -> int:
     flags.add_argument('--cache_dir', type=Path, default=Path('~/.cache/paxtune/search_quality'))
     flags.add_argument('--only', help='methods, with commas between them')
     flags.add_argument('--problems', help='problems, with commas between them')
-    args = flags.parse_args()
+    args = flags.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     cache_dir = args.cache_dir.expanduser().resolve()
     cache_dir.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ this script: `python -m paxtune.search --exp=examples.multi_objective.LossAndCos
 """
 
 import argparse
+from collections.abc import Sequence
 
 import pyglove as pg
 
@@ -50,12 +51,12 @@ def front(study: Study) -> str:
     return '\n'.join(lines)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     flags = argparse.ArgumentParser()
     flags.add_argument('--job_log_dir', default='runs/examples.multi_objective')
     flags.add_argument('--num_trials', type=int, default=10)
     flags.add_argument('--smoke', action='store_true', help='tiny, to see that it runs')
-    args = flags.parse_args()
+    args = flags.parse_args(argv)
     with tune(
         smoke(LossAndCost()) if args.smoke else LossAndCost(),
         num_trials=args.num_trials,

@@ -16,6 +16,7 @@ uniform model tuned there has 2.903. See benchmarks/results/nas_lm.md. The same 
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def table(found: dict[str, LeaderboardEntry]) -> str:
     return '\n'.join(lines)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     flags = argparse.ArgumentParser()
     flags.add_argument('--corpus', type=Path, help='a text; the standard library by default')
     flags.add_argument('--job_log_dir', type=Path, default=Path('runs/examples.nas_lm'))
@@ -153,7 +154,7 @@ def main() -> None:
         help='of the second search; the first has half',
     )
     flags.add_argument('--smoke', action='store_true', help='tiny, to see that it runs')
-    args = flags.parse_args()
+    args = flags.parse_args(argv)
     if args.corpus is not None and not args.corpus.is_file():
         flags.error(f'--corpus={args.corpus}: there is no such file')
 

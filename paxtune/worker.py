@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from paxtune.study.study import Study
     from paxtune.study.trial import Trial
 
-# Seconds that a new worker waits for the service, as a running one does.
-_PATIENCE = 120.0
+PATIENCE_SECONDS = 120.0
+"""A new worker waits for the service as long as a running one does."""
 
 _LOG = logging.getLogger('paxtune.worker')
 
@@ -129,7 +129,7 @@ def _store(args: argparse.Namespace) -> 'RemoteStore':
         importlib.import_module(module)
     secret, authority = tokens.secret(None), Path(args.tls_ca) if args.tls_ca else None
     client = Client(args.endpoint, args.study, secret, tls=args.tls, ca_cert=authority)
-    client.connect(_PATIENCE)
+    client.connect(PATIENCE_SECONDS)
     return RemoteStore(client, args.worker)
 
 

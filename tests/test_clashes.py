@@ -34,9 +34,7 @@ def command(directory: Path, module: str, *flags: str) -> subprocess.CompletedPr
     [
         ('trainer.py', 'paxtune.studies', ['list']),
         ('trainer/__init__.py', 'paxtune.studies', ['list']),
-        ('trainer.py', 'paxtune.search', [TINY]),
         ('examples.py', 'paxtune.search', [TINY]),
-        ('examples/__init__.py', 'paxtune.space', [TINY]),
         ('search_spaces/__init__.py', 'trainer.inspect', ['--exp=lm.C4Small']),
         ('paxtune.py', 'trainer.inspect', ['--exp=lm.C4Small']),
     ],

@@ -122,11 +122,9 @@ def test_architectures_are_rewarded_for_quality_at_a_cost(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_the_front_that_is_printed_is_not_dominated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ['', '--smoke', '--num_trials=3', f'--job_log_dir={tmp_path}']
-    monkeypatch.setattr(sys, 'argv', flags)
-    multi_objective.main()
+    multi_objective.main(['--smoke', '--num_trials=3', f'--job_log_dir={tmp_path}'])
     out = capsys.readouterr().out
     table = out[out.index('trial  bits') :].splitlines()[1:]
     printed = {int(line.split()[0]) for line in table}
@@ -162,13 +160,11 @@ def test_the_search_begins_with_the_uniform_model() -> None:
 
 @pytest.mark.slow
 def test_architectures_are_compared_with_a_uniform_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = tmp_path / 'text.txt'
     text.write_bytes(b'to be or not to be ' * 200)
-    flags = ['', f'--corpus={text}', '--smoke', '--num_trials=2', f'--job_log_dir={tmp_path}']
-    monkeypatch.setattr(sys, 'argv', flags)
-    nas_lm.main()
+    nas_lm.main([f'--corpus={text}', '--smoke', '--num_trials=2', f'--job_log_dir={tmp_path}'])
     lines = capsys.readouterr().out.splitlines()
     for name, line in (('uniform', lines[-2]), ('architectures', lines[-1])):
         with load_study(tmp_path / name) as study:

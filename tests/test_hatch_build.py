@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from paxtune.plots import script
+from tests.documents import ROOT
 from tools import hatch_build
 
 
@@ -29,7 +30,7 @@ def test_another_archive_is_refused() -> None:
 
 
 def test_the_installed_script_is_the_pinned_one() -> None:
-    assert (hatch_build.ASSETS / 'INTEGRITY').read_text() == hatch_build.INTEGRITY
+    assert (ROOT / hatch_build.ASSETS / 'INTEGRITY').read_text() == hatch_build.INTEGRITY
     header = gzip.decompress(script.BUNDLE.read_bytes())[:200].decode()
     assert f'plotly.js (cartesian - minified) v{hatch_build.VERSION}' in header
 
@@ -52,20 +53,16 @@ def test_a_build_without_a_network_warns_and_goes_on(
         def display_warning(self, message: str) -> None:
             self.warnings.append(message)
 
-    monkeypatch.setattr(hatch_build, 'ASSETS', tmp_path / 'assets')
-    monkeypatch.setattr(hatch_build, 'npm', lambda: ['npm'])
     monkeypatch.setattr(subprocess, 'run', failing)
     app: Any = App()
-    hook = hatch_build.PlotlyScriptHook('', {}, None, None, '', 'wheel', app)  # type: ignore[arg-type]
+    hook = hatch_build.PlotlyScriptHook(str(tmp_path), {}, None, None, '', 'wheel', app)  # type: ignore[arg-type]
     hook.initialize('editable', {})
     (message,) = App.warnings
     assert message.endswith('npm cannot fetch plotly.js-cartesian-dist-min: no network')
-    assert not (tmp_path / 'assets').exists()
+    assert not [*tmp_path.iterdir()]
 
 
-def test_a_script_that_is_there_is_not_fetched_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_that_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     content = archive(LICENSE=b'MIT', **{hatch_build.SCRIPT: b'Plotly = {}'})
     calls = []
 
@@ -73,10 +70,8 @@ def test_a_script_that_is_there_is_not_fetched_again(
         calls.append(directory)
         return content
 
-    monkeypatch.setattr(hatch_build, 'fetched', fetch)
-    monkeypatch.setattr(hatch_build, 'unpacked', lambda found: (b'Plotly = {}', b'MIT'))
     for _ in range(2):
-        hatch_build.add_script(tmp_path)
+        hatch_build.add_script(tmp_path, fetch, hatch_build.digest_of(content))
     assert len(calls) == 1
     packed = (tmp_path / f'{hatch_build.SCRIPT}.gz').read_bytes()
     assert gzip.decompress(packed) == b'Plotly = {}'

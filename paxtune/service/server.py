@@ -28,7 +28,7 @@ from trainer.symbolic.errors import UserError
 
 _HEALTH = f'/{health.SERVICE_NAME}/Check'
 
-_CHECK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 _SILENT_SECONDS = 2.0
 _MAX_SILENT = 500
 _THREADS = 32
@@ -133,7 +133,7 @@ class Server:
         for pool in self._pools.values():
             pool.shutdown()
         self._end_loop()
-        self._threads[1].join(_CHECK_SECONDS)  # It may wait for a database that does not answer.
+        self._threads[1].join(CHECK_SECONDS)  # It may wait for a database that does not answer.
 
     def __enter__(self) -> 'Server':
         self.start()
@@ -185,7 +185,7 @@ class Server:
             probe.bind(address)
 
     def _watch_database(self) -> None:
-        while not self._stopping.wait(_CHECK_SECONDS):
+        while not self._stopping.wait(CHECK_SECONDS):
             try:
                 self._is_ready()
                 self._is_serving = not self._stopping.is_set()

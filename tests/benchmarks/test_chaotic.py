@@ -126,7 +126,7 @@ def test_half_open_connections_are_silent_while_others_work(proxy: Proxy, echo: 
 
 
 def test_the_seed_determines_faults_and_moments() -> None:
-    kinds = dict.fromkeys(['a full disk', *faults.NETWORK], faults._fill_disk)
+    kinds = dict.fromkeys(['a full disk', *faults.NETWORK], lambda scene, rng: '')
     plan = plan_of('sqlite', quick=False, seed=3)
     one, other = faults.schedule(plan, kinds), faults.schedule(plan, kinds)
     assert one == other

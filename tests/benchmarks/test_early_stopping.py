@@ -50,11 +50,8 @@ def test_families_have_their_rank_correlation(kind: str, correlation: float) -> 
 
 
 def test_tables_that_are_not_there_are_left_out(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(
-        'sys.argv', ['early_stopping', '--data_dir=/nowhere', '--quick', '--only=full']
-    )
-    assert early_stopping.main() == 0
+    assert early_stopping.main(['--data_dir=/nowhere', '--quick', '--only=full']) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith('left out: imdb_') and printed[-1] == 'RESULT {"full_worst": 1.0}'

@@ -2,7 +2,6 @@
 
 import math
 import random
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -185,18 +184,21 @@ def test_the_default_runs_as_what_it_is() -> None:
     assert ours.twin(PROBLEMS['mixed'], ['random_search']) is None
 
 
-def test_an_interrupted_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = ['--quick', '--only=random_search', '--problems=conditional', f'--data_dir={NOWHERE}']
-    monkeypatch.setattr(sys, 'argv', ['search_quality', f'--cache_dir={tmp_path}', *flags])
-    assert search_quality.main() == 0
+def test_an_interrupted_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [
+        f'--cache_dir={tmp_path}',
+        '--quick',
+        '--only=random_search',
+        '--problems=conditional',
+        f'--data_dir={NOWHERE}',
+    ]
+    assert search_quality.main(flags) == 0
     first = capsys.readouterr().out.splitlines()
     assert '2 cells, 2 of them to be run' in first
     kept = sorted((tmp_path / 'random_search' / 'conditional').iterdir())
     kept[0].unlink()
     before = kept[1].stat().st_mtime_ns
-    assert search_quality.main() == 0
+    assert search_quality.main(flags) == 0
     second = capsys.readouterr().out.splitlines()
     assert '2 cells, 1 of them to be run' in second
     assert second[-1] == first[-1], 'the same run again'

@@ -132,7 +132,6 @@ def test_every_layer_of_the_package_is_here() -> None:
 
 
 @pytest.mark.pax('… mesh shapes, axis', 'WeightHParams')
-@pytest.mark.slow
 @every
 def test_parameters_are_float32_and_lie_on_a_mesh_by_their_axes(name: str) -> None:
     mesh = Mesh(data=1).make(jax.devices()[:1])

@@ -30,7 +30,6 @@ from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
 from paxtune.study.checkpoint_retention import remove_unneeded
 from paxtune.study.feasibility import Feasibility
-from paxtune.study.record import Lineage
 from paxtune.study.suggester import Suggester
 from tests.factories.parts import GRADIENTS, stepped
 from tests.factories.runs import without_speed
@@ -205,8 +204,8 @@ def begun(search: Search) -> object:
     made = Tunable(**dict(experiment().sym_init_args), search=search)
     made.rebind({'task.learner.learning_rate': pg.floatv(0.1, 0.2)})
     with tempfile.TemporaryDirectory() as name, open_study(name, made) as study:
-        lineages = (Lineage(), Lineage(parent=1, warm_start=1))
-        child = [study._request({'task.learner.learning_rate': 0.1}, each) for each in lineages][1]
+        rate = {'task.learner.learning_rate': 0.1}
+        child = study.add(rate, warm_start=study.add(rate).id)
         return experiments(study, child.view)[''].train.num_train_steps
 
 

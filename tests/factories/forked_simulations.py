@@ -24,8 +24,8 @@ from typing import Any
 import sqlalchemy
 
 from paxtune.running import trial_spec
-from paxtune.simulate import __main__ as simulate
 from paxtune.study import transitions, trial_queue
+from trainer.command import module_of
 
 for each in (
     'paxtune.api',
@@ -33,6 +33,7 @@ for each in (
     'paxtune.storage.open_study',
 ):
     importlib.import_module(each)  # All that takes long to import.
+_SIMULATE = module_of('paxtune.simulate')
 
 
 class _Death:
@@ -98,7 +99,7 @@ def _run(argv: list[str], kill: str | None, log: str, first: int) -> None:
     code = 1
     try:
         _Death(kill, first).watch()
-        code = simulate.main(argv)
+        code = _SIMULATE.main(argv)
     except BaseException as error:
         print(repr(error), file=sys.stderr)
         sys.excepthook(*sys.exc_info())

@@ -204,7 +204,8 @@ def start_next(study: Study) -> RunningTrial:
     suggestion, lineage = study.suggester.next(number)
     parameters = to_parameters(study.space.spec, suggestion.decisions)
     record = TrialRecord(parameters, id=number, lineage=lineage)
-    return study._add(claim(record, 'a', study.store.now()))
+    (added,) = study.store.add_trials([claim(record, 'a', study.store.now())])
+    return study.open_trial(added.id)
 
 
 def confirmable(directory: Path | None = None, **fields: Any) -> Study:

@@ -1,6 +1,7 @@
 """The home of a new user."""
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,18 @@ def home() -> Iterator[Path]:
     """The user's files."""
     with files.home() as directory:
         yield directory
+
+
+@pytest.fixture
+def entered(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The user's files, in the current directory of this process."""
+    monkeypatch.chdir(home)
+    monkeypatch.syspath_prepend(home)
+    before = {*sys.modules}
+    yield home
+    for name in {*sys.modules} - before:
+        if name.startswith('my_'):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope='package')

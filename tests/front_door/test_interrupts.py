@@ -24,18 +24,6 @@ def test_an_interrupted_search_continues_with_the_printed_command(home: Path) ->
     assert '(2 completed)' in done.words
 
 
-def test_an_interrupted_run_continues_with_the_printed_command(home: Path) -> None:
-    rate = 'task.learner.learning_rate=0.01'
-    words = ('-m', 'trainer.main', '--exp=my_fit.Fit', '--job_log_dir=runs/one')
-    stopped = run(home, *words, '--set', rate, *STEPS, interrupt_at=r'steps/s, about')
-    assert stopped.code == 130
-    assert stopped.text.count(Interrupt.MESSAGE) == 1
-    assert 'Stopped at step ' in stopped.text
-    done = run(home, *stopped.commands[0]).passed()
-    assert 'resumed from step ' in done.text
-    assert 'Trained to step 2000. In runs/one' in done.words
-
-
 def test_an_interrupted_function_keeps_its_trials_and_continues(home: Path) -> None:
     shown = run(home, 'my_function.py', interrupt_at='trial 2: completed').passed()
     assert 'Interrupted. tune(…, study=study) continues this study.' in shown.words

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.front_door.terminal import run
-
-pytestmark = pytest.mark.slow
+from paxtune import search
+from trainer.command import module_of
+from trainer.symbolic.errors import UserError
 
 FIT = '--exp=my_fit.Fit'
 
@@ -28,18 +28,19 @@ FIT = '--exp=my_fit.Fit'
         ([FIT, '--algorithm=RandomSerach()'], 'Did you mean RandomSearch'),
         ([FIT, '--scheduler=medain'], 'Did you mean median?'),
         ([FIT, '--engine=rya'], 'Did you mean ray?'),
+        ([FIT, '--num_trails=3'], 'arguments: --num_trails=3. Did you mean --num_trials'),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else '',
 )
-def test_a_typo_lists_near_names(home: Path, flags: list[str], near: str) -> None:
-    (home / 'my_lab').mkdir()
-    (home / 'my_lab' / 'my_model.py').write_text((home / 'my_fit.py').read_text())
-    assert near in ' '.join(run(home, '-m', 'paxtune.search', *flags).refused().split())
-    assert not (home / 'runs').exists()
+def test_a_typo_lists_near_names(entered: Path, flags: list[str], near: str) -> None:
+    (entered / 'my_lab').mkdir()
+    (entered / 'my_lab' / 'my_model.py').write_text((entered / 'my_fit.py').read_text())
+    with pytest.raises(UserError) as refused:
+        search.main(flags)
+    assert near in ' '.join(str(refused.value).split())
+    assert not (entered / 'runs').exists()
 
 
-def test_a_typo_in_the_name_of_a_flag_lists_near_flags(home: Path) -> None:
-    refused = run(home, '-m', 'paxtune.search', FIT, '--num_trails=3').refused()
-    assert refused.startswith('unrecognized arguments: --num_trails=3. Did you mean --num_trials')
-    refused = run(home, '-m', 'paxtune.studies', 'list', '--rooot=x').refused()
-    assert refused == 'unrecognized arguments: --rooot=x. --help lists the flags'
+def test_a_flag_that_is_near_to_none_points_to_the_help() -> None:
+    with pytest.raises(UserError, match=r'^unrecognized arguments: --rooot=x\. --help lists the'):
+        module_of('paxtune.studies').main(['list', '--rooot=x'])

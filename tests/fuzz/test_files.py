@@ -26,10 +26,11 @@ from tests.factories.studies import ask, finish, run_all_kinds
 from tests.factories.toys import LOSS, search, toy
 from tests.factories.tunables import Kinds
 from tests.fuzz import trees, watch
-from tests.fuzz.test_flags import FEW_OR_MANY
 from trainer.symbolic.component import Component
 from trainer.symbolic.derived import derived
 from trainer.symbolic.serialization import from_json_text, to_json_text
+
+pytestmark = pytest.mark.hypothesis
 
 EXPERIMENTS = [toy(), toy(widths=derived('rate * 2')), Kinds()]
 
@@ -50,9 +51,8 @@ def _studies(directory: Path) -> Iterator[tuple[Any, Study]]:
 # --- Experiments ---
 
 
-@FEW_OR_MANY
 @pytest.mark.parametrize('experiment', EXPERIMENTS, ids=['open', 'derived', 'whole'])
-def test_experiments(experiment: Any, share: int) -> None:
+def test_experiments(experiment: Any) -> None:
     tree = json.loads(to_json_text(experiment))
 
     def check(text: str) -> None:
@@ -62,33 +62,30 @@ def test_experiments(experiment: Any, share: int) -> None:
             assert to_json_text(made)
             watch.refused_or_taken(lambda: Space(made))
 
-    watch.for_all(40 * share, check, trees.texts(tree))
+    watch.for_all(160, check, trees.texts(tree))
 
 
-@FEW_OR_MANY
-def test_anything_symbolic(share: int) -> None:
+def test_anything_symbolic() -> None:
     def check(tree: Any) -> None:
         text = json.dumps(tree)
         watch.refused_or_taken(lambda: (from_json_text(text, object, 'a file'),))
 
-    watch.for_all(75 * share, check, trees.anything())
+    watch.for_all(300, check, trees.anything())
 
 
-@FEW_OR_MANY
-def test_search_spaces(share: int) -> None:
+def test_search_spaces() -> None:
     tree = json.loads(spec_to_json(Space(toy()).spec))
 
     def check(text: str) -> None:
         watch.refused_or_taken(lambda: (size(spec_from_json(text)),), ValueError)
 
-    watch.for_all(25 * share, check, trees.texts(tree))
+    watch.for_all(100, check, trees.texts(tree))
 
 
 # --- Trials ---
 
 
-@FEW_OR_MANY
-def test_initial_trials(share: int, tmp_path: Path) -> None:
+def test_initial_trials(tmp_path: Path) -> None:
     path = tmp_path / 'seeds.json'
     decisions = [
         {'rate': 0.01, 'layer': 'Dense', 'widths[0]': 4, 'widths[1]': 2},
@@ -107,11 +104,10 @@ def test_initial_trials(share: int, tmp_path: Path) -> None:
         watch.refused_or_taken(lambda: SearchPlan.compile(made))
 
     some = [trees.texts(decisions), trees.texts({'trials': [{'decisions': decisions[0]}]})]
-    watch.for_all(50 * share, check, st.one_of(*some))
+    watch.for_all(200, check, st.one_of(*some))
 
 
-@FEW_OR_MANY
-def test_imported_studies(share: int, tmp_path: Path) -> None:
+def test_imported_studies(tmp_path: Path) -> None:
     path = tmp_path / 'export.json'
     with _studies(tmp_path / 'study') as (exported, study):
 
@@ -122,11 +118,10 @@ def test_imported_studies(share: int, tmp_path: Path) -> None:
                 assert json.dumps(export.content(trial), allow_nan=False)
                 study.delete_trial(trial.id)
 
-        watch.for_all(40 * share, check, trees.texts(exported))
+        watch.for_all(160, check, trees.texts(exported))
 
 
-@FEW_OR_MANY
-def test_imported_trials(share: int, tmp_path: Path) -> None:
+def test_imported_trials(tmp_path: Path) -> None:
     with _studies(tmp_path / 'study') as (exported, study):
 
         def check(trial: Any) -> None:
@@ -136,7 +131,7 @@ def test_imported_trials(share: int, tmp_path: Path) -> None:
                 study.delete_trial(added.id)
 
         changed = st.sampled_from(exported['trials'][:3]).flatmap(trees.changed)
-        watch.for_all(75 * share, check, changed)
+        watch.for_all(300, check, changed)
 
 
 # --- Studies ---
@@ -152,8 +147,7 @@ def _record() -> StudyRecord:
     return SearchPlan.compile(value, how, {'text': 'abc'}).record(False, priors)
 
 
-@FEW_OR_MANY
-def test_records_of_a_study(share: int) -> None:
+def test_records_of_a_study() -> None:
     spec = encode_study(_record())
     (item,) = (each for each in spec.metadata if each.key == 'record')
 
@@ -162,12 +156,11 @@ def test_records_of_a_study(share: int) -> None:
         item.value = text.encode(errors='replace').decode()
         watch.refused_or_taken(lambda: decode_study(spec, 'a study'))
 
-    watch.for_all(50 * share, check, trees.texts(json.loads(item.value)))
+    watch.for_all(200, check, trees.texts(json.loads(item.value)))
 
 
-@FEW_OR_MANY
 @pytest.mark.parametrize('name', ['value', 'search', 'spec'])
-def test_studies_that_another_program_has_changed(name: str, share: int, tmp_path: Path) -> None:
+def test_studies_that_another_program_has_changed(name: str, tmp_path: Path) -> None:
     with open_study(tmp_path, toy()) as study:
         finish(ask(study))
         whole = dataclasses.replace(study.record, exhausted=7, stop_requests=(1,))
@@ -179,4 +172,4 @@ def test_studies_that_another_program_has_changed(name: str, share: int, tmp_pat
             study.store.update_study(lambda _: changed)
             watch.refused_or_taken(lambda: join_study(study.store, tmp_path))
 
-    watch.for_all(5 * share, check, trees.texts(json.loads(getattr(whole, name) or '{}')))
+    watch.for_all(20, check, trees.texts(json.loads(getattr(whole, name) or '{}')))

@@ -26,9 +26,7 @@ from trainer.symbolic.derived import derived, resolve
 from trainer.symbolic.expressions import Expression
 from trainer.symbolic.serialization import to_json_text
 
-FEW_OR_MANY = pytest.mark.parametrize(
-    'share', [1, pytest.param(3, marks=pytest.mark.slow)], ids=['few', 'many']
-)
+pytestmark = pytest.mark.hypothesis
 
 _KINDS = {
     pg.typing.Int: 'integer',
@@ -61,20 +59,18 @@ CLOSED = toy(rate=0.1, layer=None, widths=[1, 2])
 EXPERIMENTS: list[Any] = [CLOSED, toy(), Kinds()]
 
 
-@FEW_OR_MANY
 @pytest.mark.parametrize('experiment', EXPERIMENTS, ids=['closed', 'open', 'whole'])
-def test_set(experiment: Any, share: int) -> None:
+def test_set(experiment: Any) -> None:
     def check(assignments: list[str]) -> None:
         made = watch.refused_or_taken(lambda: overrides.override(experiment, assignments))
         assert made is None or to_json_text(made)
 
     some = st.lists(texts.assignments(fields_of(experiment)), min_size=1, max_size=2)
-    watch.for_all(50 * share, check, some)
+    watch.for_all(200, check, some)
 
 
-@FEW_OR_MANY
 @pytest.mark.parametrize('experiment', EXPERIMENTS, ids=['closed', 'open', 'whole'])
-def test_tune(experiment: Any, share: int) -> None:
+def test_tune(experiment: Any) -> None:
     def check(assignment: str) -> None:
         def read() -> Any:
             made = overrides.tune(experiment, [assignment])
@@ -83,19 +79,17 @@ def test_tune(experiment: Any, share: int) -> None:
         made = watch.refused_or_taken(read)
         assert made is None or to_json_text(made)
 
-    watch.for_all(50 * share, check, texts.assignments(fields_of(experiment), decided=False))
+    watch.for_all(200, check, texts.assignments(fields_of(experiment), decided=False))
 
 
-@FEW_OR_MANY
-def test_values(share: int) -> None:
+def test_values() -> None:
     def check(text: str) -> None:
         watch.refused_or_taken(lambda: (literals.parse(text, 'x'),))
 
-    watch.for_all(150 * share, check, texts.values(('rate', 'layer.heads')))
+    watch.for_all(600, check, texts.values(('rate', 'layer.heads')))
 
 
-@FEW_OR_MANY
-def test_algorithm(share: int) -> None:
+def test_algorithm() -> None:
     tunable = Kinds()
 
     def check(text: str) -> None:
@@ -110,11 +104,10 @@ def test_algorithm(share: int) -> None:
         'eval',
     ]
     calls = st.builds('{}({})'.format, st.sampled_from(names), texts.values())
-    watch.for_all(40 * share, check, st.one_of(st.sampled_from(names), calls, texts.values()))
+    watch.for_all(160, check, st.one_of(st.sampled_from(names), calls, texts.values()))
 
 
-@FEW_OR_MANY
-def test_scheduler(share: int) -> None:
+def test_scheduler() -> None:
     tunable = Kinds()
 
     def check(text: str) -> None:
@@ -122,7 +115,7 @@ def test_scheduler(share: int) -> None:
 
     names = ['Asha', 'ThresholdStopping', 'median_stopping', 'asha', 'none', 'Rungs', 'eval']
     calls = st.builds('{}({})'.format, st.sampled_from(names), texts.values())
-    watch.for_all(40 * share, check, st.one_of(st.sampled_from(names), calls, texts.values()))
+    watch.for_all(160, check, st.one_of(st.sampled_from(names), calls, texts.values()))
 
 
 BESIDE = pg.Dict(
@@ -131,19 +124,17 @@ BESIDE = pg.Dict(
 NAMES = ('a', 'b', 'c', 'd', 'd[0]', 'd[-1]', 'e', 'e.f', "e['g']", 'h', 'i', 'j', 'k', 'out')
 
 
-@FEW_OR_MANY
-def test_derived_values(share: int) -> None:
+def test_derived_values() -> None:
     def check(text: str) -> None:
         def read() -> Any:
             return resolve(BESIDE.clone(deep=True, override={'out': derived(text)}))
 
         watch.refused_or_taken(read, ValueError)
 
-    watch.for_all(150 * share, check, texts.expressions(NAMES) | texts.values(NAMES))
+    watch.for_all(600, check, texts.expressions(NAMES) | texts.values(NAMES))
 
 
-@FEW_OR_MANY
-def test_expressions(share: int) -> None:
+def test_expressions() -> None:
     values = {'a': 3, 'b': 2.5, 'c': 'x' * 5000, 'd': [1] * 5000, 'h': 10**300, 'x': 0}
 
     def look_up(path: tuple[str | int, ...]) -> Any:
@@ -154,7 +145,7 @@ def test_expressions(share: int) -> None:
             lambda: (Expression(text).evaluate(look_up),), ArithmeticError, LookupError, TypeError
         )
 
-    watch.for_all(150 * share, check, texts.expressions(tuple(values)))
+    watch.for_all(600, check, texts.expressions(tuple(values)))
 
 
 @pytest.mark.parametrize('text', [*texts.HUGE, *texts.CODE])
@@ -191,8 +182,7 @@ def given_decisions(draw: st.DrawFn, space: Space) -> list[str]:
     ]
 
 
-@FEW_OR_MANY
-def test_decisions(share: int) -> None:
+def test_decisions() -> None:
     space = Space(toy())
 
     def check(written: list[str]) -> None:
@@ -202,11 +192,10 @@ def test_decisions(share: int) -> None:
         made = watch.refused_or_taken(read)
         assert made is None or isinstance(made, Toy)
 
-    watch.for_all(50 * share, check, given_decisions(space))
+    watch.for_all(200, check, given_decisions(space))
 
 
-@FEW_OR_MANY
-def test_added_trials(share: int) -> None:
+def test_added_trials() -> None:
     with open_study(None, toy()) as study:
 
         def check(written: list[str]) -> None:
@@ -215,11 +204,10 @@ def test_added_trials(share: int) -> None:
                 assert json.dumps(trial.decisions)
                 study.delete_trial(trial.id)
 
-        watch.for_all(30 * share, check, given_decisions(study.space))
+        watch.for_all(120, check, given_decisions(study.space))
 
 
-@FEW_OR_MANY
-def test_flags(share: int) -> None:
+def test_flags() -> None:
     """All of a command's flags together, as `paxtune.search` reads them."""
     flags = paxtune.search.parser()
     registry.available(
@@ -249,4 +237,4 @@ def test_flags(share: int) -> None:
         watch.refused_or_taken(read)
 
     some = st.lists(st.one_of(fixed, numbers, assigned), max_size=3)
-    watch.for_all(20 * share, check, some, st.none() | st.none() | names)
+    watch.for_all(80, check, some, st.none() | st.none() | names)

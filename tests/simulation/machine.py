@@ -113,11 +113,11 @@ class Machine:
         world.scheduler.sleep(world.draws.uniform(1.0, 4.0, 'start', self.name))
         client = SERVICE.client()
         try:
-            client.connect(worker._PATIENCE)
+            client.connect(worker.PATIENCE_SECONDS)
             directory: JobPath = self.directory
             log: Any = _Log()
             flags = argparse.Namespace(definition=definition, function=None, pack=1)
-            return worker._run(RemoteStore(client, name), directory, log, flags)
+            return worker.run(RemoteStore(client, name), directory, log, flags)
         except UserError as error:
             world.say(name, 'ends:', str(error).split('\n')[0])
             return 2

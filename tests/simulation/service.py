@@ -60,7 +60,7 @@ class Service:
 
     def _watch(self) -> None:
         while True:
-            self._world.scheduler.sleep(server._CHECK_SECONDS)
+            self._world.scheduler.sleep(server.CHECK_SECONDS)
             with contextlib.suppress(DatabaseUnavailableError):
                 self._look()
 

@@ -47,8 +47,10 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
     try:
         modules = [importlib.import_module(each) for each in _modules(name, package)]
         for module in modules:
-            if hasattr(module, attribute):
-                return _made(getattr(module, attribute), name, base)
+            found = getattr(module, attribute, module)
+            # An import of a sub-module makes it an attribute of its package.
+            if not isinstance(found, ModuleType):
+                return _made(found, name, base)
     except Exception as error:
         if isinstance(error, UserError) or user_line(error) is None:
             raise

@@ -107,6 +107,7 @@ def test_each_call_makes_its_own() -> None:
         ('own_experiments.Mien', r'It has: Mine, plain\.$'),
         ('Small', r'expected module\.Name\. Did you mean lm\.Small'),
         ('deep.vision.Wid', r'Did you mean Wide\?'),
+        ('deep.vision', r'a module: name an experiment in it: deep\.vision\.Wide$'),
         ('ml.Smal', r'tuned has: .*lm\.Small, lm\.Needs, lm\.INSTANCE'),
         ('ml.Smal', r'tuned\.broken \(ModuleNotFoundError: No module named .no_such_library.\)'),
         ('nowhere.to.be.found', r'there is no module nowhere\.to\.be: not in tuned, and not on'),
