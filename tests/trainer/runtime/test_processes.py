@@ -18,6 +18,8 @@ from trainer.symbolic.errors import NonFiniteLossError, OtherProcessError, UserE
 
 # --- One process ---
 
+_JOBS = 'tests.factories.process_jobs'
+
 
 def test_one_process_agrees_with_itself() -> None:
     assert processes.count() == 1
@@ -106,14 +108,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_processes_talk_and_fail_together() -> None:
-    ended = job('tests.factories.process_rounds')
+    ended = job(_JOBS, 'talk')
     assert all_passed(ended) == 'process 0 is done'
     assert ended[1].out == 'process 1 is done'
 
 
 @pytest.mark.slow
 def test_two_processes_measure_a_step_and_agree_on_its_time() -> None:
-    ended = job('tests.factories.step_times')
+    ended = job(_JOBS, 'step_time')
     all_passed(ended)
     first, other = (each.out.strip() for each in ended)
     assert first == other
@@ -235,7 +237,7 @@ def test_the_preemption_notice_of_jax_makes_all_save_and_leave(
     at_once: int, tmp_path: Path
 ) -> None:
     flags = f'--job_log_dir={tmp_path}', f'--steps_per_execution={at_once}'
-    ended = job('tests.factories.preempted_run', *flags)
+    ended = job(_JOBS, 'preempt', *flags)
     told = all_passed(ended)
     assert told == ended[1].out
     found = re.fullmatch(r'stopped at step (\d+)', told)
@@ -249,7 +251,7 @@ def test_the_preemption_notice_of_jax_makes_all_save_and_leave(
 def test_several_processes_pause_at_a_measurement_of_which_one_has_had_enough(
     tmp_path: Path, undisturbed: Path
 ) -> None:
-    first, other = job('tests.factories.paused_run', f'--job_log_dir={tmp_path}')
+    first, other = job(_JOBS, 'pause', f'--job_log_dir={tmp_path}')
     told = all_passed([first, other])
     # Tokens of both, and seconds by the clock of the first.
     spent = f'{12 * 8 * 16}.0, '

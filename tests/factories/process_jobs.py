@@ -1,4 +1,4 @@
-"""Messages of two processes outside of training. Run by `tests.servers.processes`."""
+"""Jobs of several processes: `python -m tests.factories.process_jobs JOB`, by `processes.job`."""
 
 import argparse
 import os
@@ -9,17 +9,78 @@ import time
 import jax
 import numpy as np
 
+from tests.factories import multi_process as joined
 from trainer import command, mesh
+from trainer.loop.report import Interrupted
+from trainer.loop.train_loop import run
+from trainer.program.costs import step_cost
 from trainer.runtime import processes
 from trainer.runtime.interrupt import Interrupt
 from trainer.runtime.signals import SkipTrial
 from trainer.symbolic.errors import OtherProcessError, UserError
 
+_AT = 4
 
-def _flags() -> argparse.Namespace:
-    flags = command.parser(__doc__)
-    command.add_process_flags(flags)
-    return flags.parse_args()
+
+def talk(args: argparse.Namespace) -> None:
+    """Sends messages between two processes, outside of training."""
+    processes.start(args)
+    _agreements()
+    _failures()
+    _signals_while_waiting()
+    _shares()
+    assert not processes.agree()
+    print(f'process {processes.index()} is done', flush=True)
+
+
+def step_time(args: argparse.Namespace) -> None:
+    """Prints how long a step of an experiment takes."""
+    processes.start(args)
+    with processes.together():
+        print(f'{step_cost(joined.Text())["step_seconds"]!r}', flush=True)
+
+
+def pause(args: argparse.Namespace) -> None:
+    """Trains until each measurement, of which only the first process says that it is enough."""
+    processes.start(args)
+    told = []
+    for at in (4, 4, 8, 12):
+        heard: list[int] = []
+
+        def enough(at: int = at, heard: list[int] = heard) -> bool:
+            return processes.is_first() and heard[-1:] == [at]
+
+        try:
+            for each in run(joined.Text(), args.job_log_dir, enough):
+                heard.append(each.step)
+                spent = each.metrics
+            told.append(f'ended at {heard[-1]}')
+        except Interrupted as paused:
+            told.append(f'paused at {paused.step}')
+    print(*told, spent['spent_tokens'], spent['spent_seconds'], sep=', ')
+
+
+def preempt(args: argparse.Namespace) -> None:
+    """Trains; a cluster scheduler announces the end to process 1 before its fourth step."""
+    jax.config.update('jax_cpu_collectives_implementation', 'gloo')
+    jax.distributed.initialize(args.coordinator, args.num_processes, args.process_id)
+    asked = 0
+
+    def told() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == _AT and args.process_id == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return False
+
+    made = joined.Text()
+    made.rebind({'train.num_train_steps': 4000, 'train.checkpoints.every': 1000})
+    made.rebind({'train.evaluation.every': 4000, 'train.summary_interval_steps': 500})
+    made.rebind({'train.steps_per_execution': args.steps_per_execution})
+    try:
+        list(run(made, args.job_log_dir, told))
+    except Interrupted as stopped:
+        print(f'stopped at step {stopped.step}')
 
 
 def _raised(error: Exception | None) -> Exception | None:
@@ -121,11 +182,17 @@ def _shares() -> None:
         raise AssertionError('shares of unequal size')
 
 
+def main() -> None:
+    flags: argparse.ArgumentParser = command.parser(__doc__)
+    command.add_process_flags(flags)
+    flags.add_argument('job', choices=sorted(_JOBS))
+    flags.add_argument('--job_log_dir')
+    flags.add_argument('--steps_per_execution', type=int)
+    args = flags.parse_args()
+    _JOBS[args.job](args)
+
+
+_JOBS = {each.__name__: each for each in (talk, step_time, pause, preempt)}
+
 if __name__ == '__main__':
-    processes.start(_flags())
-    _agreements()
-    _failures()
-    _signals_while_waiting()
-    _shares()
-    assert not processes.agree()
-    print(f'process {processes.index()} is done', flush=True)
+    main()
