@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paxtune import tune
-from tests.documents import blocks, commands_of, dead_links, pages_of, parsed
+from tests.documents import blocks, commands_of, pages_of, parsed
 from trainer.experiment import Experiment
 from trainer.layers import Residual
 from trainer.symbolic import registry
@@ -37,10 +37,6 @@ def test_commands_take_their_flags(
     flags = parsed(words, monkeypatch)
     if getattr(flags, 'exp', None):
         assert registry.find(flags.exp, Experiment)
-
-
-def test_links_exist() -> None:
-    assert not dead_links(PATH)
 
 
 def test_new_layer_has_at_most_thirty_lines(my_space: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT, blocks, commands_of, dead_links, links, pages_of, parsed
+from tests.documents import ROOT, blocks, commands_of, links, pages_of, parsed
 from trainer import command
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
@@ -48,11 +48,6 @@ def test_commands_run(guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert own
     for _, _, module, *flags in own:
         assert command.module_of(module).main(flags) == 0
-
-
-@pytest.mark.parametrize('guide', [*GUIDES, FOLDER / 'README.md'], ids=lambda path: path.stem)
-def test_links_exist(guide: Path) -> None:
-    assert not dead_links(guide)
 
 
 def test_the_index_lists_every_guide() -> None:

@@ -23,7 +23,7 @@ from paxtune.config.named_components import classes_of
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers import Scheduler
 from paxtune.service.monitoring import Metrics
-from tests.documents import ROOT, blocks, commands_of, dead_links, links, pages_of, parsed
+from tests.documents import ROOT, blocks, commands_of, links, pages_of, parsed
 from tests.paxtune.test_serve import ended, served
 from trainer import command
 from trainer.experiment import Experiment
@@ -114,11 +114,6 @@ def write_seeds(flags: argparse.Namespace) -> None:
     (text,) = re.findall(r'`(\[\{.*\}\])`', ALL)
     if flags.initial_trials:
         Path(flags.initial_trials).write_text(json.dumps(json.loads(text)))
-
-
-@each_guide
-def test_guide_links_exist(guide: Path) -> None:
-    assert not dead_links(guide)
 
 
 @each_guide

@@ -1,13 +1,22 @@
-"""Each page with code belongs to a test that runs the code."""
+"""Each page with code belongs to a test that runs the code; links and plain commands of pages."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT, modules_testing
+from tests.documents import ROOT, commands_of, dead_links, modules_testing, parsed
+from trainer.experiment import Experiment
+from trainer.symbolic import registry
 
 PAGES = sorted([*ROOT.glob('*.md'), *(ROOT / 'docs').rglob('*.md')])
+# Commands of experiments that stand in the repository.
+COMMANDS = [
+    words
+    for name in ('training', 'performance')
+    for words in commands_of((ROOT / 'docs' / f'{name}.md').read_text())
+    if words[0] == 'python'
+]
 _FENCE = re.compile(r'^```(.*)$', re.MULTILINE)
 _CODE = {'python', 'py', 'sh'}
 _OTHER = {'', 'text', 'json', 'console'}
@@ -22,3 +31,13 @@ def test_a_page_with_code_has_a_test(page: Path) -> None:
     assert tests or not languages & _CODE, 'no test runs the code: see tests/documents.py'
     for test in tests:
         assert 'pages_of(__file__)' in test.read_text(), test
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_page_links_lead_to_files_and_headings(page: Path) -> None:
+    assert not dead_links(page)
+
+
+@pytest.mark.parametrize('words', COMMANDS, ids=' '.join)
+def test_page_commands_take_their_flags(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.find(parsed(words, monkeypatch).exp, Experiment)

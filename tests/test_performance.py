@@ -7,22 +7,10 @@ import sys
 
 import pytest
 
-from tests.documents import commands_of, dead_links, pages_of, parsed
-from trainer.experiment import Experiment
-from trainer.symbolic import registry
+from tests.documents import pages_of
 
 (PATH,) = pages_of(__file__)
 DOCUMENT = PATH.read_text()
-COMMANDS = [words for words in commands_of(DOCUMENT) if words[0] == 'python']
-
-
-@pytest.mark.parametrize('words', COMMANDS, ids=' '.join)
-def test_commands_take_their_flags(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    registry.find(parsed(words, monkeypatch).exp, Experiment)
-
-
-def test_links_exist() -> None:
-    assert not dead_links(PATH)
 
 
 @pytest.mark.pax('XLA flags and `LIBTPU_INIT_ARGS`')

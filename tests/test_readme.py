@@ -12,7 +12,7 @@ import pytest
 from examples.tunable_lm import Tiny
 from paxtune import search, train
 from paxtune.storage.open_study import load_study
-from tests.documents import ROOT, anchors, blocks, commands_of, links, pages_of, parsed
+from tests.documents import ROOT, blocks, commands_of, pages_of, parsed
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
 
@@ -107,13 +107,6 @@ def flags_of(module: Any) -> set[str]:
     with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
         module.main(['--help'])
     return set(re.findall(r'--\w+', out.getvalue()))
-
-
-def test_links_exist() -> None:
-    for link in links(README):
-        target, _, anchor = link.partition('#')
-        assert (ROOT / target).exists(), link
-        assert not anchor or anchor in anchors((ROOT / target).read_text()), link
 
 
 def test_example_is_tunable() -> None:

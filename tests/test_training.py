@@ -3,28 +3,14 @@
 import json
 from typing import Any
 
-import pytest
-
 import trainer.decoding
-from tests.documents import blocks, commands_of, dead_links, pages_of, parsed
+from tests.documents import blocks, pages_of
 from trainer import main
 from trainer.decoding import Decoder
 from trainer.decoding.examples import DecodedExample, Text, text_metrics
-from trainer.experiment import Experiment
-from trainer.symbolic import registry
 
 (PATH,) = pages_of(__file__)
 DOCUMENT = PATH.read_text()
-COMMANDS = [words for words in commands_of(DOCUMENT) if words[0] == 'python']
-
-
-@pytest.mark.parametrize('words', COMMANDS, ids=' '.join)
-def test_commands_take_their_flags(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    registry.find(parsed(words, monkeypatch).exp, Experiment)
-
-
-def test_links_exist() -> None:
-    assert not dead_links(PATH)
 
 
 def test_python_runs() -> None:

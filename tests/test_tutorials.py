@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT, commands_of, dead_links, links, pages_of, parsed
+from tests.documents import ROOT, commands_of, links, pages_of, parsed
 from tests.followed import differences, files_of, follow
 
 PAGES = [page for page in pages_of(__file__) if page.name != 'README.md']
@@ -41,11 +41,6 @@ def test_tutorial_commands_take_their_flags(
 def test_tutorial_names_its_files(page: Path) -> None:
     for name, text in files_of(page.read_text()).items():
         compile(text, name, 'exec')
-
-
-@pytest.mark.parametrize('page', pages_of(__file__), ids=lambda path: path.stem)
-def test_tutorial_links_exist(page: Path) -> None:
-    assert not dead_links(page)
 
 
 def test_the_index_lists_every_tutorial() -> None:
