@@ -113,7 +113,11 @@ def _session(directory: Path) -> Iterator['subprocess.Popen[str]']:
     with (directory / _OUTPUT).open('w') as output:
         process = subprocess.Popen(
             ['bash', 'page.sh'],
-            env={**environment(), 'PATH': path, 'XDG_STATE_HOME': str(directory / 'state')},
+            env={
+                **environment(optimizes=False),
+                'PATH': path,
+                'XDG_STATE_HOME': str(directory / 'state'),
+            },
             cwd=directory,
             stdout=output,
             stderr=subprocess.STDOUT,

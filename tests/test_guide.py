@@ -43,16 +43,21 @@ COMMANDS = [
     if words[0] == 'python' and words[:3] != ['python', '-m', 'pytest']
 ]
 MAX_LINES = 600
+SLOW = ('plots', 'python-api')
 
 each_guide = pytest.mark.parametrize('guide', GUIDES, ids=lambda path: path.stem)
 
 
 @pytest.mark.pax(19)
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    'guide', [path for path in GUIDES if '```python' in TEXTS[path]], ids=lambda path: path.stem
+    'guide',
+    [
+        pytest.param(path, marks=pytest.mark.slow if path.stem in SLOW else ())
+        for path in GUIDES
+        if '```python' in TEXTS[path]
+    ],
+    ids=lambda path: path.stem,
 )
-@pytest.mark.sentinel
 # MLflow's own database warns.
 @pytest.mark.filterwarnings('ignore:The ..noload.. loader:sqlalchemy.exc.SADeprecationWarning')
 def test_guide_python_prints_the_text_below_it(

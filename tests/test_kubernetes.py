@@ -158,7 +158,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             subprocess.Popen(
                 [sys.executable, *words, *flags],
                 cwd=tmp_path / 'tmp',
-                env={**environment(), **pod, 'JOB_COMPLETION_INDEX': str(index)},
+                env={**environment(optimizes=False), **pod, 'JOB_COMPLETION_INDEX': str(index)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

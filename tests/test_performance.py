@@ -14,7 +14,6 @@ DOCUMENT = PATH.read_text()
 
 
 @pytest.mark.pax('XLA flags and `LIBTPU_INIT_ARGS`')
-@pytest.mark.slow
 def test_flags_of_xla_are_as_the_document_says() -> None:
     rows = re.findall(r'^\| `(--xla_gpu_\w+)` \|.*\| (known|gone)\b.*\|$', DOCUMENT, re.MULTILINE)
     flags = dict(rows)

@@ -52,13 +52,12 @@ def test_the_best_program_is_the_best_of_all():
     assert highest(worth, beside, num_layers=3) == pytest.approx(best)
 
 
-@pytest.mark.slow
 def test_decisions_are_programs_and_scores_lie_between_0_and_1():
     spec = pg.dna_spec(program_evolution.space())
     rng = random.Random(0)
     for name, make in program_evolution.PROBLEMS.items():
         score = make(random.Random(0))
-        for _ in range(20):
+        for _ in range(5):
             decisions = draw(spec, rng)
             program = program_of(decisions)
             assert len(program) == LAYERS

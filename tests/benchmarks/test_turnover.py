@@ -19,8 +19,7 @@ NUMBERS = {'learning_rate': 1e-2, 'weight_decay': 0.1, 'warmup_steps': 5}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('is_traced', [False, True])
-def test_flax_loop_trains_the_same_model_as_ours(is_traced: bool) -> None:
+def test_flax_loop_trains_the_same_model_as_ours() -> None:
     steps = 30
     changes = {
         'task.learner.learning_rate': NUMBERS['learning_rate'],
@@ -31,7 +30,7 @@ def test_flax_loop_trains_the_same_model_as_ours(is_traced: bool) -> None:
     experiment = replaced(numbers(), changes, 'test')
     program, values = compiled(experiment)
     key, batch = program.random_key(0), experiment.train_input.get_next()
-    functions = flax_loop.functions(steps, None if is_traced else NUMBERS)
+    functions = flax_loop.functions(steps, None)
     ours, theirs = program.init(key, values), functions.init(batch['ids'])
     assert sum(leaf.size for leaf in jax.tree.leaves(theirs[0])) == program.num_params()
     losses = []

@@ -120,7 +120,7 @@ def run(directory: Path, *words: str, interrupt_at: str = '') -> Shown:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack('HHHH', LINES, COLUMNS, 0, 0))
     unset = ('COLUMNS', 'LINES', 'CI')
-    env = {name: value for name, value in environment().items() if name not in unset}
+    env = {name: value for name, value in environment(optimizes=False).items() if name not in unset}
     process = subprocess.Popen(
         [sys.executable, '-c', _LOGIN, sys.executable, *words],
         cwd=directory,

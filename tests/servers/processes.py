@@ -14,9 +14,14 @@ from tools.servers.ports import unused_port
 ROOT = Path(__file__).parents[2]
 
 
-def environment() -> dict[str, str]:
-    """The environment of a command: it compiles as a user's does, warnings come as they come."""
-    return {**os.environ, 'PYTHONPATH': str(ROOT), 'JAX_DISABLE_MOST_OPTIMIZATIONS': 'false'}
+def environment(optimizes: bool = True) -> dict[str, str]:
+    """The environment of a command.
+
+    Args:
+        optimizes: it compiles as a user's command does; False where only its output matters.
+    """
+    disabled = str(not optimizes).lower()
+    return {**os.environ, 'PYTHONPATH': str(ROOT), 'JAX_DISABLE_MOST_OPTIMIZATIONS': disabled}
 
 
 def command(
