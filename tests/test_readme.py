@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from examples.tunable_lm import Tiny
 from paxtune import search, train
 from paxtune.storage.open_study import load_study
 from tests.documents import ROOT, blocks, commands_of, pages_of, parsed
@@ -107,7 +106,3 @@ def flags_of(module: Any) -> set[str]:
     with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
         module.main(['--help'])
     return set(re.findall(r'--\w+', out.getvalue()))
-
-
-def test_example_is_tunable() -> None:
-    assert Tiny().search.budget.trials == 8

@@ -15,7 +15,7 @@ from tests.servers.processes import ROOT
 
 FILES = sorted((ROOT / 'benchmarks').rglob('*.py'))
 SCRIPTS = [path for path in FILES if path.parent.name == 'benchmarks']
-OWN = ('paxtune', 'trainer', 'search_spaces', 'benchmarks', 'tests')
+OWN = ('paxtune', 'trainer', 'search_spaces', 'benchmarks', 'tools', 'tests')
 
 PEERS = {
     f'benchmarks.search.{name}'
@@ -65,6 +65,7 @@ def named(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize('path', FILES, ids=module_name)
 def test_benchmark_names_existing_objects(path: Path) -> None:
     for name in {*named(ast.parse(path.read_text()))} - PEERS:
+        assert not name.startswith('tests.'), name
         assert pkgutil.resolve_name(name), name
 
 

@@ -141,21 +141,18 @@ def test_every_layer_is_counted_here() -> None:
 
 
 @pytest.mark.parametrize('name', PRODUCTS)
-@pytest.mark.fast(3)
 def test_operations_are_those_of_the_compiler(name: str) -> None:
     ours, xla = counts(PRODUCTS[name])
     assert ours == pytest.approx(xla, rel=TOLERANCE)
 
 
 @pytest.mark.parametrize('name', ['convolution of sequences', 'basic block', 'feed-forward'])
-@pytest.mark.slow
 def test_the_compiled_program_has_as_many_operations(name: str) -> None:
     ours, xla = counts(PRODUCTS[name], is_compiled=True)
     assert ours == pytest.approx(xla, rel=TOLERANCE)
 
 
 @pytest.mark.parametrize('name', ELEMENTWISE)
-@pytest.mark.slow
 def test_layers_without_products_are_free_and_cheap(name: str) -> None:
     example = EXAMPLES[name]
     ours, xla = counts(example)
