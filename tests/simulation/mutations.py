@@ -63,6 +63,11 @@ def _write_unfenced() -> None:
     _put(RemoteStore, 'apply', forgetful)
 
 
+def _fence_nothing() -> None:
+    for name in ('may_write', 'is_held'):
+        _put(Leases, name, lambda *_: True)
+
+
 def _remember_last_requests() -> None:
     def add(self: Requests, request_id: str, *ids: int) -> None:
         for each in [each for each, others in self.items() if set(others) & set(ids)]:
@@ -111,6 +116,7 @@ MUTATIONS: Mapping[str, Callable[[], None]] = {
     'commits in doubt': _trust_commits_in_doubt,
     'two forks': _fork_without_looking,
     'unfenced writes': _write_unfenced,
+    'no fences': _fence_nothing,
     'last requests': _remember_last_requests,
     'ids': _write_any_trial,
     'stalls': _expire_in_stalls,

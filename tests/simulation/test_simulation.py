@@ -74,5 +74,5 @@ def test_seeds_in_several_processes_have_the_results_of_one_process() -> None:
 
 @pytest.mark.slow
 def test_a_service_that_does_not_fence_is_caught() -> None:
-    found = printed('--mutation=unfenced writes', '--scenario=plain', '--seeds=20', code=1)
+    found = printed('--mutation=no fences', '--scenario=plain', '--seeds=20', code=1)
     assert '--scenario="plain" --trace=' in found
