@@ -30,6 +30,7 @@ from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
 from paxtune.study.checkpoint_retention import remove_unneeded
 from paxtune.study.feasibility import Feasibility
+from paxtune.study.record import Lineage, TrialRecord
 from paxtune.study.suggester import Suggester
 from tests.factories.parts import GRADIENTS, stepped
 from tests.factories.runs import without_speed
@@ -204,9 +205,9 @@ def begun(search: Search) -> object:
     made = Tunable(**dict(experiment().sym_init_args), search=search)
     made.rebind({'task.learner.learning_rate': pg.floatv(0.1, 0.2)})
     with tempfile.TemporaryDirectory() as name, open_study(name, made) as study:
-        rate = {'task.learner.learning_rate': 0.1}
-        child = study.add(rate, warm_start=study.add(rate).id)
-        return experiments(study, child.view)[''].train.num_train_steps
+        rates = study.add({}).view.record.parameters
+        study.store.add_trials([TrialRecord(rates, lineage=Lineage(parent=1, warm_start=1))])
+        return experiments(study, study.trial(2))[''].train.num_train_steps
 
 
 SEARCH = Search(LOSS, Budget(6), QuasiRandom())
