@@ -10,13 +10,12 @@ import pytest
 
 from paxtune.storage.open_study import open_study
 from paxtune.studies import __main__ as studies
-from paxtune.studies import changing, files, looking, report
+from paxtune.studies.base import COMMANDS
 from tests.factories.studies import ask, finish
 from tests.factories.toys import toy
 from tests.servers.processes import command
 
 EXP = '--exp=tests.factories.toys.toy'
-COMMANDS = [*looking.COMMANDS, *files.COMMANDS, *changing.COMMANDS, *report.COMMANDS]
 
 Shown = Callable[..., str]
 
@@ -34,7 +33,7 @@ def result(shown: Shown, *argv: object) -> Any:
     return json.loads(shown(*argv, '--json'))
 
 
-VIEWS = [each.name for each in looking.COMMANDS]
+VIEWS = [each.name for each in COMMANDS if each.is_view]
 MORE: dict[str, list[Any]] = {'diff': [1, 2], 'pareto': ['--x=accuracy']}
 
 
@@ -133,7 +132,7 @@ def test_json_of_a_change_is_its_result(name: str, directory: Path, shown: Shown
 
 
 def test_every_command_has_its_case_above() -> None:
-    assert {each.name for each in COMMANDS} == {*VIEWS, *OTHERS}
+    assert {each.name for each in COMMANDS} == {*VIEWS, *OTHERS, 'page'}
 
 
 def test_json_and_another_format_are_refused_together(
