@@ -1,4 +1,4 @@
-"""CMA-ES: the update rules are those of the library `cmaes`."""
+"""CMA-ES, with the update rules of the library `cmaes`."""
 
 import dataclasses
 import json
@@ -89,8 +89,8 @@ class _History:
     """Runs so far, from the observations.
 
     The algorithm state of a trial holds its `cma_generation` ('run.generation'), its `point`, and
-    `told`: the trials that the distribution was adapted to last; in a first generation, the trial
-    at the start of the run. Trials that end late therefore do not change earlier updates.
+    `observed`: the trials of the last update of the distribution. In a first generation it is the
+    trial at the start of the run. Trials that end late therefore do not change earlier updates.
     """
 
     def __init__(self, context: SuggestionContext, algorithm: CMAES) -> None:
@@ -112,8 +112,8 @@ class _History:
         generations = [(self._run, number) for number in range(self._last + 1)]
         if not all(generation in self._members for generation in generations):
             return self.restart()  # Trials are missing.
-        texts = [self._members[generation][0].algorithm_state['told'] for generation in generations]
-        sources = [[int(each) for each in ids.split()] for ids in texts]
+        states = [self._members[generation][0].algorithm_state for generation in generations]
+        sources = [[int(each) for each in state['observed'].split()] for state in states]
         ended = [t for t in self._members[generations[-1]] if t.state != 'pending']
         size = self._population_size(self._run)
         adapts = len(ended) >= size and any(trial.scores for trial in ended)
@@ -161,7 +161,7 @@ class _History:
 
 
 def _state(run: int, number: int, trial_ids: Sequence[int]) -> dict[str, str]:
-    return {'cma_generation': f'{run}.{number}', 'told': ' '.join(map(str, trial_ids))}
+    return {'cma_generation': f'{run}.{number}', 'observed': ' '.join(map(str, trial_ids))}
 
 
 def _generation(trial: Observation) -> _Generation:

@@ -85,4 +85,4 @@ def _model(experiment: Any) -> list[Line] | str:
 
 
 def _row(line: Line) -> dict[str, Any]:
-    return {'layer': line.name, 'times': line.times, 'what': line.layer, **line.costs}
+    return {'layer': line.name, 'times': line.times, 'component': line.layer, **line.costs}

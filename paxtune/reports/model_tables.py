@@ -8,7 +8,7 @@ from typing import Any
 
 from paxtune.reports.tables import Row, Table
 
-_LAYER = ('layer', 'times', 'what')
+_LAYER = ('layer', 'times', 'component')
 
 
 def architecture_table(model: Mapping[str, Any], costs: Sequence[str], title: str) -> Table:

@@ -60,7 +60,7 @@ class TrialSpec:
         directory: of this attempt.
         earlier: the directories of the attempts before it.
         warm_start: the trial whose weights it begins with.
-        repeat: the 1-based replicate index.
+        replicate: the index of the replicate, from 1.
         parent_checkpoint: of a fork: the directories of the parent's attempts, newest first,
             and the step.
         forks: the directories of the attempts of the trial's own forks, with their steps.
@@ -72,14 +72,14 @@ class TrialSpec:
     directory: str
     earlier: Sequence[str] = ()
     warm_start: WarmStartSpec | None = None
-    repeat: int = 1
+    replicate: int = 1
     parent_checkpoint: tuple[Sequence[str], int] | None = None
     forks: Sequence[tuple[Sequence[str], int]] = ()
     measured: Costs = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, study: StudyView, trial: Trial) -> 'TrialSpec':
-        """Specifies a trial; raises ValueError where the study is in memory."""
+        """Specifies a trial; raises ValueError if the study is in memory."""
         *earlier, own = attempt_directories(study.directory, trial)
         parent_checkpoint = None
         if trial.lineage.forked_from is not None:
@@ -107,7 +107,7 @@ class TrialSpec:
     @during(INITIALIZATION)
     def experiments(self, space: Space) -> dict[str, Tunable]:
         """Makes the experiments of the trial: see `experiments`."""
-        return _started(parts_of(space, self.decisions), self.warm_start, self.repeat)
+        return _started(parts_of(space, self.decisions), self.warm_start, self.replicate)
 
     def prepared(self, parts: Mapping[str, Tunable], search: Search) -> 'PreparedTrial':
         """Estimates the costs of its experiments; raises as `estimate_costs`."""
@@ -130,12 +130,12 @@ class TrialSpec:
         folder = job_path(self.directory) / name
         if self.earlier:
             take_over([job_path(each) / name for each in self.earlier], folder)
-        # Its own forks come first: a trial that continues may delete what they begin with.
+        # Forks come first: a trial that continues may delete the checkpoints that they need.
         with processes.together():
             if processes.is_first():
                 own = [self.directory, *reversed(self.earlier)]
                 for attempts, step in self.forks:
-                    # A later attempt takes over what an earlier one has, which may be newer.
+                    # A later attempt takes over checkpoints of an earlier one, which may be newer.
                     if not any(
                         newest_checkpoint(job_path(each) / 'checkpoints') for each in attempts
                     ):
@@ -208,10 +208,10 @@ def _warm_start(study: StudyView, trial: Trial) -> WarmStartSpec | None:
 
 
 def _started(
-    parts: Mapping[str, Tunable], start: WarmStartSpec | None, repeat: int
+    parts: Mapping[str, Tunable], start: WarmStartSpec | None, replicate: int
 ) -> dict[str, Tunable]:
-    # A child sees its data in another order than its parent, and draws its new units anew.
-    seed = repeat + (start.trial if start is not None and start.inherits else 0)
+    # A child sees its data in another order than its parent, and draws new units again.
+    seed = replicate + (start.trial if start is not None and start.inherits else 0)
     seeded = {name: reseeded(part, seed) for name, part in parts.items()}
     if start is None:
         return seeded

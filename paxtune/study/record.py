@@ -18,8 +18,11 @@ Costs: TypeAlias = Mapping[str, Mapping[str, float]]
 Attempt: TypeAlias = Annotated[int, Meta(ge=1, le=10**5)]
 """The number of an attempt. Each has a directory, which may be looked for."""
 
-SCHEDULER, REPLICATE, RETRY = 'scheduler', 'replicate', 'retry'
-"""Origins of trials that a scheduler forked, that replicate others, or that run others again."""
+INITIAL_TRIALS, SCHEDULER = 'initial_trials', 'scheduler'
+"""Origins of the first trials of a search, and of trials that a scheduler forked."""
+
+REPLICATE, RETRY = 'replicate', 'retry'
+"""Origins of trials that replicate others, or run others again."""
 
 
 class Status(enum.StrEnum):
@@ -75,7 +78,7 @@ class Event:
     step: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The event as plain data, without what is empty."""
+        """The event as plain data, without empty fields."""
         named = {'worker': self.worker, 'step': self.step, 'detail': self.detail}
         return {
             'time': self.time.isoformat(timespec='milliseconds'),
@@ -90,8 +93,8 @@ class Lineage:
     """The relations of a trial to other trials, by their numbers.
 
     Attributes:
-        origin: where the decisions are from: 'algorithm', 'scheduler', 'seed', 'added', 'retry',
-            'replicate', or `<study>#<trial>` of another study.
+        origin: where the decisions are from: 'algorithm', 'scheduler', 'initial_trials', 'added',
+            'retry', 'replicate', or `<study>#<trial>` of another study.
         parent: the trial that the algorithm derived this one from.
         retry_of: the trial that this one runs again, with the same training seeds.
         replicate: the 1-based replicate index; each replicate trains with other seeds.
@@ -134,7 +137,7 @@ class Lineage:
     def weights_from(self) -> tuple[int, int | None] | None:
         """The trial and the step that the weights come from; None for a fresh start.
 
-        The step is None where the trial has not begun.
+        The step is None if the trial has not begun.
         """
         if self.forked_from is not None or self.warm_start is None:
             return self.forked_from
@@ -241,7 +244,7 @@ class TrialRecord:
 
     @property
     def paused_at(self) -> int | None:
-        """The step at which the trial is paused; None where it is not."""
+        """The step at which the trial is paused; None if it is not."""
         return self.pauses[-1] if self.status is Status.PAUSED else None
 
 
@@ -280,7 +283,7 @@ class StudyRecord:
 
     Attributes:
         value: JSON of the value that is searched, decisions included.
-        search: JSON of the `Search`; '' where the value holds it, as a `Tunable` does.
+        search: JSON of the `Search`; '' if the value holds it, as a `Tunable` does.
         spec: JSON of the search space.
         data: fingerprints of the data that trials see, by input.
         priors: completed trials of other studies that the algorithm may learn from.
@@ -292,7 +295,7 @@ class StudyRecord:
         is_ended: whether no worker gets another trial.
         metadata: the metadata that users wrote.
         exp: the `--exp` that the study came from; '' without a command.
-        defaults: those of the users' classes in the value, by class and field.
+        defaults: field defaults of the users' classes in the value, by class and field.
         uuid: identifies the study in the directories of its trials.
         notes: of people, by the number of the trial.
         provenance: how the study was made.
@@ -322,5 +325,5 @@ class StudyRecord:
 
     @property
     def experiment(self) -> str:
-        """Names what is searched: by its `--exp`, or else by its class."""
+        """Names the searched value: by its `--exp`, or else by its class."""
         return self.exp or json.loads(self.value).get('_type', 'Dict')

@@ -1,7 +1,7 @@
 """Replicates: trials of the same decisions with other training seeds.
 
-The trials of a configuration are the first one, its replicates, and re-runs of any of these, which
-replace what they run again. Everything here is a function of recorded trials.
+The trials of a configuration are the first one, its replicates, and re-runs, which replace the
+trials that they repeat. Everything here is a function of recorded trials.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ class Configuration:
 
     Attributes:
         first: the trial that tried it first.
-        trials: those that count, by replicate index.
+        trials: the counted trials, by replicate index.
     """
 
     first: Trial
@@ -44,7 +44,7 @@ class LeaderboardEntry:
     Attributes:
         trial: its representative: the trial with the median reward of the first objective, or the
             worse of two. It is not the lucky one.
-        trials: those that were completed, and not stopped early, by replicate index.
+        trials: completed trials (not stopped early), by replicate index.
         configuration: the decisions.
         is_complete: whether all replicates that the search asks for were completed. Other
             configurations come after these: to ignore failures would favor bad configurations.
@@ -65,7 +65,7 @@ class LeaderboardEntry:
 
     @property
     def standard_errors(self) -> tuple[float | None, ...]:
-        """The standard errors of these means; None where there is one trial."""
+        """The standard errors of these means; None if there is one trial."""
         columns = zip(*(trial.rewards for trial in self.trials), strict=True)
         return tuple(standard_error(column) for column in columns)
 
@@ -111,7 +111,7 @@ def due(trials: Sequence[Trial], wanted: int) -> tuple[Trial, int] | None:
         wanted: the number of trials of each configuration.
 
     Returns:
-        None where no replicate is missing.
+        None if no replicate is missing.
     """
     if wanted == 1:
         return None
@@ -224,7 +224,7 @@ def pending(trials: Sequence[Trial], wanted: int) -> list[Trial]:
 
 
 def _expected(decisions: Sequence[Sequence[Scores]]) -> list[Scores]:
-    """Estimates the scores of each configuration from those of its trials."""
+    """Estimates the scores of each configuration from its trials."""
     if all(len(each) == 1 for each in decisions):
         return [each[0] for each in decisions]
     columns = [

@@ -11,7 +11,7 @@ from paxtune.search_space.parameters import to_parameters
 from paxtune.study import replicates
 from paxtune.study.feasibility import Feasibility
 from paxtune.study.observations import observe, with_costs, with_predicted_ends
-from paxtune.study.record import Lineage
+from paxtune.study.record import INITIAL_TRIALS, Lineage
 from paxtune.study.trial import Trial
 from trainer.runtime.garbage_collection import gc_paused
 from trainer.symbolic.errors import UserError
@@ -66,10 +66,10 @@ class Suggester:
                 return Suggestion(due[0].by_id), replicates.lineage_of(*due)
             ordinal = replicates.ordinal(trials, number)
         if self._search.initial_trials:
-            sown = sum(trial.lineage.origin == 'seed' for trial in self._earlier(number))
-            if sown < len(self._search.initial_trials):
-                seed = self._search.initial_trials[sown]
-                return Suggestion(self.completed(seed, ordinal)), Lineage(origin='seed')
+            added = sum(each.lineage.origin == INITIAL_TRIALS for each in self._earlier(number))
+            if added < len(self._search.initial_trials):
+                given = self._search.initial_trials[added]
+                return Suggestion(self.completed(given, ordinal)), Lineage(INITIAL_TRIALS)
         try:
             suggestion = self.algorithm.suggest(self.context(number, ordinal))
             to_parameters(self._space.spec, suggestion.decisions)
@@ -134,7 +134,7 @@ class Suggester:
 
     def _remember(self, trial: Trial) -> Observation:
         known = self._observed.get(trial.id)
-        # One that has ended is the same object each time, unless another one took its number.
+        # An ended trial is the same object each time, unless another trial took its number.
         if known is None or known.decisions is not trial.by_id:
             known = self._observed[trial.id] = observe(trial)
         return known

@@ -10,7 +10,7 @@ import pyglove as pg
 from paxtune.algorithms.base import Observation, SuggestionContext
 from paxtune.search_space.decisions import Decisions, from_dna, to_dna
 
-REPORTED, PROPOSALS, METADATA, RECOVERED = 'told', 'proposals', 'metadata', 'recovered'
+REPORTED, PROPOSALS, METADATA, RECOVERED = 'reported', 'proposals', 'metadata', 'recovered'
 """Keys of the algorithm state.
 
 - `REPORTED`: trials that were fed back since the previous proposal.

@@ -34,7 +34,7 @@ def test_the_distribution_adapts_once_a_population_has_ended():
     algorithm = CMAES(population_size=4)
     history = run(algorithm, BOX, 9)
     assert _generations(history) == ['0.0'] * 4 + ['0.1'] * 4 + ['0.2']
-    assert [history[i].algorithm_state['told'] for i in (0, 4, 8)] == [
+    assert [history[i].algorithm_state['observed'] for i in (0, 4, 8)] == [
         '',
         '1 2 3 4',
         '5 6 7 8',
@@ -50,7 +50,7 @@ def test_running_trials_share_one_distribution():
     assert fifth.decisions not in [trial.decisions for trial in history]
     history.append(Observation(5, fifth.decisions, 'completed', (0.0,), fifth.algorithm_state))
     sixth = ask(algorithm, BOX, history)
-    assert (sixth.algorithm_state['cma_generation'], sixth.algorithm_state['told']) == (
+    assert (sixth.algorithm_state['cma_generation'], sixth.algorithm_state['observed']) == (
         '0.1',
         '1 2 4 5',
     )
@@ -83,7 +83,7 @@ def test_the_first_run_starts_at_the_best_known_trial():
         Observation(0, dict.fromkeys(good, 0.6), 'completed', (1.0,)),
     ]
     drawn = [ask(CMAES(), BOX, earlier, seed) for seed in range(40)]
-    assert {suggestion.algorithm_state['told'] for suggestion in drawn} == {'-1'}
+    assert {suggestion.algorithm_state['observed'] for suggestion in drawn} == {'-1'}
     for id_, value in good.items():
         mean = sum(suggestion.decisions[id_] for suggestion in drawn) / len(drawn)
         assert abs(mean - value) < 0.06
@@ -129,11 +129,13 @@ def test_a_thousand_trials_are_replayed_quickly():
     history: list[Observation] = []
     for number in range(1, 1001):
         generation, place = divmod(number - 1, 9)
-        told = ' '.join(str(9 * (generation - 1) + i + 1) for i in range(9)) if generation else ''
+        observed = (
+            ' '.join(str(9 * (generation - 1) + i + 1) for i in range(9)) if generation else ''
+        )
         normal = [0.5 + 0.1 * ((7 * number + 3 * i) % 11 - 5) / 5 for i in range(6)]
         algorithm_state = {
             'cma_generation': f'0.{generation}',
-            'told': told,
+            'observed': observed,
             'point': json.dumps([normal, []]),
         }
         decisions: Decisions = {f'x{i}': each for i, each in enumerate(normal)}

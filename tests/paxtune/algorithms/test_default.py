@@ -113,7 +113,7 @@ def test_a_user_prior_requires_an_algorithm_that_uses_it() -> None:
         Search(LOSS, Budget(5), RandomSearch(), prior=believed),
         Search(Objectives(_two()), Budget(5), prior=believed),
     ):
-        with pytest.raises(UserError, match=r'^search\.prior: .* has no use for .*Portfolio'):
+        with pytest.raises(UserError, match=r'^search\.prior: .* does not use a prior.*Portfolio'):
             open_study(None, RATE, search=search)
     for wrong in ({'rte': 0.01}, {'rate': 7.0}):
         with pytest.raises(UserError, match=r'^search\.prior: r'):

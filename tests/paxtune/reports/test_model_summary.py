@@ -194,7 +194,7 @@ def test_diff_with_the_parent_is_what_a_mutation_changed(
     content = json.loads(shown('diff', evolved, 2, '--format=json'))
     assert (content['left']['trial'], content['right']['trial']) == (1, 2)
     (model,) = content['architecture']
-    assert [(row['change'], row['layer'], row['what']) for row in model['layers']] == [
+    assert [(row['change'], row['layer'], row['component']) for row in model['layers']] == [
         ('−', 'stack[1]', 'Residual(layer=FeedForward(hidden_dims=32))'),
         ('+', 'stack[1]', 'Residual(layer=Attention(num_heads=2))'),
     ]
@@ -225,7 +225,7 @@ def test_a_trial_without_a_parent_is_compared_with_one_that_is_named(
 ) -> None:
     with pytest.raises(UserError, match='trial 1 was derived from no other one: name'):
         shown('diff', evolved, 1)
-    with pytest.raises(UserError, match='diff compares two trials: 3 are named'):
+    with pytest.raises(UserError, match='diff compares two trials, not 3'):
         shown('diff', evolved, 1, 2, 3)
 
 
@@ -249,7 +249,7 @@ def test_sub_experiments_have_a_table_each(tmp_path: Path, shown: Callable[..., 
     content = json.loads(shown('show', tmp_path, '--trial=1', '--format=json'))
     narrow, deep = content['architecture']
     assert [narrow['sub_experiment'], deep['sub_experiment']] == ['narrow', 'deep']
-    attention = [row for row in deep['layers'] if 'Attention' in row['what']]
+    attention = [row for row in deep['layers'] if 'Attention' in row['component']]
     assert [row['layer'] for row in attention] == ['stack[0]', 'stack[3]']
     assert 'Architecture of deep' in shown('show', tmp_path, '--trial=1')
     out = shown('diff', tmp_path, 1, 2)

@@ -357,7 +357,7 @@ def test_those_in_a_store_go_too_and_a_kill_leaves_nothing_that_counts(
 
 def test_buckets_are_not_measured(store: epath.Path) -> None:
     service = Service('127.0.0.1:1', 'mine')
-    with pytest.raises(UserError, match=rf'max_disk_gb=1: what is in {store} is not measured'):
+    with pytest.raises(UserError, match=rf'max_disk_gb=1: the size of {store} cannot be measured'):
         tune(
             Rates(), job_log_dir=store, retention=Retention(max_disk_gb=1.0), engine=Remote(service)
         )

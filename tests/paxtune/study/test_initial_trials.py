@@ -27,7 +27,7 @@ def test_seeds_come_first_and_what_they_leave_out_is_drawn(tmp_path: Path) -> No
         assert first.decisions == given[0]
         assert second.decisions['rate'] == 0.02
         assert set(second.decisions) >= {'rate', 'layer', 'widths[0]', 'widths[1]'}
-        assert [each.lineage.origin for each in (first, second)] == ['seed'] * 2
+        assert [each.lineage.origin for each in (first, second)] == ['initial_trials'] * 2
         assert {each.lineage.origin for each in rest} == {'algorithm'}
         expected = decisions(study)
     with open_study(None, toy(search=search(initial_trials=given))) as again:

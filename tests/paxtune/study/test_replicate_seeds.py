@@ -21,7 +21,7 @@ from trainer.inputs import MixtureInput, StdlibInput
 from trainer.runtime.metric_writer import read_metrics
 
 
-def test_all_seeds_of_training_grow_from_repeat_to_repeat() -> None:
+def test_all_seeds_of_training_grow_from_replicate_to_replicate() -> None:
     experiment = Rates()
     again = reseeded(experiment, 3)
     assert [str(each) for each in differences(experiment, again)] == ['train.random_seed: 0 → 2']
@@ -44,7 +44,7 @@ def test_all_seeds_of_training_grow_from_repeat_to_repeat() -> None:
 
 
 @pytest.mark.slow
-def test_a_repeat_trains_with_its_own_seed_and_again_to_the_last_bit(
+def test_a_replicate_trains_with_another_seed_and_again_to_the_last_bit(
     tmp_path: Path,
 ) -> None:
     study = tune(Rates(), job_log_dir=tmp_path / 'study', num_trials=2, replicates=2)
@@ -62,7 +62,7 @@ def test_a_repeat_trains_with_its_own_seed_and_again_to_the_last_bit(
     assert measured[-1]['eval/log_pplx'] == second.reward
 
 
-def test_a_repeat_begins_with_the_weights_that_the_first_begins_with() -> None:
+def test_a_replicate_begins_with_the_weights_that_the_first_begins_with() -> None:
     with opened(replicates=2, warm_start='parent', algorithm=RegularizedEvolution(1, 1)) as study:
         ran(study, 1.0, 1.0)
         first, second = ask(study), None

@@ -31,7 +31,7 @@ def is_exhausted(study: Study) -> bool:
 # --- Which trials there are ---
 
 
-def test_repeats_come_right_after_the_first(two_decisions: Study) -> None:
+def test_replicates_come_right_after_the_first(two_decisions: Study) -> None:
     assert tried(two_decisions) == [
         (1, None, 1),
         (2, 1, 2),
@@ -59,7 +59,7 @@ def test_replicates_keep_their_order_with_several_workers(tmp_path: Path) -> Non
         assert study.is_done
 
 
-def test_decisions_are_those_of_a_study_without_repeats() -> None:
+def test_decisions_are_those_of_a_study_without_replicates() -> None:
     with opened(replicates=3) as often, opened() as once:
         ran(often, *[1.0] * 12)
         ran(once, *[1.0] * 4)
@@ -103,7 +103,7 @@ def test_an_exhausted_space_still_has_replicates() -> None:
         assert study.is_done
 
 
-def test_seeds_and_added_trials_have_repeats_too() -> None:
+def test_initial_and_added_trials_have_replicates_too() -> None:
     with opened(replicates=2, initial_trials=[{'x': 1.0}, {'x': 2.0}]) as study:
         ran(study, 1.0, 1.0)
         study.add({'x': 3.0})
@@ -128,7 +128,7 @@ def test_a_restart_goes_on_in_the_same_way(tmp_path: Path) -> None:
         assert None not in {trial.lineage.parent for trial in study.trials[6:]}
 
 
-def test_repeats_cannot_change_while_a_study_goes_on(tmp_path: Path) -> None:
+def test_replicates_cannot_change_while_a_study_goes_on(tmp_path: Path) -> None:
     opened(tmp_path, replicates=2).close()
     with pytest.raises(UserError, match='replicates'):
         opened(tmp_path, replicates=3)

@@ -54,12 +54,12 @@ def test_configurations_with_all_replicates_come_first() -> None:
         assert [trial.id for trial in study.top(2)] == [5, 1]
 
 
-def test_a_decision_without_all_repeats_is_better_than_none() -> None:
+def test_a_decision_without_all_replicates_is_better_than_none() -> None:
     with opened(replicates=3) as study:
         assert best(ran(study, 5.0)).id == 1
 
 
-def test_a_study_without_repeats_has_the_plain_order() -> None:
+def test_a_study_without_replicates_has_the_plain_order() -> None:
     rng = random.Random(0)
     losses = [rng.choice([1.0, 2.0, 3.0]) for _ in range(12)]
     with opened() as study:

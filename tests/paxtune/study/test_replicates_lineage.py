@@ -52,7 +52,7 @@ def test_a_repeat_that_was_deleted_comes_again(two_decisions: Study) -> None:
     assert two_decisions.trials[-1].lineage.replicate == 1
 
 
-def test_repeats_stay_together_in_forks(two_decisions: Study, tmp_path: Path) -> None:
+def test_replicates_stay_together_in_forks(two_decisions: Study, tmp_path: Path) -> None:
     trials = json.loads(json.dumps(export(two_decisions)))['trials']
     assert [(each['replicate'], each['replicate_of']) for each in trials[:3]] == [
         (1, None),

@@ -41,8 +41,8 @@ def test_a_study_without_trials_gets_one() -> None:
 
 
 def test_a_trial_that_lost_its_worker_comes_before_all_else() -> None:
-    adrift = view('paused', 'active', 'requested')
-    assert next_action(dataclasses.replace(adrift, decide=unasked)) == Claim()
+    ownerless = view('paused', 'active', 'requested')
+    assert next_action(dataclasses.replace(ownerless, decide=unasked)) == Claim()
     # In a shared store another worker may be at it.
     held = view('paused', 'active', holder='other', decision=PROMOTE, has_holders=True)
     assert next_action(held) == PROMOTE
@@ -149,7 +149,7 @@ def test_any_study_has_a_next_action(given: View) -> None:
     if isinstance(action, Claim):
         assert given.may_claim
     if isinstance(action, Promote | Fork):
-        assert action == given.decision and not given.is_any_adrift
+        assert action == given.decision and not given.has_ownerless
 
 
 @given(given=views())

@@ -78,7 +78,9 @@ def test_each_suggestion_can_be_made_again_from_what_is_recorded(tmp_path: Path)
     seeds = [{'x': 0.5}, {'x': -0.5}]
     with opened(tmp_path, initial_trials=seeds) as study:
         trials = run(study)
-        assert [trial.lineage.origin for trial in trials] == ['seed'] * 2 + ['algorithm'] * 6
+        assert [trial.lineage.origin for trial in trials] == ['initial_trials'] * 2 + [
+            'algorithm'
+        ] * 6
     with load_study(tmp_path) as study:
         for trial in trials:
             assert study.suggester.next(trial.id)[0].decisions == trial.by_id

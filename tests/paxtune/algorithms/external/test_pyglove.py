@@ -292,4 +292,4 @@ def test_scores_are_fed_back():
     spec = pg.dna_spec(pg.floatv(0.0, 1.0))
     trials = run(DnaGenerator(f'{__name__}.Halving'), spec, 2, infeasible=0.0)
     assert merit(trials[0].decisions) < 0
-    assert trials[1].algorithm_state['told'] == '1'
+    assert trials[1].algorithm_state['reported'] == '1'
