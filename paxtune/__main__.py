@@ -4,7 +4,7 @@
     paxtune search --help
     eval "$(paxtune completion bash)"
 
-`completion` prints what a shell needs to complete commands, flags and their values.
+`completion` prints a script that lets a shell complete commands, flags and their values.
 """
 
 import argparse
@@ -21,7 +21,7 @@ COMMANDS = {
     'search': 'searches the decisions of an experiment',
     'train': 'trains one trial, or an experiment whose decisions are given',
     'space': 'prints the search space of an experiment, and its costs',
-    'studies': 'looks at studies, and changes them',
+    'studies': 'shows studies, and changes them',
     'serve': 'serves studies to many workers',
     'simulate': 'compares schedulers on recorded learning curves',
     'scale': 'transfers settings from small models to large ones',
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Makes the parser of the first word; the command parses what follows it."""
+    """Makes the parser of the first word; the command parses the rest."""
     shells = ', '.join(completion.SHELLS)
     helps = {**COMMANDS, completion.COMPLETION: f'prints the script of a shell: {shells}'}
     lines = [f'  {name:12}{line}' for name, line in helps.items()]

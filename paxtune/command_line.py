@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 _FIELDS: 'dict[str, tuple[str, type, str]]' = {
     'seed': ('seed', int, 'random seed of the algorithm'),
-    'replicates': ('replicates', int, 'trials of each decision, each with its own training seeds'),
-    'num_trials': (
-        'budget.trials',
-        int,
-        "the study's total; 16 for an experiment without a search",
-    ),
-    'max_hours': ('budget.hours', float, 'hours for all trials together'),
-    'max_device_hours': ('budget.device_hours', float, 'the same, times the devices'),
-    'target_reward': ('budget.target_reward', float, 'stop when a trial is as good as this'),
+    'replicates': ('replicates', int, 'trials of the same decisions, with other training seeds'),
+    'num_trials': ('budget.trials', int, 'trials of the study; 16 if the experiment defines none'),
+    'max_hours': ('budget.hours', float, 'hours that all trials may take together'),
+    'max_device_hours': ('budget.device_hours', float, 'hours times devices of all trials'),
+    'target_reward': ('budget.target_reward', float, 'stop when a trial reaches this reward'),
     'max_attempts': ('faults.max_attempts', int, 'attempts at a trial that crashes or hangs'),
-    'trial_timeout': ('faults.trial_timeout', float, 'seconds that a step may take'),
-    'max_consecutive_failures': ('faults.max_consecutive_failures', int, 'failed trials in a row'),
+    'trial_timeout': ('faults.trial_timeout', float, 'seconds after which a step counts as hung'),
+    'max_consecutive_failures': (
+        'faults.max_consecutive_failures',
+        int,
+        'stop after this many failed trials in a row',
+    ),
 }
 """The flags that set fields of `Search`: path, type and help."""
 
@@ -101,39 +101,37 @@ def search_parser(description: str | None) -> 'argparse.ArgumentParser':
     command.add_experiment_flags(flags)
     flags.add_argument(
         '--job_log_dir',
-        help='where everything is written; runs/<study> by default; with a service also gs://…',
+        help='directory of the study, runs/<study> by default; with a service also gs://…',
     )
     flags.add_argument(
         '--algorithm',
-        help="default, gp_bandit, tpe, random_search, …, or 'GPBandit(num_initial=8)'",
+        help="default, gp_bandit, tpe, random_search, …, or a call: 'GPBandit(num_initial=8)'",
     )
     flags.add_argument(
         '--scheduler',
-        help="how far trials are trained: default, none, asha, 'Asha(min_resource=10)'",
+        help="stops trials early: default, none, asha, …, or a call: 'Asha(min_resource=10)'",
     )
     for name, (_, kind, text) in _FIELDS.items():
         flags.add_argument(f'--{name}', type=kind, help=text)
     flags.add_argument(
         '--initial_trials',
         metavar='FILE',
-        help='decisions of the first trials: JSON, [{path: value}]',
+        help='JSON file with the decisions of the first trials: [{path: value}]',
     )
     flags.add_argument(
         '--initial_defaults',
         action='store_true',
-        help="let the first trial be the experiment's own defaults",
+        help="run the experiment's defaults as the first trial",
     )
     flags.add_argument(
         '--prior_defaults',
         action='store_true',
-        help="believe that good decisions lie around the experiment's own defaults",
+        help='search near the defaults of the experiment first',
     )
     command.add_list_flag(flags, '--prior_studies', 'DIR', 'studies that the algorithm learns from')
-    flags.add_argument(
-        '--fork_study', metavar='DIR', help='a study whose trials this one begins with'
-    )
+    flags.add_argument('--fork_study', metavar='DIR', help='start with the trials of this study')
     command.add_tune_flag(flags)
-    flags.add_argument('--metric', help='the reward, such as eval/loss, with --goal')
+    flags.add_argument('--metric', help='metric to optimize, such as eval/loss; needs --goal')
     flags.add_argument('--goal', choices=['minimize', 'maximize'], help='direction of --metric')
     flags.add_argument(
         '--dry_run', action='store_true', help='print what the search would do, and write nothing'
@@ -188,7 +186,7 @@ def _with_objective(experiment: 'Experiment', args: 'argparse.Namespace') -> 'Tu
         raise UserError('--metric and --goal: give both, as --metric=eval/loss --goal=minimize')
     if args.metric is None and not isinstance(experiment, Tunable):
         raise UserError(
-            f'--exp={args.exp} has no search of its own: name what makes a trial better, such as '
+            f'--exp={args.exp} defines no search: name the metric to optimize, such as '
             '--metric=eval/loss --goal=minimize'
         )
     tunable = as_tunable(experiment, Search(None, Budget(16)))

@@ -3,17 +3,16 @@
     python -m paxtune.search --exp=lm.StdlibTunable --num_trials=16
 
 Every trial is an ordinary training run under <job_log_dir>/trials. The same command again resumes
-the study, the trial that was interrupted first; --num_trials is the study's total. Several
-processes, or hosts with a common file system, train each trial together: the same command on each,
-with
+the study, with interrupted trials first. Several processes, or hosts with a common file system, can
+train each trial together: run the same command in each, with
 
     --coordinator=HOST:PORT --num_processes=2 --process_id=0     (and 1)
 
-With --vizier_endpoint they are one worker of that service. --storage=vizier://HOST:PORT keeps the
-study in any Vizier server.
+With --vizier_endpoint these processes are one worker of that service. --storage=vizier://HOST:PORT
+stores the study in any Vizier server.
 
-Exit codes: 0 done (or out of --max_hours), 1 no trial was completed, 2 bad input. 3: another
-process was lost. 75: the trial or the service was lost. 130 or 143: interrupted.
+Exit codes: 0 done (or out of --max_hours), 1 no trial was completed, 2 bad input, 130 or 143
+interrupted. 3: another process was lost. 75: the trial or the service was lost.
 """
 
 import shlex
@@ -68,7 +67,7 @@ def main(argv: Sequence[str] | None) -> int:
 
 
 def _dry_run(args: 'argparse.Namespace') -> int:
-    """Prints what the search would do."""
+    """Prints the plan of the search."""
     from paxtune.api import preview
     from paxtune.reports.dry_run import show_dry_run
     from paxtune.service.study_location import readable

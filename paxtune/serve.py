@@ -4,9 +4,9 @@
     python -m paxtune.search --exp=lm.StdlibTunable --vizier_endpoint=127.0.0.1:8470
 
 The database is an SQLite file or a URL, postgresql://user@host/name; its password may come from
-PGPASSWORD or ~/.pgpass. One service uses a database at a time. Without flags only this user on this
-machine can use the service; other machines need TLS and a token. Ctrl-C or SIGTERM stops it after
-the running calls have finished; workers wait until it is back. Exit codes: 0 stopped, 2 bad input.
+PGPASSWORD or ~/.pgpass. Only one service can use a database at a time. By default only the current
+user on this machine can connect; other machines need TLS and a token. Ctrl-C or SIGTERM stops the
+service when all calls are answered; workers wait for it. Exit codes: 0 stopped, 2 bad input.
 """
 
 import contextlib
@@ -53,16 +53,16 @@ def parser() -> 'argparse.ArgumentParser':
         '--database',
         required=True,
         metavar='FILE_OR_URL',
-        help='such as runs/studies.db or postgresql://user@host/name',
+        help='database of the studies, such as runs/studies.db or postgresql://user@host/name',
     )
-    flags.add_argument('--host', default='127.0.0.1', help='the address to listen at')
-    flags.add_argument('--port', type=int, default=_PORT, help=f'{_PORT} by default; 0: any')
-    flags.add_argument('--tls_cert', metavar='FILE', help='a certificate, PEM; enables TLS')
-    flags.add_argument('--tls_key', metavar='FILE', help='its key, PEM')
+    flags.add_argument('--host', default='127.0.0.1', help='address to listen on')
+    flags.add_argument('--port', type=int, default=_PORT, help=f'{_PORT} by default; 0: any free')
+    flags.add_argument('--tls_cert', metavar='FILE', help='PEM certificate; enables TLS')
+    flags.add_argument('--tls_key', metavar='FILE', help='PEM key of the certificate')
     flags.add_argument(
         '--token_file',
         metavar='FILE',
-        help='tokens of clients, with roles; or set PAXTUNE_TOKEN in the environment',
+        help='file with the tokens of clients and their roles; or set PAXTUNE_TOKEN',
     )
     flags.add_argument(
         '--insecure',
@@ -70,13 +70,13 @@ def parser() -> 'argparse.ArgumentParser':
         help='accept other users and machines without TLS or without a token',
     )
     flags.add_argument(
-        '--metrics_port', type=int, help='serve metrics to Prometheus, at /metrics of this port'
+        '--metrics_port', type=int, help='port where Prometheus reads metrics, at /metrics'
     )
     flags.add_argument(
         '--lease_seconds',
         type=float,
         default=30.0,
-        help='a worker without a heartbeat for this time loses its trial; 30 by default',
+        help='time without a heartbeat after which a worker loses its trial; 30 by default',
     )
     return flags
 
@@ -121,7 +121,7 @@ def _database(where: str) -> 'Database':
 
 @contextlib.contextmanager
 def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple[int, int | None]]:
-    """Serves while entered. Yields the port, and that of the metrics."""
+    """Serves while entered. Yields the port, and the port of the metrics."""
     from paxtune.service import monitoring, tokens
     from paxtune.service.registry import DatabaseStudies
     from paxtune.service.server import Server

@@ -47,13 +47,12 @@ def parser() -> 'argparse.ArgumentParser':
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
     command.add_tune_flag(flags)
-    flags.add_argument('--samples', type=int, default=3, help='random experiments to show')
-    flags.add_argument('--num_costed', type=int, default=16, help='random experiments to cost')
+    flags.add_argument('--samples', type=int, default=3, help='random samples to show')
+    flags.add_argument('--num_costed', type=int, default=16, help='random samples to cost')
     flags.add_argument(
         '--measured',
         action='store_true',
-        help='also measure the device memory and the time of a step; this compiles each sample '
-        'and runs a few steps',
+        help='also measure device memory and step time: compiles each sample and runs a few steps',
     )
     flags.add_argument('--seed', type=int, default=0, help='seed of the random samples')
     return flags

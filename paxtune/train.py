@@ -6,8 +6,7 @@
 
 The command trains a trial exactly as its study did, to the last bit on the same machine. It trains
 the ancestors of a forked trial first (in <job_log_dir>/lineage). The same command again resumes.
---allow_changes, --coordinator and the like are those of trainer.main. Exit codes: 0 done, 2 bad
-input, 3 another process was lost, 130 or 143 interrupted.
+Exit codes: 0 done, 2 bad input, 3 another process was lost, 130 or 143 interrupted.
 """
 
 import dataclasses
@@ -65,9 +64,9 @@ def parser() -> 'argparse.ArgumentParser':
         '--trial', type=study_location.trial_number, help='number of a trial of that study, or best'
     )
     command.add_list_flag(
-        flags, '--decisions', 'PATH=VALUE', 'such as task.learner.learning_rate=1e-3'
+        flags, '--decisions', 'PATH=VALUE', 'of --exp, such as task.learner.learning_rate=1e-3'
     )
-    flags.add_argument('--job_log_dir', required=True, help='where everything is written')
+    flags.add_argument('--job_log_dir', required=True, help='directory of the run')
     command.add_allow_changes_flag(flags)
     command.add_process_flags(flags)
     return flags
@@ -75,7 +74,7 @@ def parser() -> 'argparse.ArgumentParser':
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One run of several, each of which begins when the one before it has ended.
+    """One run of a sequence; each begins when the previous one has ended.
 
     Attributes:
         directory: of the run.

@@ -1,12 +1,12 @@
-"""Runs trials of a study that a service keeps, until there are no more: one worker of a search.
+"""Runs trials of a study in a service until the study is done: one worker of a search.
 
-`python -m paxtune.search --workers=N` starts these processes, and starts them again when they die.
-Such a worker ends with the process that started it. With --coordinator and the like, several
-processes are one worker: all train its trials together, and end together.
+`python -m paxtune.search --workers=N` starts workers, and starts those that die again. A worker
+ends with the process that started it. With --coordinator, --num_processes and --process_id, several
+processes are one worker: they train each trial together, and end together.
 
 Exit codes: 0 the study is done, 2 bad input, 76 an error of a trial stops the study, 130 or 143
-interrupted. 75: the worker has lost its trial, its study or one of its processes. After that, or
-any other end, start all its processes again: the trial continues from its checkpoint.
+interrupted. 75: the trial, the study or a process of the worker was lost. After 75 or a kill, start
+all processes of the worker again: the trial continues from its checkpoint.
 """
 
 import argparse
@@ -91,23 +91,21 @@ def _flags() -> argparse.ArgumentParser:
     flags = command.parser(__doc__)
     for name, description in (
         ('endpoint', 'host:port of the service'),
-        ('study', 'its name there'),
-        ('worker', 'the name of this worker, which no other has'),
-        ('job_log_dir', 'where trials write'),
-        ('log', 'the file of structured logs'),
-        ('definition', "the fingerprint of the study's definition"),
-        ('modules', 'what makes the classes of the experiment known'),
+        ('study', 'name of the study in the service'),
+        ('worker', 'unique name of this worker'),
+        ('job_log_dir', 'directory of the study'),
+        ('log', 'file for structured logs'),
+        ('definition', "fingerprint of the study's definition"),
+        ('modules', 'modules to import for the classes of the experiment'),
     ):
         flags.add_argument(f'--{name}', required=True, help=description)
-    flags.add_argument('--function', metavar='MODULE:NAME', help='called in each trial')
+    flags.add_argument('--function', metavar='MODULE:NAME', help='function to call in each trial')
     flags.add_argument('--pack', type=int, default=1, metavar='K', help='train K trials at a time')
-    flags.add_argument('--cores', default='', help='the cores to compute on')
-    flags.add_argument(
-        '--supervised', action='store_true', help='end with the process at the other end of stdin'
-    )
+    flags.add_argument('--cores', default='', help='CPU cores to run on')
+    flags.add_argument('--supervised', action='store_true', help='end when stdin closes')
     command.add_process_flags(flags)
-    flags.add_argument('--tls', action='store_true', help='speak TLS')
-    flags.add_argument('--tls_ca', help='speak TLS, trust this authority')
+    flags.add_argument('--tls', action='store_true', help='connect with TLS')
+    flags.add_argument('--tls_ca', help='the same, with this authority (PEM)')
     return flags
 
 
@@ -244,7 +242,7 @@ def _of_all(code: int) -> int:
 
 
 class LogCallback(Callback):
-    """Logs what happens to trials, each time after the study has it."""
+    """Logs the events of trials, after the study has recorded them."""
 
     def __init__(self, context: dict[str, str | int]) -> None:
         """Keeps the trial and its attempt in the fields of each line."""

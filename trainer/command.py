@@ -46,14 +46,14 @@ class _Parser(argparse_flags.ArgumentParser):
 
 
 def module_of(name: str) -> ModuleType:
-    """Imports what `python -m name` runs: a module, or `__main__` of a package."""
+    """Imports the module that `python -m name` runs: `name`, or `__main__` of a package."""
     spec = importlib.util.find_spec(name)
     is_package = spec is not None and spec.submodule_search_locations is not None
     return importlib.import_module(f'{name}.__main__' if is_package else name)
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Makes a parser for the flags of a command and those of absl."""
+    """Makes a parser for the flags of a command and of absl."""
     program = Path(sys.argv[0])
     return _Parser(
         # `python -m` runs the __main__.py of a command that is a package.
@@ -70,13 +70,13 @@ def add_experiment_flags(flags: argparse.ArgumentParser, required: bool = True) 
         '--exp',
         required=required,
         metavar='NAME',
-        help='a name in search_spaces, such as lm.StdlibTunable, or any dotted path',
+        help='experiment in search_spaces, such as lm.StdlibTunable, or any dotted path',
     )
     add_list_flag(
         flags,
         '--set',
         'PATH=VALUE',
-        'override a value, such as task.learner.learning_rate=1e-3; fixes a decision',
+        'set a field, such as task.learner.learning_rate=1e-3; a decision becomes fixed',
     )
     flags.add_argument(
         '--smoke', action='store_true', help='run at the tiny size that the experiment defines'
@@ -103,7 +103,7 @@ def add_tune_flag(flags: argparse.ArgumentParser) -> None:
         flags,
         '--tune',
         'PATH=DECISION',
-        'search over a value, such as \'task.learner.learning_rate=floatv(1e-4,1e-2,"log")\'',
+        'search over a field, such as \'task.learner.learning_rate=floatv(1e-4,1e-2,"log")\'',
     )
 
 
@@ -112,7 +112,7 @@ def add_allow_changes_flag(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         '--allow_changes',
         action='store_true',
-        help='resume a run also with another task, other data or another seed',
+        help='resume a run even if its task, data or seed has changed',
     )
 
 
@@ -121,11 +121,11 @@ def add_process_flags(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         '--coordinator',
         metavar='HOST:PORT',
-        help='several processes or hosts: the host of process 0, and a free port there; auto: '
-        'those of a TPU pod, srun, mpirun or a Job (the default there); none: this one alone',
+        help='train in several processes: host of process 0, and a free port there. auto: found in '
+        'a TPU pod, srun, mpirun or Kubernetes Job, and the default there; none: one process',
     )
     flags.add_argument('--num_processes', type=int, metavar='N', help='number of processes')
-    flags.add_argument('--process_id', type=int, metavar='I', help='index of this one, from 0')
+    flags.add_argument('--process_id', type=int, metavar='I', help='index of this process, from 0')
 
 
 def decisions_given(texts: Sequence[str], flag: str) -> dict[str, str]:
@@ -157,14 +157,14 @@ def positive_int(text: str) -> int:
 
 
 def run_command(main: Callable[[Sequence[str] | None], int], trains: bool = False) -> None:
-    """Runs a command and exits: with its code, or with that of a UserError and one message.
+    """Runs a command and exits: with its code, or with one message and the code of a UserError.
 
     An error of the user's code, a full disk, and the failure of another process are one message,
     too, and code 1. The code is 3 if another process was lost, and 130, with one line, after a
     Ctrl-C that the command does not handle, such as before the first step.
 
     Args:
-        main: (arguments, those of the command line for None) -> exit code.
+        main: (arguments; None for the command line) -> exit code.
         trains: garbage is not collected until `garbage_collection.end_start_up`, which `main` calls
             before it trains.
     """
@@ -239,7 +239,7 @@ def fitted(text: str, out: TextIO) -> str:
 
 
 def folded(text: str, width: int) -> str:
-    """Folds lines at words. Those of a command end in a backslash, so that it can be copied.
+    """Folds lines at words. Lines of a command end in a backslash, so that it can be copied.
 
     Example:
         >>> print(folded('To resume:\\n  python -m paxtune.search --exp=lm.C4Small', 40))

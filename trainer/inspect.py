@@ -6,11 +6,11 @@
     python -m trainer.inspect --exp=lm.C4Small --validate
 
 Prints the experiment, and each parameter with its shape, its logical axes and its shard on a
-device. Then follow bytes, operations per token, the features of each input, and the learning rate
-over the run. Nothing is compiled, no data is read, and the devices of the mesh need not exist.
+device. Then it prints memory, operations per token, the features of each input, and the learning
+rate over the run. It compiles nothing and reads no data. The devices of the mesh need not exist.
 
---validate traces one train step and one step of each set, on shapes alone. The message about a
-mismatch has the path, and the exit code is 2.
+--validate traces one train step and one step of each evaluation set, without data. A mismatch of
+shapes is reported with its path, and the exit code is 2.
 """
 
 import math
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None) -> int:
     flags.add_argument(
         '--devices', type=int, metavar='N', help='number of devices; that of the mesh by default'
     )
-    flags.add_argument('--validate', action='store_true', help='trace the steps, on shapes alone')
+    flags.add_argument('--validate', action='store_true', help='find mismatched shapes')
     args = flags.parse_args(argv)
     if args.devices is not None and args.devices < 1:
         raise UserError(f'--devices={args.devices}: expected at least 1')

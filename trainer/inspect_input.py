@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None) -> int:
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
     command.add_list_flag(
-        flags, '--input', 'PATH', 'show and check only these, such as train_input'
+        flags, '--input', 'PATH', 'inputs to show and check, such as train_input; all by default'
     )
     flags.add_argument('--num_batches', type=int, default=2, help='batches to show of each input')
     flags.add_argument('--num_rows', type=int, default=2, help='examples to show of each batch')
@@ -37,15 +37,15 @@ def main(argv: Sequence[str] | None) -> int:
         '--num_host_batches',
         type=int,
         default=4,
-        help='batches that each simulated host reads; 0 to skip this check',
+        help='batches that each simulated host reads; 0 skips this check',
     )
     flags.add_argument(
-        '--skip_batches', type=int, default=0, metavar='N', help='batches to skip before them'
+        '--skip_batches', type=int, default=0, metavar='N', help='number of batches to skip'
     )
     flags.add_argument(
         '--from_checkpoint',
         metavar='PATH',
-        help='show train_input from its position in a checkpoint: a step in `checkpoints`',
+        help='show train_input from its position in this checkpoint, checkpoints/STEP',
     )
     args = flags.parse_args(argv)
     minima = {'num_batches': 1, 'num_rows': 0, 'num_host_batches': 0, 'skip_batches': 0}

@@ -5,9 +5,9 @@
 
 The same command again resumes from the newest checkpoint. The experiment must be the same then,
 except for its mesh and train loop, unless --allow_changes is given. --mode=eval evaluates each
-checkpoint of a run as it appears, and ends with the training, which may not have begun.
+new checkpoint of a run until the training ends; it may start before the training does.
 --mode=decode decodes from each checkpoint in the same way, into decode_out/. eval_once and
-decode_once process only the newest checkpoint, or that of --checkpoint_step.
+decode_once process only the newest checkpoint, or the one at --checkpoint_step.
 
 The directory may be in Google Cloud Storage, gs://BUCKET/DIRECTORY (pip install 'paxtune[gcs]'),
 without a lock against other processes. Several processes, or hosts with a common file system, can
@@ -40,18 +40,18 @@ def main(argv: Sequence[str] | None) -> int:
     """Runs the command; raises UserError for bad input."""
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
-    flags.add_argument('--job_log_dir', required=True, help='where everything is written')
-    flags.add_argument('--mode', choices=MODES, default='train')
+    flags.add_argument('--job_log_dir', required=True, help='directory of the run')
+    flags.add_argument('--mode', choices=MODES, default='train', help='train by default')
     flags.add_argument(
-        '--checkpoint_step', type=int, metavar='N', help='of eval_once and decode_once'
+        '--checkpoint_step', type=int, metavar='N', help='step of eval_once and decode_once'
     )
     flags.add_argument(
-        '--profile_steps', metavar='A:B', help='profile these steps; TensorBoard shows them'
+        '--profile_steps', metavar='A:B', help='profile steps A to B, for TensorBoard'
     )
     flags.add_argument(
         '--pgle',
         action='store_true',
-        help='on GPUs, schedule steps by the measured times of their parts in the first steps',
+        help='on GPUs, schedule operations by their times in the first steps (profile-guided)',
     )
     command.add_allow_changes_flag(flags)
     command.add_process_flags(flags)
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None) -> int:
     if args.allow_changes and args.mode != 'train':
         raise UserError('--allow_changes is for training: leave out --mode')
     if args.pgle and args.profile_steps is not None:
-        raise UserError('--pgle: only one can profile at a time: leave out --profile_steps')
+        raise UserError('--pgle profiles the first steps itself: leave out --profile_steps')
     profiler = None if args.profile_steps is None else Profiler.parse(args.profile_steps)
     processes.start(args)
     with processes.together():

@@ -5,9 +5,8 @@
 
 `coordinates` trains for a few steps at each width, with and without the maximal update
 parametrization (muP), and fits how activations grow. `proxy` searches an experiment at a smaller
-width, and prints the command that trains it at its own width with the best decisions. All flags
-except --width are those of paxtune.search.
-Exit codes: 0 done, 2 bad input; of proxy those of paxtune.search.
+width, and prints the command that trains the original with the best decisions. It takes all flags
+of paxtune.search, and has its exit codes. Exit codes of `coordinates`: 0 done, 2 bad input.
 """
 
 import argparse
@@ -47,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     check = commands.add_parser('coordinates', help='checks how activations grow with the width')
     command.add_experiment_flags(check)
     check.add_argument('--widths', required=True, type=_widths, help='such as 96,192,384')
-    check.add_argument('--num_steps', type=positive_int, default=4, help='training steps of each')
+    check.add_argument('--num_steps', type=positive_int, default=4, help='default: 4')
     check.add_argument('--out', metavar='FILE.html', help='also draw a figure')
     check.add_argument('--format', choices=FORMATS, default='table')
     proxy = commands.add_parser(
@@ -56,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         parents=[command_line.search_parser(__doc__)],
         conflict_handler='resolve',  # Both have --help.
     )
-    proxy.add_argument('--width', type=positive_int, required=True, help='of the proxy')
+    proxy.add_argument('--width', type=positive_int, required=True, help='of the smaller model')
     return flags
 
 
@@ -106,7 +105,7 @@ def _proxy(args: argparse.Namespace, argv: Sequence[str]) -> int:
 
     processes.require_flags(args)
     if args.dry_run:
-        raise UserError('--dry_run: it is of paxtune.search; set the widths there with --set')
+        raise UserError('--dry_run is a flag of paxtune.search; set the width there with --set')
     tunable = command_line.tunable_for(args)
     own = _transferable_width(tunable, args.width)
     name = f'{args.exp}-width-{args.width}'

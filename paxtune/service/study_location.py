@@ -45,7 +45,7 @@ class StudyLocation(abc.ABC):
 
     @abc.abstractmethod
     def locked(self, is_shared: bool = False) -> 'contextlib.AbstractContextManager[object]':
-        """Excludes other writers, or those that do not share; UserError if a search is running."""
+        """Excludes other writers, or unshared ones; UserError if a search is running."""
 
     @abc.abstractmethod
     def has_workers(self) -> bool:
@@ -101,7 +101,7 @@ class ServiceLocation(StudyLocation):
     """A study in a service, `python -m paxtune.serve`."""
 
     def __init__(self, service: 'Service', directory: 'JobPath | None' = None) -> None:
-        """Calls nothing yet. The directory is that of the trials, if it is known."""
+        """Calls nothing yet. `directory` has the trials, if it is known."""
         self._service, self._directory = service, directory
 
     @property
@@ -117,8 +117,8 @@ class ServiceLocation(StudyLocation):
         service = self._service
         if '/' in service.study:
             raise UserError(
-                f'--study={service.study}: OWNER/STUDY is a study of a Vizier client. It has no '
-                "experiment: Vizier's clients read it and change it."
+                f'--study={service.study}: a Vizier client created the study, so it has no '
+                "experiment. Use Vizier's client to read and change it."
             )
         client = service.client()
         where = f'the service at {service.endpoint} has no such study'
@@ -201,14 +201,12 @@ def add_flags(flags: argparse.ArgumentParser, purpose: str) -> None:
     """Adds the flags that select a study in a service; `purpose` is the help of the first."""
     flags.add_argument(FLAG, metavar='HOST:PORT', help=purpose)
     flags.add_argument(
-        STORAGE_FLAG, metavar='vizier://HOST:PORT', help='the Vizier server that keeps the study'
+        STORAGE_FLAG, metavar='vizier://HOST:PORT', help='Vizier server that stores the study'
     )
-    flags.add_argument('--study', metavar='NAME', help='its name there; that of --exp by default')
-    flags.add_argument(
-        '--token_file', metavar='FILE', help='its token; or set PAXTUNE_TOKEN in the environment'
-    )
-    flags.add_argument('--tls', action='store_true', help='use TLS')
-    flags.add_argument('--tls_ca', metavar='FILE', help='use TLS and trust this authority, PEM')
+    flags.add_argument('--study', metavar='NAME', help='study in that server; default: as --exp')
+    flags.add_argument('--token_file', metavar='FILE', help='token of the server; or PAXTUNE_TOKEN')
+    flags.add_argument('--tls', action='store_true', help='connect with TLS')
+    flags.add_argument('--tls_ca', metavar='FILE', help='the same, with this authority (PEM)')
 
 
 def from_flags(args: argparse.Namespace, directory: str | None = None) -> StudyLocation:
@@ -262,7 +260,7 @@ def storage_from_flags(args: argparse.Namespace, name: str | None) -> 'Service |
         return None
     flag = f'{STORAGE_FLAG}={args.storage}'
     if args.vizier_endpoint is not None:
-        raise UserError(f'{flag} and {FLAG}: one of them keeps the study')
+        raise UserError(f'{flag} and {FLAG}: give one of them')
     scheme, _, endpoint = args.storage.partition('://')
     if scheme != 'vizier':
         raise UserError(f'{flag}: expected vizier://HOST:PORT, such as vizier://tuner:28080')

@@ -3,15 +3,15 @@
     python -m paxtune.studies curves runs/lm.StdlibTunable --out=curves.json
     python -m paxtune.simulate --table=curves.json --scheduler=none,asha,median --workers=8
 
-runs studies in a simulator, with simulated workers and a simulated clock: the same schedulers and
-algorithms, on recorded curves. A table may also be an .npz file with the arrays hp_names [d],
-hp [n, d] and a metric [n, t], such as those of TaskSet. It needs --metric and --goal.
+runs studies with the real schedulers and algorithms, but with simulated workers and clock: trials
+replay recorded curves. A table may also be an .npz file with the arrays hp_names [d], hp [n, d] and
+a metric [n, t], such as the files of TaskSet. It needs --metric and --goal.
 
     python -m paxtune.simulate --table=curves.json --scheduler=promoting_asha --workers=3 \\
         --processes --job_log_dir=runs/tried
 
-runs one study with real processes, records and checkpoints; only the training is read from the
-table. It shows the effect of killed processes. The same command again resumes it.
+runs one study with real processes, records and checkpoints; only the training is replayed. Kill
+some of its processes to see the effect. The same command again resumes the study.
 Exit codes: 0 done, 1 no trial was completed, 2 bad input, 130 or 143 interrupted.
 """
 
@@ -110,49 +110,49 @@ def _summary(study: 'Study') -> str:
     if study.best is not None:
         lines.append(f'Best trial: {study.best.id}, {study.rewards[0].label}={study.best.reward!r}')
     show = shlex.join(['python', '-m', 'paxtune.studies', 'show', str(study.directory)])
-    return '\n'.join([*lines, 'To look at it:', f'  {show}'])
+    return '\n'.join([*lines, 'To show it:', f'  {show}'])
 
 
 def parser() -> argparse.ArgumentParser:
     """Makes the parser of the command's flags."""
     flags = command.parser(__doc__)
     flags.add_argument(
-        '--table', required=True, metavar='FILE', help='what studies curves wrote, or .npz'
+        '--table', required=True, metavar='FILE', help='file of `studies curves`, or .npz'
     )
     flags.add_argument(
         '--scheduler',
         default='none,asha,promoting_asha,median_stopping',
         metavar='SCHEDULER,…',
-        help="to compare: none, asha, median_stopping, 'Asha(min_resource=3)', …; the lowest rung "
-        'is a 27th of the longest trial by default',
+        help="schedulers to compare: none, asha, median_stopping, 'Asha(min_resource=3)', …; the "
+        'lowest rung is 1/27 of the longest trial by default',
     )
-    flags.add_argument('--algorithm', default='random_search', help='as in a search')
     flags.add_argument(
-        '--workers', type=positive_int, help='how many trials run at once; 1 by default'
+        '--algorithm', default='random_search', help='algorithm, as in paxtune.search'
     )
+    flags.add_argument('--workers', type=positive_int, help='trials that run at once; 1 by default')
     flags.add_argument(
         '--num_trials',
         type=positive_int,
-        help='in each run; 64 by default, or as many as there are',
+        help='trials of each run; 64 by default, or all of a smaller table',
     )
     flags.add_argument(
         '--seeds', type=positive_int, help=f'runs of each scheduler; {_SEEDS} by default'
     )
-    flags.add_argument('--metric', help='of an .npz file: the array that is the reward')
-    flags.add_argument('--goal', choices=('minimize', 'maximize'), help='of an .npz file')
+    flags.add_argument('--metric', help='array of an .npz file with the reward')
+    flags.add_argument('--goal', choices=('minimize', 'maximize'), help='direction of --metric')
     flags.add_argument('--format', choices=FORMATS, default='table')
     flags.add_argument(
         '--processes',
         action='store_true',
-        help='run one study with real processes: --workers of them, or this one',
+        help='run one study with real processes: in --workers, or in this one',
     )
-    flags.add_argument('--job_log_dir', metavar='DIR', help='where such a study is written')
-    flags.add_argument('--seed', type=int, help='what its algorithm draws from')
+    flags.add_argument('--job_log_dir', metavar='DIR', help='directory of the study of --processes')
+    flags.add_argument('--seed', type=int, help='random seed of the study of --processes')
     flags.add_argument(
         '--speedup',
         type=_speed,
         metavar='FACTOR',
-        help='train FACTOR times as fast as was recorded; in no time by default',
+        help='train FACTOR times as fast as recorded; without waiting by default',
     )
     return flags
 

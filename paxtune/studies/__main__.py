@@ -1,4 +1,4 @@
-"""Looks at studies, and changes them.
+"""Shows studies, and changes them.
 
     python -m paxtune.studies list [ROOT]
     python -m paxtune.studies show|trials|best|pareto|diff|lineage|export|curves DIR …
@@ -8,11 +8,10 @@
     python -m paxtune.studies report DIR --out=report.html
     python -m paxtune.studies page DIR
 
-DIR is the --job_log_dir of a search. While a search works there, it can be looked at, and `stop`
-works. For a study that a service keeps, --vizier_endpoint=HOST:PORT --study=NAME takes the place of
-DIR. What changes a study, or builds a model, needs classes of your own: --exp names the experiment
-as the search does, so that its module is imported. `… studies show --help` describes one command.
-Each command takes --json.
+DIR is the --job_log_dir of a search. While the search runs, only `stop` and the commands that read
+work. For a study in a service, give --vizier_endpoint=HOST:PORT --study=NAME in place of DIR. If
+the experiment uses your own classes, name it with --exp, as in the search: its module is imported.
+`… studies show --help` describes one command. Each command takes --json.
 Exit codes: 0 done, 2 bad input.
 """
 

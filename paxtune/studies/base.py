@@ -15,7 +15,7 @@ Args: TypeAlias = argparse.Namespace
 Run: TypeAlias = Callable[[Args], None]
 
 EXP_OF_LIST = '-'
-"""Value of --exp of a command on all studies: a client of a service needs the name of one."""
+"""Value of --exp of a command on all studies: the client of a service needs some name."""
 
 
 Flag: TypeAlias = tuple[str, dict[str, Any]]
@@ -34,7 +34,7 @@ class Command:
     Attributes:
         run: raises UserError for bad input.
         help: begins with a verb, in lower case.
-        is_view: prints a document, which --format renders; the others have --json alone.
+        is_view: prints a document, which --format renders; other commands have --json only.
         is_on_all: works on a directory of studies in place of one study.
     """
 
@@ -60,16 +60,18 @@ class Command:
         )
         parser.set_defaults(run=self.run)
         if self.is_on_all:
-            parser.add_argument('dir', nargs='?', default='runs', metavar='ROOT', help='runs')
+            parser.add_argument(
+                'dir', nargs='?', default='runs', metavar='ROOT', help='default: runs'
+            )
             parser.set_defaults(exp=EXP_OF_LIST)
         else:
-            # It would be taken for the first of what comes after it.
+            # With a service, argparse would read DIR as the next positional argument.
             if not is_in_service:
-                parser.add_argument('dir', metavar='DIR', help='the --job_log_dir of a search')
+                parser.add_argument('dir', metavar='DIR', help='--job_log_dir of a search')
             parser.add_argument(
-                '--exp', metavar='NAME', help='the experiment, where it has classes of your own'
+                '--exp', metavar='NAME', help='experiment, needed if it uses your own classes'
             )
-        study_location.add_flags(parser, 'in place of DIR: the service that keeps the study')
+        study_location.add_flags(parser, 'service that stores the study, in place of DIR')
         group = parser.add_mutually_exclusive_group()
         if self.is_view:
             group.add_argument('--format', choices=FORMATS, default='table')
@@ -107,7 +109,7 @@ def opened(args: Args, can_write: bool = False) -> 'Iterator[Study]':
         from trainer.symbolic import registry
         from trainer.symbolic.component import Component
 
-        # Only its module makes the classes known that the experiment is built of.
+        # The import of its module registers the classes of the experiment.
         registry.find(args.exp, Component)
     with args.where.open(can_write) as study:
         yield study
@@ -115,14 +117,14 @@ def opened(args: Args, can_write: bool = False) -> 'Iterator[Study]':
 
 @contextlib.contextmanager
 def held(args: Args, is_shared: bool = False) -> 'Iterator[Study]':
-    """Opens the study to write, while no search, or none that does not share it, may work there."""
+    """Opens the study to write, and locks it against searches; shares the lock if `is_shared`."""
     with args.where.locked(is_shared), opened(args, can_write=True) as study:
         yield study
 
 
 @contextlib.contextmanager
 def writing(out: str) -> Iterator[None]:
-    """Raises UserError where the file of --out cannot be written."""
+    """Raises UserError if the file of --out cannot be written."""
     try:
         yield
     except OSError as error:

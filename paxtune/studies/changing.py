@@ -11,9 +11,9 @@ from trainer.symbolic.errors import UserError
 
 @register(
     'add',
-    'adds a trial, which will run before new suggestions',
-    flag('decisions', nargs='+', metavar='PATH=VALUE', help='others are drawn at random'),
-    flag('--warm_start', type=int, metavar='TRIAL', help='begin with the weights of this trial'),
+    'adds a trial, which runs before new suggestions',
+    flag('decisions', nargs='+', metavar='PATH=VALUE', help='missing ones are drawn at random'),
+    flag('--warm_start', type=int, metavar='TRIAL', help='start from the weights of this trial'),
 )
 def _add(args: Args) -> None:
     from paxtune.reports.study_edits import added
@@ -26,13 +26,13 @@ def _add(args: Args) -> None:
 @register(
     'confirm',
     'adds replicates of the best trials, with other training seeds',
-    flag('--top', type=positive_int, metavar='N', default=5, help='of how many; 5'),
+    flag('--top', type=positive_int, metavar='N', default=5, help='best trials; default: 5'),
     flag(
         '--replicates',
         type=positive_int,
         metavar='N',
         default=3,
-        help='trials of each, all in all; 3',
+        help='trials of each, with the existing ones; default: 3',
     ),
 )
 def _confirm(args: Args) -> None:
@@ -45,8 +45,8 @@ def _confirm(args: Args) -> None:
 
 @register(
     'ask',
-    'hands out trials that are computed elsewhere, as lines of JSON',
-    flag('--count', type=positive_int, metavar='N', default=1, help='how many; 1'),
+    'prints suggested trials for you to evaluate, as lines of JSON',
+    flag('--count', type=positive_int, metavar='N', default=1, help='default: 1'),
 )
 def _ask(args: Args) -> None:
     from paxtune.reports.ask_tell import ask
@@ -63,10 +63,10 @@ def _ask(args: Args) -> None:
 
 @register(
     'tell',
-    'ends a trial that `ask` has handed out',
+    'reports the result of a trial of `ask`',
     flag('trial', type=int, metavar='TRIAL'),
-    flag('metrics', nargs='*', metavar='METRIC=VALUE', help='a number alone is that of the reward'),
-    flag('--infeasible', metavar='REASON', help='in place of metrics'),
+    flag('metrics', nargs='*', metavar='METRIC=VALUE', help='a number without a name: the reward'),
+    flag('--infeasible', metavar='REASON', help='reason of a failure, in place of metrics'),
 )
 def _tell(args: Args) -> None:
     from paxtune.reports.ask_tell import tell
@@ -77,7 +77,7 @@ def _tell(args: Args) -> None:
 
 @register(
     'stop',
-    'asks the search to stop trials, or to pause',
+    'asks the search to stop trials; without any, to pause',
     flag('trials', type=int, nargs='*', metavar='TRIAL'),
 )
 def _stop(args: Args) -> None:
@@ -88,7 +88,7 @@ def _stop(args: Args) -> None:
 
 @register(
     'retry',
-    'adds a trial that repeats another one',
+    'adds a trial that runs another one again',
     flag('trial', type=int, metavar='TRIAL'),
 )
 def _retry(args: Args) -> None:
@@ -102,7 +102,7 @@ def _retry(args: Args) -> None:
     'delete',
     'deletes trials and their directories, or a whole study',
     flag('trials', type=int, nargs='*', metavar='TRIAL'),
-    flag('--yes', action='store_true', help='delete; else only say what would be'),
+    flag('--yes', action='store_true', help='delete; without it, only list what would be deleted'),
 )
 def _delete(args: Args) -> None:
     from paxtune.reports.study_edits import (
@@ -116,7 +116,7 @@ def _delete(args: Args) -> None:
     if study_location.is_apart(args) and not args.trials:
         write(delete_from_service(args.where, args.yes), args.format)
         return
-    _require_local(args, 'delete', 'the directories of trials are where their workers are')
+    _require_local(args, 'delete', 'the directories of trials are on the machines of the workers')
     if args.trials:
         with held(args) as study:
             write(delete_trials(study, args.trials, args.yes), args.format)

@@ -8,7 +8,7 @@ from trainer.symbolic.errors import UserError
 @register(
     'export',
     'writes a whole study as JSON',
-    flag('--out', metavar='FILE', help='standard output by default'),
+    flag('--out', metavar='FILE', help='file to write; prints by default'),
 )
 def _export(args: Args) -> None:
     from paxtune.study import export
@@ -21,7 +21,7 @@ def _export(args: Args) -> None:
 @register(
     'curves',
     'writes the learning curves, for python -m paxtune.simulate',
-    flag('--out', metavar='FILE', help='.json; standard output by default'),
+    flag('--out', metavar='FILE', help='.json file to write; prints by default'),
 )
 def _curves(args: Args) -> None:
     from paxtune.simulate.export import curves

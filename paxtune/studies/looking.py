@@ -13,7 +13,7 @@ from trainer.symbolic.errors import UserError
 STATES = ('completed', 'stopped', 'infeasible', 'active', 'paused', 'requested')
 
 _INTERVAL = 2.0
-_AXIS = 'a reward, or a metric, of which less is better; +METRIC where more is'
+_AXIS = 'reward, or metric to minimize; +METRIC to maximize it'
 
 
 @register('list', 'shows the studies in a directory and below', is_view=True, is_on_all=True)
@@ -35,15 +35,15 @@ def _seconds(text: str) -> float:
 
 @register(
     'show',
-    'shows what a study searches, how far it is, and its best',
+    'shows the search space, the progress and the best trials of a study',
     flag(
         '--trial',
         type=study_location.trial_number,
         metavar='TRIAL',
-        help='a number, or best: what happened to this trial, and what its model is, by layers',
+        help='show one trial, its history and the layers of its model: a number, or best',
     ),
-    flag('--watch', action='store_true', help='continue until the study is done'),
-    flag('--interval', type=_seconds, metavar='SECONDS', help='how often; every 2 s by default'),
+    flag('--watch', action='store_true', help='update the view until the study is done'),
+    flag('--interval', type=_seconds, metavar='SECONDS', help='time between updates, 2 by default'),
     is_view=True,
 )
 def _show(args: Args) -> None:
@@ -53,7 +53,7 @@ def _show(args: Args) -> None:
         _watch(args)
         return
     if args.interval is not None:
-        raise UserError('--interval says how often --watch looks: give both')
+        raise UserError('--interval is the time between updates of --watch: give both')
     with opened(args) as study:
         page = summary(study) if args.trial is None else history_of(study, args.trial)
         write(page, args.format)
@@ -65,7 +65,7 @@ def _watch(args: Args) -> None:
 
     if args.trial is not None or args.format != 'table':
         raise UserError(
-            '--watch shows the whole study, to people: leave --trial, --format and --json out'
+            '--watch shows the whole study as text: leave out --trial, --format and --json'
         )
     with ended_by_signal() as ended, contextlib.closing(args.where.store()) as store:
         watch(store, str(args.where), args.interval or _INTERVAL, ended, None, args.where.directory)
@@ -74,18 +74,18 @@ def _watch(args: Args) -> None:
 @register(
     'trials',
     'shows the trials of a study',
-    flag('--state', choices=STATES, help='only these'),
+    flag('--state', choices=STATES, help='show only trials in this state'),
     flag(
         '--sort',
         metavar='COLUMN',
         help='sort by a decision, a metric, the reward (best first) or another column; '
-        '--sort=-COLUMN the other way round',
+        '--sort=-COLUMN reverses the order',
     ),
-    flag('--limit', type=positive_int, metavar='N', help='only the first of them'),
+    flag('--limit', type=positive_int, metavar='N', help='show only the first N trials'),
     flag(
         '--columns',
         metavar='A,B',
-        help='only these columns; decisions, metrics, attributes: a column for each',
+        help='show only these columns; decisions, metrics and attributes stand for all of a kind',
     ),
     is_view=True,
 )
@@ -99,7 +99,7 @@ def _trials(args: Args) -> None:
 @register(
     'best',
     'shows the best trials, or the Pareto front',
-    flag('--top', type=positive_int, metavar='N', help='how many; 1 by default'),
+    flag('--top', type=positive_int, metavar='N', help='number of trials, 1 by default'),
     is_view=True,
 )
 def _best(args: Args) -> None:
@@ -117,10 +117,10 @@ def _best(args: Args) -> None:
 
 @register(
     'pareto',
-    'shows which trials no other one beats in two numbers, and plots them',
+    'shows and plots the Pareto front of two metrics',
     flag('--x', metavar='METRIC', help=f'{_AXIS}; the first of two rewards, else num_params'),
-    flag('--y', metavar='METRIC', help='the same; the other reward by default'),
-    flag('--out', metavar='FILE', help='a plot as well, FILE.html or FILE.png'),
+    flag('--y', metavar='METRIC', help='as --x; the other reward by default'),
+    flag('--out', metavar='FILE', help='also draw a plot: FILE.html or FILE.png'),
     is_view=True,
 )
 def _pareto(args: Args) -> None:
@@ -142,13 +142,13 @@ def _pareto(args: Args) -> None:
 
 @register(
     'diff',
-    'shows what differs between two trials',
+    'shows the differences between two trials',
     flag(
         'trials',
         type=int,
         nargs='+',
         metavar='TRIAL',
-        help='two of them; one alone is compared with the trial that it was derived from',
+        help='two trials; a single one is compared with the trial that it was derived from',
     ),
     is_view=True,
 )
@@ -156,7 +156,7 @@ def _diff(args: Args) -> None:
     from paxtune.reports.study_tables import difference, parent_of
 
     if len(args.trials) > 2:
-        raise UserError(f'diff compares two trials: {len(args.trials)} are named')
+        raise UserError(f'diff compares two trials, not {len(args.trials)}')
     with opened(args) as study:
         left = args.trials[0] if len(args.trials) == 2 else parent_of(study, args.trials[0])
         write(difference(study, left, args.trials[-1]), args.format)

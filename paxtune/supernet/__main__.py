@@ -4,13 +4,13 @@
 
 All decisions must be choices between layers of the model; fix the others with --set. The command
 trains a supernet in <job_log_dir>/supernet: a model with all candidates of each layer. Each step
-trains one path, drawn at random. Then paths are evaluated with the shared weights: all of them, or
---num_paths by evolution. supernet/paths.json has them from best to worst. The best are the first
-trials of the study in <job_log_dir>, where each trains from scratch, alone.
+trains one random path, which is one candidate of each layer. Then the command evaluates paths with
+the shared weights: all of them, or --num_paths by evolution. supernet/paths.json ranks them. The
+--top best become the first trials of the study in <job_log_dir>, and train alone from scratch.
 
-The same command again resumes. The other flags are those of paxtune.search. With --num_trials above
---top, the study goes on with its algorithm. To train its trials with workers, run paxtune.search
-with --initial_trials=<job_log_dir>/supernet/best.json. Exit codes: those of paxtune.search.
+The same command again resumes. If --num_trials exceeds --top, the algorithm suggests the other
+trials. To train the trials with workers, run paxtune.search with
+--initial_trials=<job_log_dir>/supernet/best.json. Exit codes: as paxtune.search.
 """
 
 import dataclasses
@@ -68,23 +68,21 @@ def parser() -> 'argparse.ArgumentParser':
     flags = command_line.search_parser(__doc__)
     flags.description = __doc__
     flags.add_argument(
-        '--top', type=command.positive_int, default=4, help='paths that are trained alone; 4'
+        '--top', type=command.positive_int, default=4, help='paths to train alone; default: 4'
     )
-    flags.add_argument(
-        '--num_paths', type=command.positive_int, default=200, help='paths to evaluate; 200'
-    )
+    flags.add_argument('--num_paths', type=command.positive_int, default=200, help='default: 200')
     command.add_list_flag(
         flags,
         '--supernet_set',
         'PATH=VALUE',
-        'override a value of the supernet alone, such as train.num_train_steps=1000',
+        'set a field of the supernet only, such as train.num_train_steps=1000',
     )
     return flags
 
 
 def _require_fit(tunable: 'Tunable', args: 'argparse.Namespace') -> None:
     if args.dry_run:
-        raise UserError('--dry_run: it is a flag of paxtune.search')
+        raise UserError('--dry_run is a flag of paxtune.search')
     is_apart = args.coordinator is not None or args.num_processes is not None
     if is_apart or engine_flags.from_flags(args, command_line.study_name(args)) is not None:
         raise UserError(

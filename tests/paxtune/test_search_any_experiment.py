@@ -87,7 +87,7 @@ def test_an_experiment_of_pax_is_searched_at_its_smoke_size(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ('flags', 'message'),
     [
-        (TUNED, r'plain has no search of its own: .*--metric=eval/loss --goal=minimize'),
+        (TUNED, r'plain defines no search: .*--metric=eval/loss --goal=minimize'),
         ([*TUNED, '--metric=eval/loss'], r'--metric and --goal: give both'),
         ([*TUNED, '--metric=evl/loss', '--goal=minimize'], r"'evl/loss' is not measured"),
         (JUDGED, 'nothing to search'),

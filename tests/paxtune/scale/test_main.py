@@ -40,7 +40,7 @@ def test_coordinates_print_exponents_and_draw_a_page(
             'It is for TransformerLm',
         ),
         (['proxy', '--exp=lm.StdlibTunable', '--width=64'], 'a proxy is narrower than the'),
-        (['proxy', '--exp=lm.C4Small', '--width=96', '--dry_run'], '--dry_run: it is of'),
+        (['proxy', '--exp=lm.C4Small', '--width=96', '--dry_run'], '--dry_run is a flag of'),
         (
             [*PROXY, '--set', 'search.warm_start=parent'],
             'search.warm_start: the model of the full width begins with new weights',

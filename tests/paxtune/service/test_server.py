@@ -111,9 +111,9 @@ def test_a_client_that_is_closed_does_not_wait():
     client = client_of(server, patience=60)
     closing = threading.Timer(0.2, client.close)
     closing.start()
-    with pytest.raises(ServiceUnavailableError, match='was closed'):
+    with pytest.raises(ServiceUnavailableError, match='is closed'):
         client.call(schema.DeleteRequest(id=1))
-    with pytest.raises(ServiceUnavailableError, match='was closed'):
+    with pytest.raises(ServiceUnavailableError, match='is closed'):
         client.call(schema.DeleteRequest(id=1))
     closing.join()
 

@@ -164,12 +164,12 @@ def test_trials_are_stopped_and_the_study_pauses(worker: Study, told: Callable[.
     [
         ('show', ['--study=other'], '--study=other: the service at .* has no such study'),
         ('show', ['--study=a:x'], '--study=a:x: study: expected'),
-        ('show', ['--study=me/x'], '--study=me/x: OWNER/STUDY is a study of a Vizier client'),
+        ('show', ['--study=me/x'], '--study=me/x: a Vizier client created the study'),
         ('show', ['--study='], 'select a study with --study=NAME'),
         ('show', ['--trial=9'], 'the study has no trial 9: it has 1 to 2'),
         ('delete', ['--yes'], '1 trials are running'),
         ('delete', [], r'nothing was deleted. With --yes, .*/mine would be: 2 trials'),
-        ('delete', ['1', '--yes'], 'the directories of trials are where their workers are'),
+        ('delete', ['1', '--yes'], 'the directories of trials are on the machines of the workers'),
         ('add', ['rat=1'], 'rat is no decision of this experiment'),
     ],
 )

@@ -249,7 +249,7 @@ def test_several_trials_at_once_are_refused(service, tmp_path, local_directory):
         (['--storage=redis://h:1'], r'redis://h:1: expected vizier://HOST:PORT'),
         (['--storage=vizier://h'], 'vizier://h: expected host:port'),
         (['--storage=vizier://h:1', '--study=a/b'], 'expected 1 to 200'),
-        (['--storage=vizier://h:1', '--vizier_endpoint=h:2'], 'one of them keeps the study'),
+        (['--storage=vizier://h:1', '--vizier_endpoint=h:2'], 'give one of them'),
     ],
 )
 def test_flags_that_name_no_server(flags, message):

@@ -189,7 +189,7 @@ def test_damaged_curves_are_refused(
 def test_flags_must_suit_the_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match='--metric=NAME and --goal'):
         read(arrays(tmp_path))
-    with pytest.raises(UserError, match='leave --metric and --goal out'):
+    with pytest.raises(UserError, match='leave out --metric and --goal'):
         read(written(tmp_path, exported(tmp_path)), 'loss')
     with pytest.raises(UserError, match=r'expected an \.npz file'):
         read('table.csv')

@@ -48,7 +48,7 @@ def test_schedulers_are_compared(table: str, capsys: pytest.CaptureFixture[str])
         (['--scheduler=RandomSearch()'], r'--scheduler=RandomSearch\(\): expected one of'),
         (['--algorithm=best'], '--algorithm=best: expected one of '),
         (['--num_trials=13'], '13 trials cannot be simulated'),
-        (['--goal=minimize'], 'leave --metric and --goal out'),
+        (['--goal=minimize'], 'leave out --metric and --goal'),
     ],
 )
 @pytest.mark.fast(3)

@@ -58,7 +58,7 @@ def test_asking_ends_with_the_study(
     ]
     studies.main(['ask', str(asked)])
     out, error = capsys.readouterr()
-    assert (out, error) == ('', 'No more trials: the others must end first\n')
+    assert (out, error) == ('', 'No more trials: other trials must end first\n')
 
 
 def test_a_search_leaves_asked_trials_alone(asked: Path, shown: Callable[..., str]) -> None:
@@ -98,9 +98,9 @@ def test_unfit_metrics_are_refused_and_the_trial_stays_open(
 
 def test_only_an_asked_trial_is_reported(asked: Path, shown: Callable[..., str]) -> None:
     shown('tell', asked, 1, 0.5)
-    with pytest.raises(UserError, match='trial 1 is completed: report one that `ask` handed out'):
+    with pytest.raises(UserError, match='trial 1 is completed: report a trial of `ask`'):
         studies.main(['tell', str(asked), '1', '0.5'])
     with load_study(asked, read_only=False) as study:
         (held,) = study.ask(1)
-        with pytest.raises(UserError, match=rf'trial {held.id} is active by .*: report one'):
+        with pytest.raises(UserError, match=rf'trial {held.id} is active by .*: report a trial'):
             studies.main(['tell', str(asked), str(held.id), '0.5'])

@@ -63,7 +63,7 @@ def test_a_study_that_cannot_be_read_is_a_row_with_the_reason(
     rows = {Path(r['study']).name: r for r in json.loads(shown('list', tmp_path, '--format=json'))}
     assert rows['good']['problem'] is None
     assert all(rows[name]['problem'] for name in ('empty', 'garbage', 'old', 'torn'))
-    assert 'not made by this version of paxtune' in rows['old']['problem']
+    assert 'another version of paxtune made the study' in rows['old']['problem']
     assert rows['old']['trials'] is None
     assert len([line for line in shown('list', tmp_path).splitlines() if '/' in line]) == 5
 

@@ -75,7 +75,7 @@ def test_without_its_small_script_a_report_has_that_of_plotly(
     monkeypatch.setattr(script, 'BUNDLE', directory / 'missing')
     out = directory / 'report.html'
     written = json.loads(shown('report', directory, f'--out={out}', '--json'))
-    assert 'whole script of plotly' in written['remark']
+    assert 'contains all of plotly.js' in written['remark']
     assert MAX_BYTES < written['bytes'] < 2.5 * MAX_BYTES
 
 

@@ -106,7 +106,7 @@ def test_the_correlations_that_a_scheduler_found_are_shown(
     text = ' '.join(shown('show', tmp_path / 'adaptive').split())
     assert 'of the trials go on from the rung of 3 steps, whose rewards order the ends of' in text
     with load_study(tmp_path / 'adaptive') as study:
-        assert scheduler.learnt(study.curves())[0] in summary(study, 'x')
+        assert scheduler.findings(study.curves())[0] in summary(study, 'x')
 
 
 def test_a_scheduler_without_rungs_has_those_of_shares(

@@ -182,7 +182,7 @@ def test_several_attempts_are_shown(
 
 def test_watching_is_for_people(lost: Path, shown: Callable[..., str]) -> None:
     for flags in (['--trial=1'], ['--format=json']):
-        with pytest.raises(UserError, match='--watch shows the whole study, to people'):
+        with pytest.raises(UserError, match='--watch shows the whole study as text'):
             shown('show', lost, '--watch', *flags)
-    with pytest.raises(UserError, match='--interval says how often --watch looks'):
+    with pytest.raises(UserError, match='--interval is the time between updates of --watch'):
         shown('show', lost, '--interval=3')

@@ -21,7 +21,7 @@ _EXP = '--exp=tests.factories.tunables.Layers'
             ['--exp=nas.ElasticNas'],
             r'search.objective: paths are ranked by one reward; there are 2',
         ),
-        ([_EXP, '--dry_run'], '--dry_run: it is a flag of paxtune.search'),
+        ([_EXP, '--dry_run'], '--dry_run is a flag of paxtune.search'),
         ([_EXP, '--workers=2'], 'a supernet and its trials train in this process'),
         ([_EXP, '--num_processes=2'], 'a supernet and its trials train in this process'),
         (

@@ -53,7 +53,9 @@ def test_it_is_refused_where_it_does_nothing(tmp_path: Path) -> None:
         main.main(flags)
     with pytest.raises(UserError, match=r'^--pgle is for training: leave out --mode'):
         main.main([*flags, '--mode=eval'])
-    with pytest.raises(UserError, match=r'^--pgle: only one can profile .* --profile_steps'):
+    with pytest.raises(
+        UserError, match=r'^--pgle profiles the first steps itself: .* --profile_steps'
+    ):
         main.main([*flags, '--profile_steps=2:3'])
     assert not pgle.is_enabled()
     assert not any(tmp_path.iterdir())
