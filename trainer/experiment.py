@@ -90,7 +90,7 @@ class TrainLoop(Component):
 
     Attributes:
         num_train_steps: optimizer steps of the run.
-        evaluation: when to evaluate, and on what besides `eval_inputs`.
+        evaluation: when to evaluate, and additional data besides `eval_inputs`.
         checkpoints: when to write checkpoints and which to keep. None writes no checkpoint, not
             even when the run is interrupted. The run still resumes from existing checkpoints.
         decoding: when to decode `decode_inputs`; None for never while training.
@@ -106,7 +106,7 @@ class TrainLoop(Component):
         random_seed: seeds the initial weights and dropout.
         init_from_checkpoint: start from the weights of another run: the path of its `checkpoints`
             directory, for the newest, or of a step in there. All parameters and other variables of
-            layers are loaded; the optimizer and the data start anew, at step 0. A list of
+            layers are loaded; the optimizer and the data start again, at step 0. A list of
             `WarmStart` maps arrays to sources by rules, and `Inheritance` also adapts shapes. A
             resumed run uses its own checkpoint.
     """

@@ -168,7 +168,7 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
 def class_weights(labels: jax.Array, logits: jax.Array) -> jax.Array:
     """Labels as weights of the classes: float32 [..., K].
 
-    A single logit is that of class 1 against class 0.
+    A single logit is the logit of class 1 against class 0.
     """
     _require_labels(labels, logits, logits.shape, logits.shape[:-1])
     if labels.ndim == logits.ndim:
@@ -179,7 +179,7 @@ def class_weights(labels: jax.Array, logits: jax.Array) -> jax.Array:
 
 
 def class_ids(labels: jax.Array, logits: jax.Array) -> jax.Array:
-    """Labels as the index of a class, the one with the largest weight: int32 [...]."""
+    """Labels as the index of the class with the largest weight: int32 [...]."""
     _require_labels(labels, logits, logits.shape, logits.shape[:-1])
     if labels.ndim == logits.ndim:
         return jnp.argmax(labels, axis=-1).astype(jnp.int32)
@@ -212,7 +212,7 @@ def _known_only(losses: jax.Array, labels: jax.Array, logits: jax.Array) -> jax.
     if labels.ndim == logits.ndim:
         return losses
     labels = labels.astype(jnp.int32)  # The number of classes may not fit into their own dtype.
-    # An index of -1 would be that of the last class. A run ends where a loss with weight is NaN.
+    # An index of -1 would mean the last class. A run ends if a loss with weight is NaN.
     return jnp.where((labels < 0) | (labels >= max(logits.shape[-1], 2)), jnp.nan, losses)
 
 

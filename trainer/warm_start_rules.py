@@ -54,14 +54,14 @@ class WarmStart(Component):
 
     Attributes:
         checkpoint: the path of a `checkpoints` directory, for the newest, or of a step in there.
-        rules: what to load; the default is everything, by the same name.
+        rules: the arrays to load; the default is all, by the same name.
         ignore: regular expressions for full names of arrays that are not loaded from here.
         load_optimizer: also load the optimizer state of the loaded parameters, and the counters of
             the optimizer.
         load_ema: also load the averages of the loaded parameters. Otherwise they begin at the
             parameters.
         load_step: continue the step count of the source, which the schedule of the learning rate
-            and `num_train_steps` use, and its resource counts. The data start anew in any case.
+            and `num_train_steps` use, and its resource counts. The data start again in any case.
     """
 
     checkpoint: str
@@ -84,8 +84,8 @@ class WarmStart(Component):
 class Inheritance(Component):
     """A parent model whose weights a fresh run begins with, also if its architecture differs.
 
-    `trainer.warm_start.inheritance` says what becomes of layers of other widths, and of new ones.
-    The optimizer and the data start anew, at step 0.
+    `trainer.warm_start.inheritance` describes layers of other widths, and new ones.
+    The optimizer and the data start again, at step 0.
 
     Attributes:
         checkpoint: the path of a `checkpoints` directory, for the newest, or of a step in there.

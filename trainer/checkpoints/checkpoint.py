@@ -100,7 +100,7 @@ class CheckpointStore:
         """Starts to write a checkpoint, and returns its path.
 
         Raises:
-            SaveError: this save, or the one before it, failed.
+            SaveError: this save, or the previous one, failed.
         """
         self._finish_save()
         tree = dict(vars(state))
@@ -138,14 +138,14 @@ class CheckpointStore:
             try:
                 return self.restore_step(step, abstract)
             except DamagedError as error:
-                # Damaged or half-written: log it and try the one before.
+                # Damaged or half-written: log it and try an older one.
                 logging.warning('Checkpoint %s cannot be read (%s); trying older', path, error)
                 if any(path.iterdir()):
                     damaged.append(f'{path} ({error})')
         if damaged:
             raise UserError(
                 f'No checkpoint can be read: {"; ".join(damaged)}. Repair them, or move them away '
-                'to start anew.'
+                'to start again.'
             )
         return None
 

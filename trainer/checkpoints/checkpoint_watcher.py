@@ -91,7 +91,7 @@ class CheckpointWatcher:
         found = saved_checkpoints(self._path) if self._path.exists() else []
         steps, done = sorted(int(path.name) for path in found), self.done
         if steps and steps[-1] < done:
-            self._print(f'training was set back to step {steps[-1]}: processing it again')
+            self._print(f'training went back to step {steps[-1]}: processing it again')
             done = -1
         return mark is not None, done, next((step for step in steps if step > done), None)
 

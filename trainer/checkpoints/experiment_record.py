@@ -1,4 +1,4 @@
-"""Record of the experiment of a run, `experiment.json`, and what changes when the run resumes."""
+"""Record of the experiment of a run, `experiment.json`, and its changes when the run resumes."""
 
 import contextlib
 import itertools
@@ -55,8 +55,8 @@ def changes(
 ) -> list[Change]:
     """Lists the changes of an experiment since a run recorded it; none before it has begun.
 
-    Only what the trainer reads is compared, and not, for example, the search of a trial. Whose
-    checkpoints are in a directory without a record is unknown, unless a fork has yet to begin.
+    Only fields that the trainer reads are compared, and not, for example, the search of a trial.
+    Checkpoints without a record have an unknown owner, unless a fork has yet to begin.
 
     Args:
         directory: the directory of the run.
@@ -137,7 +137,7 @@ def _trees(*texts: str) -> list[Any]:
 
 
 def _with_global_batches(tree: dict[str, Any], num_shards: int) -> dict[str, Any]:
-    """Replaces the batch sizes of inputs, which are those of one shard, in place."""
+    """Replaces the batch sizes of inputs, which are sizes of one shard, in place."""
     evaluated = [*(tree['eval_inputs'] or {}).values(), *(tree['decode_inputs'] or {}).values()]
     for data in (tree['train_input'], *evaluated):
         _globalize(data, num_shards)
@@ -147,7 +147,7 @@ def _with_global_batches(tree: dict[str, Any], num_shards: int) -> dict[str, Any
 def _globalize(data: Any, num_shards: int) -> None:
     parts: Sequence[Any] = data if isinstance(data, list) else ()
     if isinstance(data, dict):
-        if 'batch_size' in data:  # Also that of an input inside of another.
+        if 'batch_size' in data:  # Also in an input inside another input.
             data['batch_size of all processes'] = data.pop('batch_size') * num_shards
         parts = list(data.values())
     for part in parts:

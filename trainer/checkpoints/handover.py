@@ -1,4 +1,4 @@
-"""Handover of checkpoints from the directory of one run to that of another, which continues it.
+"""Handover of checkpoints to the directory of another run, which continues the first.
 
 The other run is a new attempt at the same run, or a fork. The process of the earlier run may still
 live, on a machine that was wrongly considered lost. It writes and deletes in its own directory,
@@ -67,8 +67,8 @@ def fork_checkpoint(sources: Sequence[epath.PathLike], step: int, run_dir: epath
 
     `train_loop.run` then resumes from it, with the state of the optimizer, the random numbers, the
     position in the data and the resource counts. The experiments of both runs may differ in
-    numbers, and in what they measure and save. Metrics are not copied. `forked_from.json` names
-    the parent run.
+    numbers, in measures and in checkpoints. Metrics are not copied. `forked_from.json` names the
+    parent run.
 
     Copies are hard links where the file system has them. Nothing happens if the run has a
     checkpoint already, so a killed call can be repeated. On local disks two processes may call
@@ -146,7 +146,7 @@ def _take_over(earlier: Sequence[epath.PathLike], target: epath.Path) -> int:
         _copy_newest(found, target)
         saved = newest_checkpoint(target / 'checkpoints')
     if saved is None:
-        logging.warning('%s: checkpoints vanish; the run starts from the beginning', target)
+        logging.warning('%s: its checkpoints disappear; the run starts from the beginning', target)
     return 0 if saved is None else int(saved.name)
 
 
@@ -155,7 +155,7 @@ def _absolute(path: epath.PathLike) -> epath.Path:
 
 
 def _found(earlier: Sequence[epath.Path]) -> list[epath.Path]:
-    """Checkpoints of earlier attempts, newest first; of each step, that of the last attempt."""
+    """Checkpoints of earlier attempts, newest first; the last attempt wins at each step."""
     by_step: dict[int, epath.Path] = {}
     for directory in earlier:
         with contextlib.suppress(FileNotFoundError):
@@ -203,7 +203,7 @@ def _partial(final: epath.Path, own: str = '') -> epath.Path:
 
 def _commit(partial: epath.Path, final: epath.Path) -> None:
     if partial == final:
-        (final / COMMITTED).write_text(f'Taken over to {final}')
+        (final / COMMITTED).write_text(f'Continues in {final}')
         return
     _remove(final)  # An incomplete checkpoint.
     partial.rename(final)

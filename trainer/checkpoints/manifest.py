@@ -13,7 +13,7 @@ _FORMAT = 5
 
 
 class DamagedError(Exception):
-    """A checkpoint differs from what was written. The message names the difference."""
+    """A checkpoint differs from its manifest. The message names the difference."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ _policies = ocp.training.preservation_policies
 
 
 class RetentionPolicy:
-    """Keeps the newest checkpoints, those that other jobs need, and those that the run asks for.
+    """Keeps the newest checkpoints, and all that other jobs or the run itself need.
 
     Attributes:
         policy: the same as a policy for Orbax.

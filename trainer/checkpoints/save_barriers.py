@@ -60,6 +60,6 @@ class _Barriers:
             received = [json.loads(each) for each in processes.barrier(name, message, timeout_ms)]
             if received != [[key, None]]:
                 reasons = ' and '.join(sorted({reason for _, reason in received if reason}))
-                self._failure = f'the save failed in a process: {reasons or "it is elsewhere"}'
+                self._failure = f'the save failed in a process: {reasons or "in another process"}'
         if self._failure is not None:
             raise RuntimeError(self._failure)

@@ -101,7 +101,7 @@ class MixtureInput(Input):
                 )
 
     def fingerprint(self) -> str:
-        """Names the data of all inputs, those of weight zero included."""
+        """Names the data of all inputs, also of weight zero."""
         names = {name: source.data.fingerprint() for name, source in self._by_name().items()}
         return hashlib.sha256(json.dumps(names).encode()).hexdigest()
 

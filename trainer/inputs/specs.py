@@ -11,7 +11,7 @@ Spec = Mapping[str, jax.ShapeDtypeStruct]
 
 
 def check_batch(batch: Batch, spec: Spec, data: Input) -> Batch:
-    """Returns a padded batch of an input if it fits the spec, that of compiled steps.
+    """Returns a padded batch of an input if it fits the spec of compiled steps.
 
     Raises:
         UserError: the batch has others, or integers that JAX would truncate. The message starts

@@ -5,7 +5,7 @@ import numpy as np
 from trainer.inputs.base import Batch, Input
 from trainer.inputs.weights import example_mask, weights_by_part
 
-_MOST_CHARACTERS = 200
+_MAX_CHARACTERS = 200
 _TOKENS = {'labels': 'segment_ids', 'encoder_ids': 'encoder_segment_ids'}
 """Features of token ids, and the features with their segments."""
 
@@ -49,8 +49,8 @@ def spell(data: Input, batch: Batch, row: int) -> Iterator[str]:
     texts = [name for name in _TOKENS if name in batch and batch[name].ndim == 2]
     for name in reversed(texts):
         for text in _texts(data, batch, name, row):
-            more = len(text) > _MOST_CHARACTERS
-            yield f'{name} {text[:_MOST_CHARACTERS]!r}{" …" if more else ""}'
+            more = len(text) > _MAX_CHARACTERS
+            yield f'{name} {text[:_MAX_CHARACTERS]!r}{" …" if more else ""}'
     if not texts:
         yield ', '.join(f'{name} {_number(array[row])}' for name, array in sorted(batch.items()))
 

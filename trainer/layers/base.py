@@ -99,9 +99,9 @@ class ParameterBox(nn.LogicallyPartitioned):
 
     Attributes:
         decay: weight decay applies to it.
-        num_inputs: number of terms of the sum that makes an output; 1 for a table. None where the
+        num_inputs: number of terms of the sum that makes an output; 1 for a table. None if the
             initializer does not know.
-        std: standard deviation of its new values; None where the initializer does not know.
+        std: standard deviation of its new values; None if the initializer does not know.
     """
 
     decay: bool = flax.struct.field(default=True, pytree_node=False)

@@ -21,7 +21,7 @@ class Chain(Layer):
         ['layers_0', 'layers_4']
 
     Attributes:
-        layers: each takes the result of the one before.
+        layers: each takes the result of the previous layer.
     """
 
     layers: list[Layer]

@@ -22,7 +22,7 @@ class Conv2D(Layer):
         groups: number of groups of channels, each convolved by itself (Krizhevsky et al. 2012);
             None for a depthwise convolution, one group for each input channel.
         bias: 'zeros' adds a bias that starts at zero, 'none' adds none.
-        axes: logical axes of the kernel's channels, those of the input first.
+        axes: logical axes of the kernel's channels, input channels first.
     """
 
     channels: int

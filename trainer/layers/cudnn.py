@@ -40,7 +40,7 @@ def _require_kernel(layer: Layer, q_BTNH: jax.Array, k_BSKH: jax.Array) -> None:
     if platform != 'gpu':
         raise UserError(f"{where} needs a GPU, and JAX runs on a {platform}: use 'auto'")
     if layer.dtype == jnp.float32:
-        raise UserError(f"{where} computes in bfloat16 alone: set task.fprop_dtype='bfloat16'")
+        raise UserError(f"{where} computes only in bfloat16: set task.fprop_dtype='bfloat16'")
     if (head_dim := q_BTNH.shape[-1]) % 8 or head_dim > 256:
         raise UserError(
             f'{where} needs heads of a multiple of 8 up to 256, and these are {head_dim} wide'

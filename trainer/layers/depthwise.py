@@ -10,7 +10,7 @@ from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
 
 _FEATURES = {1: ('norm',), 2: ('heads', 'kv')}
-"""The logical axes of a kernel's features: those of the model, or of attention heads."""
+"""The logical axes of a kernel's features: of the model, or of attention heads."""
 
 _ACTIVATIONS = {1: ('features',), 2: ('heads', 'kv')}
 
@@ -62,7 +62,7 @@ class DepthwiseConv1D(Layer):
 
 
 def _earlier(cache: jax.Array, index_BT: jax.Array) -> jax.Array:
-    """The cached values of some positions; 0 where they are negative."""
+    """The cached values of some positions; 0 for negative positions."""
     rows_B1 = jnp.arange(len(cache))[:, None]
     return _where(index_BT >= 0, cache[rows_B1, jnp.maximum(index_BT, 0)])
 

@@ -32,7 +32,7 @@ class Embedding(Layer):
         # A new table has variance 1 / dims, for `attend`; the factor below undoes it.
         # Features are gathered first, since the batch cannot be laid out by rows split over fsdp.
         table_VD = self.constrain(self._table(keep_float32=True), ('vocab', 'features'))
-        # Unsigned: an index of -1 would be that of the last row. One that is no row is NaN.
+        # Unsigned: an index of -1 would mean the last row. An index outside the rows gives NaN.
         # Float32 until here: thousands of gradients may add up in one row, where bfloat16 stops.
         x_BTD = jnp.take(table_VD, ids_BT.astype(jnp.uint32), axis=0).astype(self.dtype)
         if self.scale_sqrt_depth:

@@ -75,7 +75,7 @@ class FeedForward(Layer):
         y = x @ self.param(name, shape, axes, kernel_init(self.init_std))
         if self.bias == 'none':
             return y
-        axis = ('mlp',) if axes[1] == 'mlp' else ('norm',)  # Replicated, like those of norms.
+        axis = ('mlp',) if axes[1] == 'mlp' else ('norm',)  # Replicated, like norms.
         return y + self.param(f'{name}_bias', shape[1:], axis, initializers.zeros, decay=False)
 
 

@@ -12,7 +12,7 @@ from trainer.symbolic.errors import UserError
 class GroupNorm(Normalization):
     """(x - mean) / std * (1 + scale) + bias over groups of channels: [B, ..., D] -> [B, ..., D].
 
-    Wu & He 2018. Mean and standard deviation are those of one example. So there are no running
+    Wu & He 2018. Mean and standard deviation are computed for each example. So there are no running
     statistics, and small batches work as well as large ones.
 
     Attributes:

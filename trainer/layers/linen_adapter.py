@@ -11,7 +11,7 @@ from trainer.layers.base import NON_TRAINABLE, PARAMS, current_frame
 class LinenAdapter(FlaxAdapter):
     """A module of flax linen as a layer. See `FlaxAdapter` for the storage of its variables.
 
-    Axes are those of `nn.with_logical_partitioning`. Dropout uses the stream 'dropout'.
+    `nn.with_logical_partitioning` sets the axes. Dropout uses the stream 'dropout'.
     `docs/extending/flax-modules.md` has such a module.
 
     Example:
@@ -27,7 +27,7 @@ class LinenAdapter(FlaxAdapter):
     """
 
     def make(self) -> nn.Module:
-        """Creates the module; `self.training` and `self.dtype` are those of the current pass."""
+        """Creates the module; `self.training` and `self.dtype` belong to the current pass."""
         raise NotImplementedError(f'{type(self).__name__} has no make()')
 
     def run(self, *args: Any, **kwargs: Any) -> Any:

@@ -36,7 +36,7 @@ def attend_in_blocks(
     """Attention within a window, in time and memory that grow linearly with T.
 
     Positions are in C blocks, each as long as the window W. The queries of a block see only keys of
-    this block and of the one before it (Beltagy et al. 2020, section 3.1).
+    this block and of the previous one (Beltagy et al. 2020, section 3.1).
 
     Args:
         attend: attention of one block of each example.

@@ -31,7 +31,7 @@ class Mlp(Layer):
     def forward(self, x: jax.Array) -> jax.Array:
         x = jnp.asarray(x, self.dtype)
         for i, dims in enumerate(self.hidden_dims):
-            # The input may have any size, such as that of pixels: it is not sharded.
+            # The input may have any size, such as the number of pixels: it is not sharded.
             x = self._linear(f'hidden_{i}', x, dims, ('embed' if i else 'features', 'mlp'))
             x = activate(x, self.activation)
             x = x if self.dropout is None else self.dropout(x)

@@ -11,7 +11,7 @@ Path = tuple[str, ...]
 class NnxAdapter(FlaxAdapter):
     """A module of flax nnx as a layer. See `FlaxAdapter` for the storage of its variables.
 
-    Parameters are `nnx.Param`s; axes are those of `nnx.with_partitioning`. Each pass creates the
+    Parameters are `nnx.Param`s; `nnx.with_partitioning` sets their axes. Each pass creates the
     module again, fills in the stored variables, and sets it to training or evaluation. Random state
     is not stored: each step has new keys. `nnx.BatchNorm` computes in float32 unless it is given a
     dtype, such as `self.dtype`.

@@ -17,7 +17,7 @@ class Clipping(Component):
         """The clipped gradients.
 
         Args:
-            gradients: those of one optimizer.
+            gradients: of the parameters of one optimizer.
             norm: the global norm of the gradients of all optimizers.
         """
         raise NotImplementedError(type(self).__name__)

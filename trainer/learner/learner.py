@@ -44,7 +44,7 @@ class Update:
 
     Attributes:
         before: the state before the step.
-        opt_state: after the step; the one before it in a step that is skipped.
+        opt_state: after the step; unchanged by a skipped step.
         is_valid: False if the update is skipped (e.g. non-finite gradients).
         metrics: the learning rate, the norm of the gradients, and the number of skipped steps.
     """
@@ -170,7 +170,7 @@ class Learner(Component):
 
         Args:
             state: before the step.
-            gradients: those of the trained parameters.
+            gradients: of the trained parameters.
             loss: of the batch.
             decay_mask: True where weight decay applies.
             rates: factors of the learning rate by parameter; None for 1.

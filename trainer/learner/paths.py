@@ -1,6 +1,6 @@
 """Paths of parameters: selection by patterns, and parts of parameter trees.
 
-A path is that of a stored parameter, such as `('stack', 'layers_0x3', 'up', 'kernel')`. A name is
+A path names a stored parameter, such as `('stack', 'layers_0x3', 'up', 'kernel')`. A name is
 per layer, such as `stack.layers_0.up.kernel`, whether the stack is scanned or unrolled.
 """
 
@@ -64,7 +64,7 @@ def subtree(tree: Any, part: Any) -> Any:
 
 
 def replaced(tree: Any, part: Any) -> Any:
-    """Replaces values of `tree` by those of `part`.
+    """Replaces values of `tree` by values of `part`.
 
     Example:
         >>> replaced({'up': {'kernel': 1, 'bias': 2}}, {'up': {'bias': 3}})

@@ -70,6 +70,6 @@ class DecayAtRungs(Schedule):
         done = jnp.clip((step - (end - decay_steps)) / decay_steps, 0.0, 1.0)
         remaining = 1 - done if self.shape == 'linear' else 0.5 * (1 + jnp.cos(jnp.pi * done))
         risen = jnp.clip((step + 1 - begun) / jnp.maximum(self.rewarm_steps, 1), 0.0, 1.0)
-        # One of the two is 1: the decay starts after the rise.
+        # One of the two factors is 1: the decay starts after the rise.
         height = remaining * jnp.where(number == 0, 1.0, risen)
         return self.final_factor + (1 - self.final_factor) * height

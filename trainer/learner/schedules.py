@@ -101,11 +101,11 @@ class Decay(Schedule):
         return self.decayed(done)
 
     def decayed(self, done: jax.Array) -> jax.Array:
-        """Falls from 1 where `done` is 0 to `final_factor` where it is 1."""
+        """Falls from 1 at `done` = 0 to `final_factor` at `done` = 1."""
         return self.final_factor + (1 - self.final_factor) * self.remaining(done)
 
     def remaining(self, done: jax.Array) -> jax.Array:
-        """Falls from 1 where `done` is 0 to 0 where it is 1."""
+        """Falls from 1 at `done` = 0 to 0 at `done` = 1."""
         raise NotImplementedError(type(self).__name__)
 
 

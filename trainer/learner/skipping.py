@@ -36,7 +36,7 @@ def unless_skipped(
     params: Any,
     is_valid: jax.Array,
 ) -> tuple[Any, Any]:
-    """Updates the state of an optimizer, which a step that is not valid leaves as it is.
+    """Updates the state of an optimizer; an invalid step leaves it unchanged.
 
     The updates are computed from the state that was selected. If they were computed from the new
     state, and only the result was selected, XLA would keep both: another copy of all moments.
@@ -76,7 +76,7 @@ def _selected(
         var: value
         for var, value in zip(last, old, strict=True)
         if not isinstance(var, core.Literal) and number[var] == 1 and var in made
-        if var.aval.dtype == value.dtype  # Later equations expect that of the new value.
+        if var.aval.dtype == value.dtype  # Later equations expect the dtype of the new value.
     }
     part: list[core.JaxprEqn] = []
     for equation in jaxpr.eqns:

@@ -63,10 +63,10 @@ class WidthFactors:
 class WidthScaling(Component):
     """Makes the best learning rate and initialization independent of the width of the model.
 
-    They are those of the base: the same model with other widths, such as one that was tuned. At
-    the widths of the base, nothing changes. A hidden matrix has a learning rate in inverse
+    Both stay as in the base: the same model with other widths, such as a tuned one. At the widths
+    of the base, nothing changes. A hidden matrix has a learning rate in inverse
     proportion to its inputs; logits and attention weights grow no faster than in the base. Weight
-    decay stays as it is. It is for a `TransformerLm` and the optimizers `AdamW` and `Lion`.
+    decay stays unchanged. It is for a `TransformerLm` and the optimizers `AdamW` and `Lion`.
 
     Attributes:
         base: the widths of the base, value by path: `{'task.model.embedding.dims': 64}`.
@@ -94,12 +94,12 @@ class WidthScaling(Component):
         return replaced(task, widths, f'{_FIELD}.base')
 
     def factors(self, model: Layer, params: Any, base_params: Any) -> WidthFactors:
-        """Compares the parameters of a model with those of the base.
+        """Compares the parameters of a model with the parameters of the base.
 
         Args:
             model: with the widths that are trained.
             params: its parameters, as `ParameterBox`es of shapes.
-            base_params: those of the base.
+            base_params: parameters of the base.
 
         Raises:
             UserError: the models differ in more than widths, or the model is no transformer.

@@ -51,7 +51,7 @@ def evaluate(
 
 
 def _groups(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
-    """Yields groups of `size` batches, and each of those that are left alone."""
+    """Yields groups of `size` batches, and each remaining batch alone."""
     while group := list(itertools.islice(batches, size)):
         if len(group) == size:
             yield group

@@ -11,7 +11,7 @@ def is_due(step: int, every: int, last: int) -> bool:
 def executions(first: int, last: int, size: int, every: Sequence[int]) -> Iterator[range]:
     """Divides steps into ranges of `size`, and single steps where other work is due in between.
 
-    A run that continues after any range divides its steps as one that never ended.
+    A run that continues after any range divides its steps as an undisturbed run does.
 
     Args:
         first: the first step.

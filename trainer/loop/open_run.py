@@ -40,7 +40,7 @@ class PreparedRun:
             exist and suit the task.
         record: the text of the experiment.
         job_log_dir: the directory of the run.
-        warm_start: checkpoints to start from; empty where the run resumes.
+        warm_start: checkpoints to start from; empty if the run resumes.
         changes: changes of the experiment with which the run resumes.
     """
 

@@ -93,6 +93,6 @@ class RunInputs:
                     f'{path}: {len(positions)} processes, each with its own shard of the data, '
                     f'wrote {checkpoint}; now there are {count}. A position in '
                     f'{type(data).__name__} is valid for its shard alone: start '
-                    f'{len(positions)} processes, or start anew in another --job_log_dir'
+                    f'{len(positions)} processes, or start again in another --job_log_dir'
                 )
         return positions[0]  # All are the same.

@@ -38,7 +38,7 @@ def run(
     """Prepares a run and trains it, from its newest checkpoint in `job_log_dir` if there is one.
 
     Args:
-        experiment: what to train, without open decisions.
+        experiment: the experiment to train, without open decisions.
         job_log_dir: directory of experiment.json, metrics.jsonl, summaries/ and checkpoints/.
         should_interrupt: as for `train`.
         profiler: as for `train`.
@@ -72,7 +72,7 @@ def train(
     and end alike, at the same step. The first process writes everything except checkpoints.
 
     Args:
-        prepared: what to train, and where.
+        prepared: the run, and its directory.
         should_interrupt: asked after every execution of steps, and again after the report of the
             last one. On True the run saves that step and raises. Several processes ask before the
             execution instead, finish it, and then save and raise.
@@ -87,7 +87,7 @@ def train(
         OtherProcessError, LostProcessError: another process failed, or was lost.
     """
     with (
-        # A failure here ends the other processes, too, before they wait for this one in a save.
+        # A failure here ends all processes, before they wait for this one in a save.
         # The inner `together` covers the steps, the outer one the closing.
         processes.together(),
         end_marker.marks_end(prepared.job_log_dir) as marker,
@@ -107,7 +107,7 @@ def train(
 def _reports(
     run: Run, interrupt: InterruptPolicy, marker: end_marker.EndMarker
 ) -> Iterator[Report]:
-    """Trains to the last step. The order of operations decides what a resumed run repeats."""
+    """Trains to the last step. The order of operations determines which a resumed run repeats."""
     loop, resumed_from, last = run.loop, run.resumed_from, run.loop.num_train_steps
     # To read a field of a component takes microseconds, which no step has to spare.
     measures, summarizes = loop.evaluation.every, loop.summary_interval_steps

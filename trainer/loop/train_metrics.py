@@ -10,7 +10,7 @@ from trainer.metrics import Metrics, Totals, rows
 from trainer.runtime.wall_clock import STEPS, during
 from trainer.symbolic.errors import NonFiniteLossError
 
-_MOST_SKIPPED = 10
+_MAX_SKIPPED = 10
 """Number of consecutive steps without finite gradients that end a run: it would not recover."""
 
 
@@ -18,7 +18,7 @@ class TrainMetrics:
     """Training metrics since the last summary, and since the last evaluation."""
 
     def __init__(self, saved: Mapping[str, Any] | None = None) -> None:
-        """Starts anew, or from the result of `to_json`."""
+        """Starts empty, or from the result of `to_json`."""
         saved = saved or {}
         self._on_device: list[tuple[range, Metrics]] = []
         self._since_summary = Totals(saved.get('since_summary'))
@@ -77,9 +77,9 @@ class TrainMetrics:
                 raise NonFiniteLossError(f'the {what} is {value} at step {step}', step)
         skipped = 'skipped_steps' in metrics and float(metrics['skipped_steps'].total) > 0
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped else 0
-        if self._skipped_in_a_row >= _MOST_SKIPPED:
+        if self._skipped_in_a_row >= _MAX_SKIPPED:
             raise NonFiniteLossError(
-                f'the gradients of {_MOST_SKIPPED} steps in a row, up to step {step}, are not '
+                f'the gradients of {_MAX_SKIPPED} steps in a row, up to step {step}, are not '
                 'finite, though the training loss is',
                 step,
             )

@@ -15,7 +15,7 @@ class AucCounts(Metric):
 
     Attributes:
         positives: examples of the class in each bin, the lowest scores first, float32 [bins].
-        negatives: the other examples, float32 [bins].
+        negatives: examples of other classes, float32 [bins].
     """
 
     positives: Any

@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
 
     def index_of(self, positive_class: int) -> int:
         """The index of a class in the last axis; raises ShapeError if there is none."""
-        count = self.outputs.shape[-1]  # A single logit is that of class 1.
+        count = self.outputs.shape[-1]  # A single logit belongs to class 1.
         if count > 1 and positive_class >= count:
             raise ShapeError(f'positive_class={positive_class}: there are only {count} classes')
         return min(positive_class, count - 1)

@@ -12,7 +12,7 @@ _HAS_COMPILED = f'{_COMPILES}backend_compile_duration'
 
 @functools.cache
 def listen() -> None:
-    """Listens to JAX from now on, once. What it reports without a clock is dropped.
+    """Listens to JAX from now on, once. Events without a clock are dropped.
 
     Tracing and lowering are compilation, too. A small operation outside of a program is a program.
     """

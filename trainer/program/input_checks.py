@@ -53,8 +53,8 @@ def check_vocabularies(inputs: Mapping[str, Input]) -> str:
     for path, name in named.items():
         if name != vocabulary:
             raise UserError(
-                f'{path}: its vocabulary ({name}) is not that of {first} ({vocabulary}), and their '
-                'ids would be mixed up'
+                f'{path}: its vocabulary ({name}) differs from the one of {first} ({vocabulary}): '
+                'their ids have other meanings'
             )
     return f'All inputs have one vocabulary: {vocabulary}'
 

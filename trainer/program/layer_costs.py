@@ -75,7 +75,7 @@ def layer_costs(experiment: Experiment) -> list[LayerCost]:
     The model is traced: nothing is compiled, and no data is read.
 
     Returns:
-        Costs whose sums are those of `trainer.program.costs.static_costs`.
+        Costs, which add up to `trainer.program.costs.static_costs`.
 
     Raises:
         UserError: the model does not fit together.

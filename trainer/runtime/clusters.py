@@ -15,7 +15,7 @@ _INDEX = 'JOB_COMPLETION_INDEX'
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The place of this process among those that its scheduler started together.
+    """The place of this process among the processes that its scheduler started together.
 
     Attributes:
         name: of the scheduler, 'slurm', 'ompi', 'gketpu', 'gcetpu', as in JAX; '' on Kubernetes.

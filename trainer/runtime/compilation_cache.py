@@ -44,7 +44,7 @@ def remove_incomplete_entries(directory: Path) -> None:
     if not directory.is_dir():
         return
     try:
-        # The lock of JAX itself: what another process is writing now will be complete.
+        # The lock of JAX itself: waits until another process has written its entry.
         with filelock.FileLock(directory / '.lockfile', timeout=_LOCK_SECONDS):
             names = set(os.listdir(directory))
             for name in names:

@@ -1,6 +1,6 @@
 """Paths of data: on a local disk, or in a bucket.
 
-Files in a bucket are read in ranges. What needs a file on a disk, such as a memory map, gets a
+Files in a bucket are read in ranges. Code that needs a file on a disk, such as a memory map, gets a
 copy.
 """
 

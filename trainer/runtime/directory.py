@@ -114,7 +114,7 @@ def _writable_in_store(directory: epath.Path) -> epath.Path:
         raise UserError(
             f'--job_log_dir={directory}: cannot write there '
             f'({"there is no such bucket" if missing else reason}): name a directory in a bucket '
-            'that is there, in which you may write and delete'
+            'that exists, in which you may write and delete'
         ) from error
     return directory
 

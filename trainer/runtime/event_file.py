@@ -14,7 +14,7 @@ from trainer.runtime.directory import is_local, partial_id
 
 @contextlib.contextmanager
 def _hidden(*modules: str) -> Iterator[None]:
-    """Lets imports of modules fail, unless they are there already."""
+    """Lets imports of modules fail, unless they are imported already."""
     new: dict[str, Any] = dict.fromkeys(name for name in modules if name not in sys.modules)
     sys.modules.update(new)
     try:
@@ -81,7 +81,7 @@ class EventFile:
         self._write(file_version='brain.Event:2')
 
     def restart(self, step: int) -> None:
-        """Makes TensorBoard drop what earlier files have from a step on."""
+        """Makes TensorBoard drop the events of earlier files from a step on."""
         start = _PROTOS.SessionLog(status=_PROTOS.SessionLog.START)
         self._write(step=step, session_log=start)
 
@@ -99,11 +99,11 @@ class EventFile:
         self._write(summary=summary, step=step, wall_time=wall_time)
 
     def flush(self) -> None:
-        """Writes what is buffered."""
+        """Writes buffered events."""
         self._records.flush()
 
     def close(self) -> None:
-        """Writes what is buffered, and closes the file."""
+        """Writes buffered events, and closes the file."""
         self._records.close()
 
     def _write(self, **fields: Any) -> None:

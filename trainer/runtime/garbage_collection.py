@@ -9,7 +9,7 @@ _is_starting = False
 def begin_start_up() -> None:
     """Pauses the garbage collector while a command imports, until `end_start_up`.
 
-    Imports make hundreds of thousands of objects, of which hardly any is garbage. Collections that
+    Imports make hundreds of thousands of objects, and hardly any garbage. Collections that
     look at all of them take a seventh of the time of a start.
     """
     global _is_starting
@@ -77,9 +77,9 @@ def gc_paused() -> Iterator[None]:
 
 
 def free_compilations() -> None:
-    """Frees what programs that are no longer used have left.
+    """Frees the memory of programs that are no longer used.
 
-    JAX keeps what it has traced, and glibc what compilations have freed: several MB for each
+    JAX keeps its traces, and glibc the memory that compilations freed: several MB for each
     program. Functions that are still in use are traced again at their next call.
     """
     import jax

@@ -1,6 +1,6 @@
 """Metric writer: `metrics.jsonl`, one record per line, and TensorBoard scalars.
 
-A remote store accepts only whole files, so each flush writes both files anew there.
+A remote store accepts only whole files, so each flush writes both files again there.
 """
 
 import json

@@ -33,7 +33,7 @@ LOST_AFTER = 30
 """Seconds after which a process that no longer answers counts as lost."""
 
 _SHUTDOWN_SECONDS = 120
-"""Seconds that an ending process waits for the others."""
+"""Seconds that an ending process waits for other processes."""
 
 _ERROR_SECONDS = 15
 """Seconds to wait for the others after an error in a joint operation. The others raise it, too, or
@@ -66,7 +66,7 @@ def start(args: argparse.Namespace) -> None:
 
 
 def require_flags(args: argparse.Namespace) -> None:
-    """Raises UserError where the flags of `start` do not fit together; joins nothing."""
+    """Raises UserError if the flags of `start` do not fit together; joins nothing."""
     where = (args.coordinator, args.num_processes, args.process_id)
     is_named = args.coordinator not in (None, _AUTO, _ALONE)
     if not is_named and where[1:] == (None, None):
@@ -86,7 +86,7 @@ def require_flags(args: argparse.Namespace) -> None:
 
 
 def _join_cluster(is_required: bool) -> None:
-    """Joins the processes that JAX finds; UserError if it finds none where they are required."""
+    """Joins the processes that JAX finds; UserError if it finds no required ones."""
     try:
         found = clusters.detected()
     except Exception as error:

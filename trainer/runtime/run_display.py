@@ -60,7 +60,7 @@ class RunDisplay:
 
 
 def rendered_speed(metrics: Mapping[str, float]) -> list[str]:
-    """Renders the loss and the speed of training, where they are known.
+    """Renders the loss and the speed of training, if known.
 
     Example:
         >>> rendered_speed({'train/loss': 2.5, 'train/steps_per_second': 12.34})

@@ -25,7 +25,7 @@ class Signal(Exception):
 class StopTrial(Signal):
     """Ends the run now, as completed.
 
-    The reward is that of the last measurement by default.
+    The reward of the last measurement is the default.
 
     Attributes:
         reward: replaces it.

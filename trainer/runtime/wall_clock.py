@@ -1,12 +1,12 @@
 """Where the wall clock goes: seconds by phase, which add up to the time that has passed.
 
-A phase ends where a phase inside it begins, and goes on after it. Each moment thus counts once, and
-what is in no phase is OTHER.
+A phase pauses while a phase inside it runs. Each moment thus counts once; time outside of all
+phases is OTHER.
 
 JAX runs steps in the background. Their time appears where the loop waits for them: a wait for the
 result of a train step is STEPS, also before a measurement or a save. A wait for evaluated batches
 is EVALUATION, which includes reading them. INPUT is reading training batches and copying them to
-the devices; what is read while a step runs costs no time, and does not appear.
+the devices; data that are read while a step runs cost no time, and do not appear.
 """
 
 import contextlib
@@ -32,10 +32,10 @@ PHASES = (
 """The phases, in the order of tables."""
 
 CACHE_HITS, CACHE_MISSES = 'cache_hits', 'cache_misses'
-"""Compiled programs that came from JAX's persistent cache, and those that XLA compiled."""
+"""Programs that came from JAX's persistent cache, and programs that XLA compiled."""
 
 Profile: TypeAlias = Mapping[str, float]
-"""Seconds by phase, and the numbers of cache hits and misses; nothing where there is none."""
+"""Seconds by phase, and the numbers of cache hits and misses; nothing if there is none."""
 
 
 class WallClock:
@@ -59,7 +59,7 @@ class WallClock:
 
         Args:
             of_process: adds the time since the process started.
-            read: reads a clock, in seconds; by default that of the process.
+            read: reads a clock, in seconds; by default the clock of the process.
         """
         self.read = read or time.perf_counter
         self._seconds, self._counts = dict.fromkeys(PHASES, 0.0), dict[str, float]()
@@ -74,7 +74,7 @@ class WallClock:
         return self._stack[-1]
 
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """Context manager whose time is that of a phase."""
+        """Context manager that counts its time for a phase."""
         return self._phases[name]
 
     def count(self, name: str, number: int = 1) -> None:
@@ -109,7 +109,7 @@ class WallClock:
         return {name: value for name, value in (self._seconds | self._counts).items() if value}
 
     def take(self) -> dict[str, float]:
-        """The same, which begins anew."""
+        """Returns the profile as `pending`, and starts again at zero."""
         found = self.pending()
         self._seconds, self._counts = dict.fromkeys(PHASES, 0.0), {}
         return found
@@ -159,10 +159,10 @@ def _starting() -> WallClock | None:
 
 @contextlib.contextmanager
 def measuring(clock: WallClock | None = None) -> Iterator[WallClock]:
-    """Context manager in which a clock is that of this thread.
+    """Context manager in which this thread uses a clock.
 
-    Without one it is the current clock while that is in START_UP, as it is before the first trial.
-    Else it is a new one: a trial may run a search of its own.
+    By default it continues the current clock in START_UP, which is before the first trial. Later it
+    starts a new one: a trial may run another search.
     """
     clock = clock or _starting() or WallClock(START_UP)
     token = _current.set(clock)
@@ -173,7 +173,7 @@ def measuring(clock: WallClock | None = None) -> Iterator[WallClock]:
 
 
 def phase(name: str) -> AbstractContextManager[None]:
-    """Context manager whose time is that of a phase, where there is a clock."""
+    """Context manager that counts its time for a phase, if there is a clock."""
     clock = _current.get()
     return _UNTIMED if clock is None else clock.phase(name)
 

@@ -84,7 +84,7 @@ class _ComponentMeta(type(pg.Object)):  # type: ignore[misc]
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        # Otherwise that of `__call__`.
+        # Otherwise the signature of `__call__`.
         own = inspect.signature(inspect.getattr_static(cls, '__init__'))
         return own.replace(parameters=list(own.parameters.values())[1:])
 
@@ -255,7 +255,7 @@ def is_number(owner: Any, name: str | int) -> bool:
 
 
 def numbers(value: Any, path: pg.KeyPath | None = None) -> dict[str, Any]:
-    """Collects all numbers under `value`, by path; `path`, that of `value` itself, is their prefix.
+    """Collects all numbers under `value`, by path; `path`, the path of `value`, is their prefix.
 
     Numbers that are None are structure and are left out.
 

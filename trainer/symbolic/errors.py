@@ -135,7 +135,7 @@ _FULL = re.compile(
 
 
 def full_disk_text(error: BaseException, where: object = 'this run') -> str:
-    """Says what to do where `is_disk_full`; `where` is the directory of the run, if it is known."""
+    """Renders the remedy for a full disk; `where` is the directory of the run, if known."""
     reason = shortened(' '.join(str(error).split()), max_length=240)
     return (
         f'no space is left on the disk of {where} ({reason}). Make room, and resume: everything '

@@ -208,7 +208,7 @@ def _bounded(value: Any) -> Any:
 
 
 def _on_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function of numbers to raise ArithmeticError where it is undefined."""
+    """Wraps a function of numbers to raise ArithmeticError for undefined values."""
 
     def checked(*operands: Any) -> Any:
         try:

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Iterable
 
-_MOST_CHARACTERS = 200
+_MAX_CHARACTERS = 200
 
 
 def html_table(caption: str, headings: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
@@ -30,6 +30,6 @@ def _row(tag: str, cells: Iterable[object]) -> str:
 
 def _text(value: object) -> str:
     text = '' if value is None else f'{value:.6g}' if isinstance(value, float) else str(value)
-    if len(text) > _MOST_CHARACTERS:
-        text = text[: _MOST_CHARACTERS - 1] + '…'
+    if len(text) > _MAX_CHARACTERS:
+        text = text[: _MAX_CHARACTERS - 1] + '…'
     return html.escape(text)

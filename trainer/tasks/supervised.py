@@ -24,7 +24,7 @@ from trainer.task import DeviceBatch, Task
 class SupervisedTask(Task):
     """Base of tasks whose batches hold examples and their labels, and may hold `weights` [B].
 
-    The weights are those of the labels, as in `trainer.inputs.weights`.
+    The weights belong to the labels, as in `trainer.inputs.weights`.
     Metrics: `loss`, with `loss/<name>` for each of several; then those in `metrics`.
 
     Attributes:

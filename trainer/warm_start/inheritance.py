@@ -22,7 +22,7 @@ from trainer.layers.transformer import Identity, Residual
 Shapes = Mapping[str, tuple[int, ...]]
 
 _OUTGOING = ('down', 'output', 'table')
-"""Arrays whose new entries are zero: those that lead from hidden units to the residual stream."""
+"""Arrays with new entries of zero: they lead from hidden units to the residual stream."""
 
 _BRANCH_OUTGOING = ('down', 'output', 'kernel')
 """Arrays at the end of a residual branch, by the last part of their names."""
@@ -51,7 +51,7 @@ class Recipe:
         source: the name of the inherited array; None for a new one.
         fill: the value of new entries; None keeps their random initialization.
         heads: the axis of attention heads, and the inherited head of each head, -1 for new ones;
-            None where the order of heads stays.
+            None if the order of heads stays.
     """
 
     source: str | None
@@ -59,7 +59,7 @@ class Recipe:
     heads: tuple[int, tuple[int, ...]] | None = None
 
     def apply(self, drawn: Any, inherited: Any = None) -> Array:
-        """Makes the array: that of the parent where it has one, with new entries elsewhere.
+        """Makes the array from the entries of the parent, if any, and new entries.
 
         Example:
             >>> import numpy as np
@@ -89,13 +89,13 @@ def recipes(
     branches: Mapping[str, str | None] | None = None,
     names: Mapping[str, str] | None = None,
 ) -> dict[str, Recipe]:
-    """Maps each array of a child to what it is made of.
+    """Maps each array of a child to its sources.
 
-    A layer whose arrays have other names than before, such as one that got a gate, is new.
+    A layer whose arrays have other names than before, such as a layer that got a gate, is new.
 
     Args:
         here: shapes of the child's arrays, by name, layer by layer.
-        there: those of its parent.
+        there: arrays of its parent.
         branches: the residual branches of the child, as `residual_branches` returns them.
         names: of the parent's layers, by the layer of the child; `matching_layers` by default.
     """
@@ -245,7 +245,7 @@ def _by_block(shapes: Shapes) -> dict[str, dict[int, dict[str, tuple[int, ...]]]
 
 
 def _by_owner(shapes: Shapes) -> dict[str, frozenset[str]]:
-    """Groups the last parts of names by what stands before them."""
+    """Groups the last parts of names by the parts before them."""
     found: dict[str, set[str]] = {}
     for name in shapes:
         owner, _, last = name.rpartition('.')
@@ -284,11 +284,11 @@ def _attention_array(name: str) -> tuple[str, str, int | None]:
 def head_orders(
     old: tuple[int, int], new: tuple[int, int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Orders heads so that each query head keeps the key head that it reads, if it is there.
+    """Orders heads so that each query head keeps its key head, if that exists.
 
     Args:
         old: query heads, and key and value heads, of the parent.
-        new: those of the child.
+        new: heads of the child.
 
     Returns:
         The inherited head of each query head, -1 for new ones, and of each key head.

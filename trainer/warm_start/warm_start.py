@@ -62,7 +62,7 @@ def _source(where: str, start: WarmStart) -> Source:
     if found is None:
         raise UserError(
             f'{where}: there is no checkpoint in {start.checkpoint}: name the directory '
-            '`checkpoints` of a run, or that of one step in there'
+            '`checkpoints` of a run, or the directory of one step in it'
         )
     return Source(where, start, found)
 
@@ -141,7 +141,7 @@ class WarmStartLoader:
             logging.info('%d arrays are new: %s', len(new), names)
 
     def _provenance(self) -> dict[str, dict[str, Any] | None]:
-        """Source of each array, layer by layer; None where it is new."""
+        """Source of each array, layer by layer; None if it is new."""
         taken = {name: layers for name, _, layers in self._plan.arrays}
         found: dict[str, dict[str, Any] | None] = {}
         for stored, each in layered(self._shapes).items():
@@ -160,7 +160,7 @@ class WarmStartLoader:
             )
 
     def _shardings(self, number: int) -> dict[str, Any]:
-        """Shardings of the arrays of a source: those of the arrays that they become part of."""
+        """Shardings of the arrays of a source, as of the arrays that they become part of."""
         shapes = self._readers[number].shapes
         there = layered(shapes)
         return {
@@ -201,7 +201,7 @@ def _without_scans(at: NamedSharding, depth: int, stored: Layered) -> NamedShard
 
 
 def _dividing(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
-    """The same sharding; none where it does not divide the shape, that of another architecture."""
+    """The same sharding; none if it does not divide the shape of another architecture."""
     try:
         sharding.shard_shape(shape)
     except ValueError:

@@ -2,7 +2,7 @@
 
 An array has its name in the state of a run, such as `params.stack.layers_0x3.up`. Each layer of it
 has a name of its own, `params.stack.layers_0.up`, `params.stack.layers_1.up` …. The layers of a
-stack can therefore be scanned in one run, the other, or both.
+stack can therefore be scanned in one run or in both.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ class Layered(NamedTuple):
     """A stored array and its layers.
 
     Attributes:
-        lengths: its first dimensions, those of scanned layers.
+        lengths: its first dimensions, of scanned layers.
         names: names of its layers, in order; one name if nothing is scanned.
         shape: shape of each layer.
     """
@@ -116,7 +116,7 @@ def layered(shapes: Shapes) -> dict[str, Layered]:
 
 
 def planned(here: Shapes, sources: Sequence[tuple[str, WarmStart, Shapes]]) -> Plan:
-    """Maps the arrays of a run to those of the sources.
+    """Maps the arrays of a run to arrays of the sources.
 
     Args:
         here: shapes of the state of the run.
@@ -151,7 +151,7 @@ def planned(here: Shapes, sources: Sequence[tuple[str, WarmStart, Shapes]]) -> P
 
 
 def inherited(here: Shapes, there: Shapes, branches: Mapping[str, str | None]) -> Plan:
-    """Maps the arrays of a run to those of a parent with another architecture.
+    """Maps the arrays of a run to arrays of a parent with another architecture.
 
     Args:
         here: shapes of the state of the run.
@@ -210,7 +210,7 @@ def _adapts(
     shape: tuple[int, ...],
     stored: Mapping[str, tuple[str, tuple[int, ...], tuple[int, ...]]],
 ) -> bool:
-    """True if an array is neither its random initialization nor that of the parent."""
+    """True if an array is neither randomly initialized nor a copy of the parent's."""
     if recipe.source is None:
         return recipe.fill is not None
     return recipe.heads is not None or stored[recipe.source][2] != shape

@@ -51,7 +51,7 @@ class TaskMetrics:
         Targets and predictions go through the task's postprocessor first, as in SeqIO's evaluator.
 
         Args:
-            outputs: what the model decoded, by the number of the example.
+            outputs: decoded by the model, by the number of the example.
             vocabulary: SeqIO's vocabulary that decodes token ids.
 
         Returns:

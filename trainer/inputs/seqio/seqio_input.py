@@ -30,7 +30,7 @@ class SeqIOInput(SeqIOSource):
     on the number of hosts, and the hosts end together.
 
     Attributes:
-        feature_converter: converts the features of the task to those of the model.
+        feature_converter: converts features of the task to features of the model.
         packing: puts several examples into a row, with `segment_ids` and `segment_pos`.
         shuffle: None shuffles in training. Evaluation never shuffles.
         input_random_seed: seed of shuffling, mixing and random preprocessors.

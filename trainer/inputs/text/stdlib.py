@@ -39,7 +39,7 @@ class StdlibInput(WindowInput):
 
     Attributes:
         split: 'train' or 'eval'.
-        path: the directory of the library, on a disk; '' for that of the running Python.
+        path: the directory of the library, on a disk; '' for the running Python's.
         max_bytes: reads at most this many bytes of the split; 0 for all.
     """
 

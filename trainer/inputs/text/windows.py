@@ -83,7 +83,7 @@ class WindowInput(IndexedInput):
     def num_examples(self) -> int:
         size, length = len(self.corpus().data), self.sequence_length
         if self.is_training:
-            return size // length - 1  # One less, so that the windows fit at any offset.
+            return size // length - 1  # Minus 1, so that the windows fit at any offset.
         return max(0, -(-(size - 1) // length))
 
     def train_batch(self, index: np.ndarray) -> Batch:

@@ -69,7 +69,7 @@ class RowPacker(Generic[P]):
         return row
 
     def _next_segment(self, most: int) -> np.ndarray:
-        """Up to `most` of the next tokens, all of one document; none where the documents end."""
+        """Up to `most` of the next tokens, all of one document; none if the documents end."""
         if not self._left.size:
             document = next(self._documents, None)
             if document is None:

@@ -20,11 +20,11 @@ from trainer.runtime.wall_clock import START_UP, STEPS, WallClock
 from trainer.state import TrainState
 
 _KEPT_PACKS = 16
-_IDLE_STEPS = 16  # Steps of the others until an idle lane looks for a run again.
+_IDLE_STEPS = 16  # Steps of other lanes until an idle lane looks for a run again.
 
 
 class _Request:
-    """A lane that waits: for its next step, or without a run for the steps of the others."""
+    """A lane that waits: for its next step, or, without a run, for steps of other lanes."""
 
     def __init__(self, run: 'PackedRun | None' = None, batch: Any = None, seconds: float = 0.0):
         self.run, self.batch, self.seconds = run, batch, seconds
@@ -87,7 +87,7 @@ class Lanes:
                 self._pass_on(index)
 
     def wait(self, index: int, request: _Request) -> None:
-        """Ends the turn of a lane, until it has what it requests.
+        """Ends the turn of a lane, until its request is granted.
 
         Raises:
             Exception: the step of its run has failed.
@@ -108,7 +108,7 @@ class Lanes:
         return True
 
     def clock(self, index: int) -> WallClock:
-        """Makes the clock of a lane: those of all lanes add up to the time that has passed."""
+        """Makes the clock of a lane: all clocks add up to the time that has passed."""
         read = functools.partial(self._read_clock, index)
         clock = self._clocks[index] = WallClock(START_UP, read=read)
         return clock
@@ -162,7 +162,7 @@ class Lanes:
             self._charge(lanes[0], lanes)
 
     def _waits_on(self, request: _Request) -> bool:
-        """Counts a step of the others; returns True if a lane without a run waits for more."""
+        """Counts a step of other lanes; returns True if a lane without a run waits for more."""
         request.steps_left -= 1
         if self._is_shared:
             return time.monotonic() < request.until
@@ -190,7 +190,7 @@ class Lanes:
 
 
 class Lane(Alone):
-    """The place of one run among those of `Lanes`: it begins another one when that has ended."""
+    """The place of one run in `Lanes`: it begins another run when the first has ended."""
 
     def __init__(self, lanes: Lanes, index: int) -> None:
         self._lanes, self._index = lanes, index
@@ -204,13 +204,13 @@ class Lane(Alone):
         return self._run
 
     def end_run(self) -> None:
-        """Frees what the last run has held."""
+        """Frees the arrays of the last run."""
         if self._run is not None and self._run.pack is not None:
             self._run.pack.remove(self._run)
         self._run = None
 
     def do(self, run: PackedRun, batch: Mapping[str, jax.Array]) -> Metrics:
-        """Does a step of a run: alone, or when the other lanes do theirs."""
+        """Does a step of a run: alone, or together with the other lanes."""
         if self._lanes.goes_alone(self._index, run):
             run.take_state()
             return Stepper.step(run, batch)
@@ -232,7 +232,7 @@ class Lane(Alone):
 
 
 class LaneRun(PackedRun):
-    """The state of a run in a lane, and its train steps, each of which may be one of all lanes."""
+    """The state of a run in a lane, and its train steps, which lanes may take together."""
 
     def __init__(self, lane: Lane, row: int, *args: Any) -> None:
         super().__init__(row, *args)

@@ -82,7 +82,7 @@ class Pack:
             program: the program of all runs.
             count: number of rows.
             mode: when runs train as one program.
-            patience: as in `PATIENCE`; None for that of the backend.
+            patience: as in `PATIENCE`; None for the backend's.
             clock: returns the time, in seconds.
         """
         self.count = count
@@ -145,7 +145,7 @@ class Pack:
 
     @functools.cached_property
     def _compiled(self) -> Any | None:
-        """The step of all rows; None where a device has too little memory, or cannot do it."""
+        """The step of all rows; None if a device has too little memory, or cannot do it."""
         limit = device_memory_limit()
         try:
             step = self._program.packed_step(self.count)

@@ -29,12 +29,12 @@ class Alone:
         return Stepper(program, state, random_key, values)
 
     def wait(self, seconds: float) -> None:
-        """Waits for what other processes do."""
+        """Waits for other processes."""
         time.sleep(seconds)
 
     def give_way(self) -> None:
-        """Lets other runs go on, between two runs of its own."""
+        """Lets other lanes continue, between two runs of this lane."""
 
     def clock(self) -> WallClock | None:
-        """Makes a clock of the time that these runs have; None for that of the thread."""
+        """Makes a clock of the time of these runs; None for the clock of the thread."""
         return None

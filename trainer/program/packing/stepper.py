@@ -15,7 +15,7 @@ class Stepper:
     """The state of a run, which its train steps change.
 
     Attributes:
-        program: what the run is compiled to.
+        program: the compiled program of the run.
         random_key: of all random numbers of the run.
         values: numbers of the run.
     """
