@@ -9,7 +9,7 @@ trials raise, pass their memory, hang or become NaN by their decisions. Each kin
 alone, and pairs of them overlap, at moments that the seed determines. The study is then compared
 with what workers had logged as acknowledged, with the same decisions run without workers and
 faults, and with its files. Studies of 24 trials on 4 workers are kept by the search itself, by a
-service with SQLite, and by one with PostgreSQL. Those of a service run on two machines, with host
+service with SQLite, and by one with PostgreSQL. Studies of a service run on two machines, with host
 names and networks of their own.
 
 `--quick`: one study, in PostgreSQL, 6 trials, 2 workers, one fault and two pairs. `--check` exits

@@ -91,7 +91,7 @@ LOWEST = default_min_resource(range(1, 52), 51)
 """The choice of `--scheduler=asha` for 51 evaluations: the second one."""
 DEFAULTS, DEFAULTS_SEEDS = 'defaults', 20
 GOALS = {'asha': 3.5, 'promoting_asha': 4.5, 'median': 1.4, 'adaptive': 4.0}
-MOST = 1.1
+MAX_RATIO = 1.1
 """The most compute that the adaptive scheduler may need on a family, by that of full runs."""
 _REPLICATES = 2000
 _SUGGESTIONS: dict[tuple[int, int], Suggestion] = {}
@@ -411,7 +411,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name, goal in GOALS.items()
         if name in _names(args) and savings.get(name, 0.0) < goal
     ]
-    if worst.get('adaptive', 0.0) > MOST:
+    if worst.get('adaptive', 0.0) > MAX_RATIO:
         missed.append('adaptive on a family of curves: see its worst one, or the reached targets')
     for text in missed:
         print(f'goal missed: {text}')

@@ -67,8 +67,8 @@ def tune(
     The same call again resumes the study. Arguments override fields of `what.search`.
 
     Several processes (`trainer.runtime.processes`) make the same call, and train each trial of an
-    experiment together. The first one has the study, or with `Remote` its part in it; the others
-    read it when it is done.
+    experiment together. The first process has the study, or with `Remote` its part in it; other
+    processes read it when it is done.
 
     Args:
         what: an experiment; or a function of the values of a trial, which are passed as
@@ -86,7 +86,7 @@ def tune(
         algorithm: proposes trials, also by its name in `--algorithm`, such as 'random_search'; by
             default the space determines it.
         scheduler: ends trials early, also by its name, such as 'asha'; 'none' trains all trials to
-            their ends; by default that of the experiment.
+            their ends; by default the scheduler of the experiment.
         seed: the random seed of the algorithm.
         callbacks: listen to the study; a function of the study and a trial is called when the trial
             has ended. By default `paxtune.Progress()` on a terminal and in a notebook.
@@ -105,7 +105,7 @@ def tune(
 
     Returns:
         The study, open. An interrupt of a study in memory ends the search: `study.interrupted` is
-        True, and the trials so far are there.
+        True, and it has all trials until then.
 
     Raises:
         UserError: bad input.

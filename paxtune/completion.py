@@ -1,7 +1,7 @@
 """Completion of the command `paxtune` in a shell, by argcomplete: flags, files, names, studies.
 
-Names of experiments and of parts of a search are those that the packages register. No module of
-the user is imported.
+It completes the experiments and parts of a search that the packages register. No module of the
+user is imported.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def _complete(commands: Collection[str], parser: argparse.ArgumentParser) -> Non
     has_positionals = any(not action.option_strings for action in parser._actions)
 
     class Finder(CompletionFinder):
-        """Describes no value: argcomplete shows 'None' in zsh for those of `--flag=value`."""
+        """Describes no value: argcomplete shows 'None' in zsh for values of `--flag=value`."""
 
         def quote_completions(self, *args: Any) -> list[str]:
             found: list[str] = super().quote_completions(*args)
@@ -127,7 +127,7 @@ def _schedulers(**_: object) -> list[str]:
 
 
 def _studies(prefix: str, **_: object) -> list[str]:
-    """Completes the directory of a study: those of studies, and those that lead to others."""
+    """Completes the directory of a study, and directories that contain studies."""
     head = os.path.dirname(prefix)
     found = list(_directories(head, prefix))
     return found if prefix else [*found, *_directories('runs', '')]

@@ -60,7 +60,7 @@ class SpmdLm:
         model_dims: width of the model.
         num_heads: heads of the attention.
         dims_per_head: size of each head.
-        hidden_dims: width of the feed-forward layers; None for four times that of the model.
+        hidden_dims: width of the feed-forward layers; None for four times the model's.
         vocab_size: token ids; the embedding is also the output projection.
         max_seq_len: tokens in a row.
         percore_batch_size: rows per device.

@@ -12,8 +12,8 @@ from paxtune import load_study
 from tests.servers.processes import ROOT
 
 FILES = sorted((ROOT / 'examples' / 'notebooks').glob('*.ipynb'))
-MOST_SECONDS = 300  # On a machine that does other things, too.
-MOST_BYTES = 20_000
+MAX_SECONDS = 300  # On a machine that does other things, too.
+MAX_BYTES = 20_000
 
 
 def test_there_are_five() -> None:
@@ -29,7 +29,7 @@ def test_there_are_five() -> None:
 
 @pytest.mark.parametrize('path', FILES, ids=lambda path: path.stem)
 def test_each_is_stored_without_outputs(path: Path) -> None:
-    assert path.stat().st_size < MOST_BYTES
+    assert path.stat().st_size < MAX_BYTES
     notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
     nbformat.validate(notebook)
     ids = [cell.id for cell in notebook.cells]
@@ -65,7 +65,7 @@ def test_each_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     first.source = first.source.replace('SMOKE = False', 'SMOKE = True')
     NotebookClient(
         notebook,
-        timeout=MOST_SECONDS,
+        timeout=MAX_SECONDS,
         kernel_name='python3',
         resources={'metadata': {'path': str(tmp_path)}},
     ).execute()

@@ -16,7 +16,7 @@ from benchmarks.chaotic.proxy import Trouble
 from benchmarks.chaotic.scene import Plan, Scene
 
 _TICK = 0.1
-_MOST_OFFSET = 1.5
+_MAX_OFFSET = 1.5
 
 NETWORK: Mapping[str, Trouble] = {
     'a slow network': 'slow',
@@ -81,7 +81,7 @@ def schedule(plan: Plan, kinds: Mapping[str, Fault]) -> deque[Planned]:
         Planned(
             rng.uniform(*plan.between_faults),
             each,
-            rng.uniform(0.1, _MOST_OFFSET),
+            rng.uniform(0.1, _MAX_OFFSET),
             tuple(rng.randrange(2**32) for _ in each),
         )
         for each in planned

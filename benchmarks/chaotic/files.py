@@ -114,7 +114,7 @@ class Writers(threading.Thread):
                     writers[attempt].append(process)
             self.looks += len(writers)
             for attempt, found in writers.items():
-                # One that was seen first may have ended before the other began.
+                # A writer that was seen first may have ended before the other began.
                 if len(found) > 1 and all(attempt in self._written(each) for each in found[:-1]):
                     pids = ', '.join(str(each.pid) for each in found)
                     self.wrong.append(f'processes {pids} write in {attempt}')

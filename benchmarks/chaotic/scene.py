@@ -47,7 +47,7 @@ _EXCUSES = (
 """Parts of the last words of a search that asks for the same command again."""
 
 _EXCUSES_OF_SERVICES = ('connection failed', 'the database system is')
-"""Those of a service that began while its database was away."""
+"""Excuses of a service that began while its database was away."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from benchmarks.search.methods import STOCK
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / 'benchmarks' / 'search' / 'worker.py'
-MOST_BYTES = 3 * 2**30  # Beyond it a process is followed by another: JAX keeps what it compiles.
+MAX_BYTES = 3 * 2**30  # Beyond it a process is followed by another: JAX keeps what it compiles.
 
 
 class Crew:
@@ -74,7 +74,7 @@ class Crew:
                         if where not in started:
                             started[where] = stack.enter_context(self._start(where))
                         answer = _ask(started[where], cell)
-                        if 'error' in answer or answer['peak_bytes'] > MOST_BYTES:
+                        if 'error' in answer or answer['peak_bytes'] > MAX_BYTES:
                             _end(started.pop(where))
                         with self._lock:
                             done(cell, answer.get('error'))

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from benchmarks.search import regret, tables
 from benchmarks.search.methods import PEERS
 
-PARALLEL, PARALLEL_AT, MOST_PARALLEL = 'default_parallel', 96, 1.15
-MOST_ON_TABLES, MOST_ON_A_TABLE = 0.8, 1.1
+PARALLEL, PARALLEL_AT, MAX_PARALLEL = 'default_parallel', 96, 1.15
+MAX_ON_TABLES, MAX_ON_A_TABLE = 0.8, 1.1
 GOALS_AT, INTERVAL_AT = (25, 50, 100), 50
 TABLES = tuple(name.removeprefix('imdb_') for name in tables.NAMES)
 
@@ -51,7 +51,7 @@ def missed(ratios: Mapping[str, float], goal_at: int, counts: Sequence[int]) -> 
     Args:
         ratios: of `to_peers`, and 'parallel_to_sequential'.
         goal_at: the number of trials of the goal over all problems.
-        counts: those of the goals on the tables; without tables there are none.
+        counts: numbers of trials of the goals on the tables; empty without tables.
 
     Example:
         >>> missed({'default_to_peers_50_low': 0.5, 'default_to_peers_tables_25': 0.9}, 50, (25,))
@@ -65,11 +65,11 @@ def missed(ratios: Mapping[str, float], goal_at: int, counts: Sequence[int]) -> 
             found.append(f'{text}: {value:.3g}, at most {most}')
 
     check(f'default_to_peers_{goal_at}_low', 1.0, f'lower end after {goal_at}', 2.0)
-    check('parallel_to_sequential', MOST_PARALLEL, '8 trials at a time', 0.0)
+    check('parallel_to_sequential', MAX_PARALLEL, '8 trials at a time', 0.0)
     for count in counts:
-        check(f'default_to_peers_tables_{count}', MOST_ON_TABLES, f'on the tables after {count}', 0)
+        check(f'default_to_peers_tables_{count}', MAX_ON_TABLES, f'on the tables after {count}', 0)
         for name in TABLES:
-            check(f'default_to_peers_{name}_{count}', MOST_ON_A_TABLE, f'{name} after {count}', 0)
+            check(f'default_to_peers_{name}_{count}', MAX_ON_A_TABLE, f'{name} after {count}', 0)
         if count == INTERVAL_AT:
             key = f'default_to_peers_tables_{count}_high'
             check(key, 1.0, f'upper end on the tables after {count}', 0)

@@ -34,7 +34,7 @@ class Parameter:
         low: the first number of a range.
         high: the last number of a range.
         log: whether the range is on a logarithmic scale.
-        values: those of an ordered one, ascending, or of a category.
+        values: of an ordered parameter, ascending, or of a category.
         condition: the name and the value of the category that opens it; None where it always is.
     """
 

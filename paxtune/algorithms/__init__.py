@@ -1,6 +1,6 @@
 """Search algorithms: each suggests trials from a search space and observations.
 
-An algorithm has a file or folder here; `encoding` is what they share, `external` adapts those of
+An algorithm has a file or folder here. All share `encoding`; `external` adapts algorithms of
 other libraries. Schedulers and studies lie elsewhere.
 """
 

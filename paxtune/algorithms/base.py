@@ -33,7 +33,7 @@ class Observation:
             better. A trial that was stopped early is completed. Empty in any other state.
         algorithm_state: notes that the algorithm attached to the suggestion.
         cost: run time of a whole trial, in seconds, times its devices for a budget of device
-            hours; that of a trial that was stopped early is predicted. None where the budget has
+            hours; the cost of a trial that was stopped early is predicted. None if the budget has
             no hours.
     """
 
@@ -76,7 +76,7 @@ class SuggestionContext:
         spec: search space.
         seed: seed of the study.
         number: number of the trial to suggest.
-        read_observations: returns all earlier trials, those of earlier studies included.
+        read_observations: returns all earlier trials, also of earlier studies.
         why_infeasible: returns the reason why decisions are infeasible, or None.
         prior: user prior: decisions that are believed to be good, for some decision points.
     """

@@ -16,7 +16,7 @@ class HillClimbing(Algorithm):
     A climb begins with a few quasi-random trials. Each later trial differs from the best of its
     climb in one decision: a number moves a step, a choice changes to another candidate. Trials
     that run at the same time have the same parent and differ from each other. The first climb
-    includes trials of earlier studies and those that users added.
+    includes trials of earlier studies and of users.
 
     S. Russell, P. Norvig, "Artificial Intelligence: A Modern Approach", 4th edition, §4.1.1
     (stochastic hill climbing with random restarts).

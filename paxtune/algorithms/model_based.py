@@ -48,7 +48,7 @@ class ModelBased(Algorithm):
         return Suggestion(draw_eligible(context, context.rng()) if decisions is None else decisions)
 
     def _modelled(self, context: SuggestionContext, space: FlatSpace) -> Decisions | None:
-        """Returns the decisions that the model prefers; None where it finds none that are new."""
+        """Returns the decisions that the model prefers; None if it finds none that are new."""
         raise NotImplementedError(type(self).__name__)
 
 
@@ -63,7 +63,7 @@ def _needs_more(
 def _draw_initial(context: SuggestionContext, space: FlatSpace) -> Decisions:
     """Draws quasi-random decisions; the first trial has its numbers in the middle of their ranges.
 
-    The numbers of the others have a normal distribution about the middle: people choose ranges
+    The numbers of later trials have a normal distribution about the middle: people choose ranges
     whose ends are worse than the rest.
 
     Raises:

@@ -16,7 +16,7 @@ class Portfolio(ModelBased):
     """A Gaussian process where it predicts the trials, a Parzen estimator where it does not.
 
     Before each suggestion the process of `GPBandit` predicts every completed trial from the others.
-    The gain is the mean logarithm of its likelihood over that of a normal distribution for all
+    The gain is the mean log likelihood minus the one of a single normal distribution for all
     trials. From 0.5 nats on, the process suggests the trial; up to 0.25 nats, `TPE` does. Between
     them both are drawn, in proportion. So smooth objectives are searched by a model of their shape,
     and rough, noisy or flat ones by ranks.

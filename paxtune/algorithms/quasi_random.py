@@ -42,7 +42,7 @@ def draw_quasi_random(
     is_new: Callable[[Decisions], bool] = lambda decisions: True,
     quantile: Callable[[float], float] = float,
 ) -> Decisions:
-    """Draws eligible decisions that are evenly spread with those of other trial numbers.
+    """Draws eligible decisions that are evenly spread together with other trial numbers.
 
     Args:
         is_new: further condition on decisions of a sequence.

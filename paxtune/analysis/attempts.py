@@ -22,7 +22,7 @@ class Attempt:
         attempt: the number of the attempt.
         worker: '' if it is not known.
         begin: in UTC.
-        end: in UTC; the present for an attempt that goes on.
+        end: in UTC; the present for a running attempt.
         outcome: how it ended: a state of the trial, 'released', 'lost', 'failed' or 'running'.
     """
 
@@ -37,8 +37,8 @@ class Attempt:
 def attempts(records: Iterable[TrialRecord], now: datetime.datetime) -> list[Attempt]:
     """Lists the attempts of trials, in the order of trials.
 
-    A trial keeps its last 200 events. One that ended without a claim in them has one attempt of its
-    run time, or since it was added.
+    A trial keeps its last 200 events. A trial that ended without a claim in them has
+    one attempt: its run time, or the time since it was added.
     """
     return [attempt for record in records for attempt in _attempts(record, now)]
 
@@ -85,8 +85,8 @@ class Relation:
     Attributes:
         parent: the number of the earlier trial.
         child: the number of the later trial.
-        kind: what the child has from the parent.
-        step: the step of the weights, where they are known.
+        kind: the relation of the child to the parent.
+        step: the step of the weights, if known.
     """
 
     parent: int

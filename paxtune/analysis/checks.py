@@ -1,6 +1,6 @@
 """Checks of a study: its effect, its gain over a baseline, regressions, and its limits.
 
-Each check is a line for people that says what to do. Two more checks stand elsewhere: decisions at
+Each check is a line for people with a recommendation. Two more checks stand elsewhere: decisions at
 the edge of their range (`paxtune.analysis.range_edges`), and early ranks that mislead
 (`paxtune.schedulers.rung_report`).
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ALPHA = 0.05
 """Level of the test of no effect, and one minus the probability that a difference needs.
 
-Both are those of Ax (`TestOfNoEffectAnalysis`, `RegressionAnalysis`).
+Both are the defaults of Ax (`TestOfNoEffectAnalysis`, `RegressionAnalysis`).
 """
 
 MIN_SHARE = 0.5
@@ -47,12 +47,12 @@ class Check:
     """The result of one check.
 
     Attributes:
-        kind: what was checked.
+        kind: the check.
         name: the reward, metric or limit that it is about.
-        is_warning: whether there is something to do.
+        is_warning: the user should act.
         message: one line for people.
         value: p-value of no effect, relative gain, relative regression, or share of the trials
-            that keep to the limit; None where it is undefined.
+            within the limit; None if undefined.
     """
 
     kind: Kind
@@ -69,8 +69,8 @@ def checks(study: 'StudyView', baseline: int | None = None) -> list[Check]:
       replicates tests that at the level `ALPHA`; without replicates only equal rewards are seen.
     - *gain*: the best configuration beats the baseline. With replicates, the probability of that
       must be 1 - `ALPHA`.
-    - *regression*: a metric of the best trial is worse than that of the baseline, by `MIN_CHANGE`
-      of it and, with replicates, with the same probability. Metrics are those of limits, and costs
+    - *regression*: a metric is worse in the best trial than in the baseline, by `MIN_CHANGE` of it
+      and, with replicates, with the same probability. It checks the metrics of limits, and costs
       such as `num_params`. A study with several objectives has no best trial.
     - *limit*: the probability that a trial keeps to each limit is `MIN_SHARE` or more. A warning
       needs the probability 1 - `ALPHA` of the opposite.
@@ -133,7 +133,7 @@ def _gains(
 ) -> Iterator[Check]:
     if len(board) < 2:
         return
-    # As for the best trial: one that lacks replicates may only have been lucky.
+    # As for the best trial: a configuration that lacks replicates may only have been lucky.
     ranked = [each for each in board if each.is_complete] or board
     is_late = len(board) >= MIN_CONFIGURATIONS
     first = base.trial.id
@@ -187,7 +187,7 @@ def _regressions(
 
 
 def _directions(limits: 'Sequence[Limit]', names: set[str]) -> dict[str, float]:
-    """Finds metrics of which less (-1.0) or more (1.0) is better: those of limits, and costs."""
+    """Finds metrics to minimize (-1.0) or maximize (1.0): metrics of limits, and costs."""
     found = {name: -1.0 for name in sorted(names) if split_name(name)[0] in STATIC_METRICS}
     for limit in limits:
         if limit.at_most is None or limit.at_least is None:

@@ -35,7 +35,7 @@ class DecisionColumn:
     Attributes:
         path: the decision.
         name: its short name.
-        values: [trials], float64: numbers, or indices of labels; NaN where it is inactive.
+        values: [trials], float64: numbers, or indices of labels; NaN if inactive.
         labels: names of candidates; empty for a range.
         is_log: whether the range has a logarithmic scale.
         low: the lower bound of the range; 0 for a choice.
@@ -69,7 +69,7 @@ class DecisionColumn:
         return (10.0**middles if self.is_log else middles), edges
 
     def at(self, index: int) -> str:
-        """The value of a trial for people; '' where it is inactive."""
+        """The value of a trial for people; '' if inactive."""
         value = self.values[index]
         if np.isnan(value):
             return ''

@@ -1,7 +1,7 @@
 """Effects of decisions by the Gaussian process of a study: one or two at a time, and Sobol indices.
 
-Effects are those around the best trial: its other decisions stay as they are. Decisions that it
-does not have, since another branch is active, have no effect there.
+Effects are measured around the best trial: its other decisions stay fixed. Decisions of inactive
+branches have no effect there.
 """
 
 import dataclasses

@@ -60,7 +60,7 @@ def hypervolume(points: Sequence[Sequence[float]] | Array, reference: Sequence[f
 def _volume(heights: Array) -> float:
     """The volume that a front [points, scores] dominates above 0.
 
-    It is the sum of what each point adds to those after it (WFG, While et al. 2012).
+    It is the sum of the volumes that points add to later ones (WFG, While et al. 2012).
     """
     if not len(heights):
         return 0.0

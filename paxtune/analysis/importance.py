@@ -6,8 +6,8 @@ explains alone. Mean decrease in impurity is the share of the variance of the *t
 splits of the forest at a decision removed, interactions included.
 
 Conditional decisions: while its parent has another value, an inactive decision is drawn at random
-for the forest, which thus learns that it has no effect there. Its variance is that within the part
-of the space where it is active, times the share of the space that this part is.
+for the forest, which thus learns that it has no effect there. Its variance is taken in the part
+of the space where it is active, times the share of this part.
 """
 
 import dataclasses
@@ -164,7 +164,7 @@ def _leaves(space: FlatSpace, tree: Tree) -> tuple[Array, Array, Array]:
 
 
 def _to_cells(space: FlatSpace, bounds: Array) -> Array:
-    """Moves bounds of choices to those of cells: a cell belongs where its middle is."""
+    """Moves bounds of choices to bounds of cells: the middle of a cell decides its side."""
     counts = np.array([len(each.order) for each in space.features])
     cells = np.maximum(counts, 1)
     return np.where(counts > 0, np.floor(bounds * cells + 0.5) / cells, bounds)

@@ -21,7 +21,7 @@ class Noise:
     """The noise of one value, estimated from groups of replicates.
 
     Attributes:
-        deviation: standard deviation of a value around that of its configuration.
+        deviation: standard deviation of a value around the mean of its configuration.
         degrees: degrees of freedom of the estimate.
     """
 
@@ -30,7 +30,7 @@ class Noise:
 
     @classmethod
     def estimate(cls, groups: Sequence[Values]) -> 'Noise | None':
-        """Estimates the noise from finite values; None where no group has two of them.
+        """Estimates the noise from finite values; None if no group has two of them.
 
         Example:
             >>> Noise.estimate([[1.0, 3.0], [5.0, 7.0], [9.0]])
@@ -70,7 +70,7 @@ def no_effect(groups: Sequence[Values]) -> float | None:
         groups: the values of each configuration. Values that are not finite do not count.
 
     Returns:
-        1.0 where all values are equal. None where the noise is unknown, as without replicates.
+        1.0 where all values are equal. None if the noise is unknown, as without replicates.
 
     Example:
         >>> round(no_effect([[1.0, 3.0], [2.0, 4.0], [1.5, 3.1]]), 2)
@@ -102,7 +102,7 @@ def no_effect(groups: Sequence[Values]) -> float | None:
 def probability_below(successes: int, count: int, share: float) -> float:
     """Computes the probability that the chance of a success is below a share.
 
-    The prior is that of Jeffreys.
+    The prior is Jeffreys'.
 
     Example:
         >>> round(probability_below(1, 10, 0.5), 3)

@@ -1,4 +1,4 @@
-"""Reads a study again and again: the one poller of live views, of the page, and of callbacks."""
+"""Reads a study repeatedly: the poller of live views, of the page, and of callbacks."""
 
 import dataclasses
 import datetime
@@ -31,7 +31,7 @@ MetricsFile: TypeAlias = Callable[[Trial], JobPath | None]
 def source_of(store: StudyStore, where: str) -> Source:
     """Makes a source of bare trials, which reads ended trials once.
 
-    It raises UserError where the store has no study of this version.
+    It raises UserError if the store has no study of this version.
     """
     ended: dict[int, Trial] = {}
 
@@ -64,7 +64,7 @@ def found_metrics(directory: Path) -> MetricsFile:
 
 @dataclasses.dataclass
 class _Observed:
-    """Steps of one attempt, as they were seen from outside."""
+    """Steps of one attempt, as observed from outside."""
 
     attempt: int
     step: int
@@ -170,7 +170,7 @@ class StudyPoller:
             self._observed[trial.id] = observed
             observed.losses += [training[LOSS]] if LOSS in training else []
         elif step != observed.step:
-            if observed.first_step == 0:  # The time to the first step is that of compilation.
+            if observed.first_step == 0:  # The time to the first step includes compilation.
                 observed.first_step, observed.first_time = step, now
             observed.step, observed.last_time = step, now
             observed.changed = datetime.datetime.now(datetime.UTC)
@@ -194,7 +194,7 @@ class StudyPoller:
         return self._records[key]
 
     def _forget(self, trials: Sequence[Trial]) -> None:
-        """Drops what is known of trials that have ended."""
+        """Forgets ended trials."""
         ended = {trial.id for trial in trials if trial.is_terminal}
         for number in ended & {*self._observed, *list(self._steps)}:
             self._observed.pop(number, None)

@@ -113,7 +113,7 @@ class StudyState:
 
     @functools.cached_property
     def num_trials(self) -> int | None:
-        """The number of trials that the study is to have; None where that cannot be said."""
+        """The number of trials that the study is to have; None if that cannot be said."""
         wanted: int | None = self._search['budget']['trials']
         if wanted is not None or self._space_size is None:
             return wanted
@@ -171,7 +171,7 @@ class StudyState:
         """Estimates the time to the end of the study, from the times of its last trials.
 
         Returns:
-            Seconds; None where no trial that ran here has ended, or none runs.
+            Seconds; None if no trial that ran here has ended, or none runs.
         """
         own = [each for each in self.trials if each.is_terminal and not each.lineage.is_imported]
         recent = heapq.nlargest(
@@ -206,7 +206,7 @@ class StudyState:
 
 
 def signs_of(record: StudyRecord) -> list[float]:
-    """Returns 1.0 for each reward of which more is better, and -1.0 for the others."""
+    """Returns 1.0 for each maximized reward, and -1.0 for each minimized one."""
     return [1.0 if goal == 'maximize' else -1.0 for goal in record.goals]
 
 

@@ -71,7 +71,7 @@ class CrossValidation:
 
 
 class _Units:
-    """The scale of scores, by that of warped scores; it continues beyond the best trial."""
+    """The scale of scores, from warped scores; it continues beyond the best trial."""
 
     def __init__(self, scores: Array, warped: Array) -> None:
         self._scores, first = np.unique(scores, return_index=True)
@@ -126,7 +126,7 @@ class Surrogate:
         return self.in_units(found.mean, found.deviation)
 
     def cross_validate(self) -> CrossValidation:
-        """Predicts each trial without it; length scales and noise stay those of all trials."""
+        """Predicts each trial without it; length scales and noise are fitted to all trials."""
         inverse = self.posterior.inverse_cholesky[:, : len(self.trials)]
         precision = np.sum(inverse**2, axis=0)
         weights = self.posterior.weights[: len(self.trials)]

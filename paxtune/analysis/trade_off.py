@@ -1,7 +1,7 @@
-"""The trials of a study by two numbers, and the front of those that no other one beats in both.
+"""The trials of a study by two metrics, and their Pareto front.
 
-An axis is a reward or a metric. What is good on it is what the goal of the reward says; of a
-metric, less is better, or more where its name is given with a + before it.
+An axis is a reward or a metric. A reward has its own goal. A metric is minimized, or maximized if
+its name is given with a + before it.
 """
 
 import dataclasses
@@ -60,9 +60,9 @@ class Point:
     """A trial that was completed, and not stopped early.
 
     Attributes:
-        trial: its number; where decisions were tried repeatedly, that of the trial for them.
+        trial: its number; of a configuration with several trials, the one that stands for it.
         decisions: {path: plain value or short name}.
-        is_best: whether no other one is better on one axis, and as good on the other.
+        is_best: it is on the front: no other trial is better on one axis and as good on the other.
     """
 
     trial: int
@@ -111,7 +111,7 @@ def front_of(study: 'StudyView', x: str | None = None, y: str | None = None) -> 
     x, y = _names(study, x, y)
     axes = _axis(study, x), _axis(study, y)
     found = study.leaderboard
-    # As for the front of a study: one that lacks repeats may only have been lucky.
+    # As for the front of a study: a configuration without replicates may only have been lucky.
     found = [each for each in found if each.is_complete] or found
     measured = [(entry.trial, *_values(axes, entry)) for entry in found]
     points = [(trial, x, y) for trial, x, y in measured if math.isfinite(x) and math.isfinite(y)]

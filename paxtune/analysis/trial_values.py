@@ -1,4 +1,4 @@
-"""Values of trials for a reward or a metric: final ones, the best so far, learning curves."""
+"""Values of trials for a reward or a metric: final ones, the running best, learning curves."""
 
 import bisect
 import dataclasses

@@ -13,11 +13,10 @@ class Faults(Component):
     """The tolerance of a study for crashes and errors. It may change later.
 
     Attributes:
-        max_attempts: the number of attempts at a trial whose worker crashes, stands still, or runs
-            out of memory, each from its last checkpoint. Attempts that end for other
-            reasons do not count.
-        trial_timeout: the seconds without a step after which a worker stands still. Compilation and
-            evaluation count as part of a step, and an execution of several steps as one.
+        max_attempts: the number of attempts at a trial whose worker crashes, hangs, or runs out of
+            memory, each from its last checkpoint. Attempts that end for other reasons do not count.
+        trial_timeout: the seconds without a step after which a worker counts as hung. Compilation
+            and evaluation are part of a step, and an execution of several steps is one.
         max_failures: the study stops when more trials than this have failed with an error.
         max_consecutive_failures: stops the study after this number of consecutive failures.
             By default it stops when the first three raised the same error, before any was measured.

@@ -9,7 +9,7 @@ class Retention(Component):
     Attributes:
         best: the number of trials, the best ones, whose checkpoints are kept; None for all.
         max_disk_gb: the disk space of all trials, in 10⁹ bytes. Beyond it, checkpoints of ended
-            trials are removed, those of the worst first.
+            trials are removed, the worst trials first.
     """
 
     best: int | None = 10

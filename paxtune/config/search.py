@@ -31,7 +31,7 @@ class Search(Component):
         limits: bounds on metrics. A trial beyond one is infeasible: before its first step if the
             metric is a cost that is known by then, such as `num_params`.
         initial_trials: decisions of the first trials, by path. Missing ones are drawn at random.
-        prior: decisions, by path, that are believed to be good. Algorithms that support it search
+        prior: decisions, by path, that are expected to be good. Algorithms that support it search
             around them first. Missing decisions may have any value.
         replicates: the number of trials of each decision, each with its own training seed, for
             noisy rewards. All of them are trials; decisions are compared by their means.
@@ -40,7 +40,7 @@ class Search(Component):
         child_overrides: changes of a trial that begins with the weights of its parent, by path.
             {'train.num_train_steps': 40} trains it for fewer steps.
         faults: the tolerance for crashes and errors.
-        retention: the checkpoints that are kept.
+        retention: selects the checkpoints to keep.
     """
 
     objective: Reward | Objectives | None

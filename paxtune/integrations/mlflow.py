@@ -25,7 +25,7 @@ _STATUSES = {
 }
 _STUDY, _TRIAL, _PARENT = 'paxtune.study', 'paxtune.trial', 'mlflow.parentRunId'
 _STUDY_RUN = '0'  # The number in the tags of the study's own run.
-_BATCH, _MOST_CHARACTERS = 100, 5000  # Limits of MLflow's service.
+_BATCH, _MAX_CHARACTERS = 100, 5000  # Limits of MLflow's service.
 
 
 class MlflowCallback(Tracker):
@@ -51,8 +51,8 @@ class MlflowCallback(Tracker):
         """Prepares a callback; MLflow is contacted when the study starts.
 
         Args:
-            tracking_uri: of the server or the store; None for that of MLflow's own settings, such
-                as MLFLOW_TRACKING_URI.
+            tracking_uri: of the server or the store; None for MLflow's own settings, such as
+                MLFLOW_TRACKING_URI.
             experiment: the name of MLflow's experiment; made where there is none.
             timeout: seconds after which a call fails, unless the environment has
                 MLFLOW_HTTP_REQUEST_TIMEOUT. MLflow itself tries for many minutes.
@@ -95,7 +95,7 @@ class MlflowCallback(Tracker):
         run = self._resumed_or_made(str(trial.id), f'trial {trial.id}', {_PARENT: self._parent})
         names, make = valid_names(study.space.paths), self._mlflow.entities.Param
         params = [
-            make(names[path], str(value)[:_MOST_CHARACTERS])
+            make(names[path], str(value)[:_MAX_CHARACTERS])
             for path, value in trial.decisions.items()
         ]
         self._log_all(run, params=params)
@@ -139,7 +139,7 @@ class MlflowCallback(Tracker):
         self._log_all(
             run,
             tags=[
-                make(f'paxtune.{name}', str(value)[:_MOST_CHARACTERS])
+                make(f'paxtune.{name}', str(value)[:_MAX_CHARACTERS])
                 for name, value in facts.items()
             ],
         )

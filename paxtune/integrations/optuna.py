@@ -134,7 +134,7 @@ class PaxtuneSampler(BaseSampler):
         }
         if trial.state is TrialState.WAITING or not (suggested or trial.params):
             return None
-        # Suggested parameters are those of a running trial that has not asked for them yet.
+        # A running trial may not have asked for its suggested parameters yet.
         decisions = space.encode(suggested | trial.params, self._rng(trial))
         if decisions is None:
             return None

@@ -46,13 +46,13 @@ _LOOK_SECONDS, _SAVE_SECONDS = 0.02, 600.0
 def trainable(experiment: 'Experiment') -> Callable[[Mapping[str, Any]], None]:
     """Makes an experiment a trainable of Ray Tune.
 
-    The trainable takes values by path: those of the decisions, as `--decisions` has them, and of
-    other fields. Decisions that are inactive with the others are ignored. It reports each
+    The trainable takes values by path: of decisions, as `--decisions` does, and of other fields.
+    Inactive decisions are ignored. It reports each
     measurement: its metrics, its `step` and the newest checkpoint, from which Ray Tune resumes a
     trial, or begins another one with other numbers.
 
     Args:
-        experiment: what to train; its classes must be in modules that the nodes can import.
+        experiment: its classes must be in modules that the nodes can import.
 
     Raises:
         UserError: the experiment cannot be searched, or is defined in the script that was started.
@@ -101,7 +101,7 @@ def _train(text: str, modules: Sequence[str], config: Mapping[str, Any]) -> None
         prepared = PreparedTrial(spec, parts, CostEstimate({}, None))
         for report in prepared.train(lambda: False):
             if report.step == report.resumed_from and not report.is_last:
-                continue  # Ray Tune has that of the step with which a run begins again.
+                continue  # Ray Tune has the report of the step from which a run resumes.
             metrics = {**report.metrics, 'step': report.step}
             _wait_for(report.checkpoint)
             with tempfile.TemporaryDirectory() as kept:

@@ -171,7 +171,7 @@ def final_metrics(
     """Final metrics of a trial; each sub-experiment is aggregated separately.
 
     Metrics without a sub-experiment, beside others with one, belong to the whole trial. They have
-    their last values if those that the aggregation requires are not among them. `score` is as in
+    their last values if they lack metrics that the aggregation requires. `score` is as in
     `MetricAggregation.final`.
 
     Raises:
@@ -207,7 +207,7 @@ def final_metrics(
 
 
 def _by_sub_experiment(measurements: Iterable[Measurement]) -> dict[str | None, list[Measurement]]:
-    """Measurements by sub-experiment; those of the whole trial have the key None."""
+    """Measurements by sub-experiment; None is the key for the whole trial."""
     parts: dict[str | None, list[Measurement]] = {}
     for measurement in measurements:
         metrics: dict[str | None, dict[str, float]] = {}

@@ -40,7 +40,7 @@ def last_reward(measurements: Sequence[Measurement]) -> float | None:
 def with_carried(
     measurements: Sequence[Measurement], metrics: Mapping[str, float]
 ) -> dict[str, float]:
-    """Adds the latest metrics of the other sub-experiments to those of one sub-experiment."""
+    """Adds the latest metrics of the other sub-experiments to the metrics of one."""
     now = {split_name(name)[1] for name in metrics}
     carried = {
         name: value

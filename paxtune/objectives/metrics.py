@@ -1,7 +1,7 @@
 """Metrics by name, for rewards, limits and schedulers.
 
-A name is `<evaluation set>/<metric>`, `decode_<decode set>/<metric>`, `train/<metric>`, or that of
-a metric of the whole trial, such as `num_params`. If a trial has several sub-experiments,
+A name is `<evaluation set>/<metric>`, `decode_<decode set>/<metric>`, `train/<metric>`, or a
+metric of the whole trial, such as `num_params`. If a trial has several sub-experiments,
 `:<sub-experiment>` follows.
 """
 
@@ -207,7 +207,7 @@ class Metric(Component):
         return values[0]
 
     def missing(self, metrics: Collection[str]) -> str:
-        """Says that the metric is not among those that are measured, with the nearest of them."""
+        """Renders the message that the metric is not measured, with the nearest measured ones."""
         wanted = join_name(self.name, self.sub_experiment)
         hint = '' if self.pattern else nearest(wanted, metrics)
         what = f'no metric that matches {wanted!r} is' if self.pattern else f'{wanted!r} is not'

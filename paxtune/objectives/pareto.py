@@ -1,6 +1,6 @@
 """Pareto dominance between points with several scores; larger is better in all.
 
-Ranks and crowding distances are those of NSGA-II: K. Deb, A. Pratap, S. Agarwal, T. Meyarivan, "A
+Ranks and crowding distances follow NSGA-II: K. Deb, A. Pratap, S. Agarwal, T. Meyarivan, "A
 fast and elitist multiobjective genetic algorithm: NSGA-II", IEEE Transactions on Evolutionary
 Computation 6(2), 2002. Scores are finite, and all points have the same number of them.
 """
@@ -54,7 +54,7 @@ def front(points: Sequence[Scores]) -> list[int]:
 
 
 def ranks(points: Sequence[Scores]) -> list[int]:
-    """Rank of each point: 0 for the front, 1 for the front of the others, and so on.
+    """Rank of each point: 0 for the front, 1 for the front of the rest, and so on.
 
     Memory is quadratic in the number of points.
 

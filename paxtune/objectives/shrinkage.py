@@ -13,8 +13,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
-# Minimum of the signal variance, relative to that of the noise. With 0 all configurations would be
-# equal where the noise explains all differences.
+# Minimum of the signal variance, relative to the noise variance. With 0 all configurations would
+# be equal if the noise explains all differences.
 _MIN_SIGNAL = 0.01
 
 
@@ -37,7 +37,7 @@ class Shrinkage:
         """Estimates the parameters from the values of each configuration (larger is better).
 
         Losses are unbounded above: a few diverged trials would hide differences between good ones.
-        The signal variance is therefore that of the better half. Distances below the median are
+        The better half therefore determines the signal variance. Distances below the median are
         clipped to the distance of the best above it.
 
         Returns:

@@ -16,13 +16,13 @@ _READS = ('GET', 'HEAD', 'OPTIONS')
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """The rule of which requests the page answers.
+    """Decides which requests the page answers.
 
     Attributes:
-        names: host names of this machine. Any other name may be one that an attacker has pointed
-            at this machine (DNS rebinding).
-        only_loopback: whether an address must be one of loopback, too.
-        secret: the token that each request needs; None where it needs none.
+        names: host names of this machine. An attacker may have pointed any other name at this
+            machine (DNS rebinding).
+        only_loopback: refuses addresses other than loopback.
+        secret: the token that each request needs; None if requests need none.
         scheme: 'http' or 'https'.
     """
 
@@ -35,8 +35,8 @@ class Access:
         """Returns why a request is refused; None if it is answered.
 
         Args:
-            headers: those of the request, by their usual names.
-            token: that of its cookie or its address.
+            headers: of the request, by their usual names.
+            token: from its cookie or its address.
 
         Example:
             >>> access = Access(frozenset({'localhost'}))
@@ -71,7 +71,7 @@ class Access:
         return is_other and not is_navigation
 
     def has_token(self, token: str | None) -> bool:
-        """Returns True if no token is needed, or this is the one. The time is constant."""
+        """Returns True if no token is needed, or the token is right; in constant time."""
         if self.secret is None:
             return True
         return token is not None and hmac.compare_digest(token.encode(), self.secret.encode())

@@ -1,4 +1,4 @@
-"""Changes of the shown study: those of the commands, and notes."""
+"""Changes of the shown study: by commands, and notes."""
 
 import contextlib
 import json

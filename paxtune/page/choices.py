@@ -18,8 +18,8 @@ class Choice:
 
     Attributes:
         name: for people.
-        options: lists what a browser may choose.
-        unchosen: says what happens without a choice; '' where there always is one.
+        options: lists the options of a browser.
+        unchosen: describes the effect of no choice; '' if there always is one.
     """
 
     name: str
@@ -67,13 +67,13 @@ def _choice(live: LiveStudy, name: str) -> html.Label:
         persistence=True,
         persistence_type='session',
     )
-    # One possibility is no choice, but the callbacks need the element.
+    # A single option needs no choice, but the callbacks need the element.
     hidden = {'display': 'none'} if len(options) < 2 else {}
     return html.Label([html.Span(choice.name), select], style=hidden)
 
 
 def default(live: LiveStudy, name: str) -> str | None:
-    """Returns what a new browser has chosen; None where there is nothing to choose from."""
+    """Returns the choice of a new browser; None if there are no options."""
     rewards, metrics = reward_columns(live.study.rewards), _metrics(live)
     if name == 'reward':
         return next(iter([*rewards, *metrics]), None)

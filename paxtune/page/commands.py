@@ -28,18 +28,18 @@ _FLAGS = ('exp', 'vizier_endpoint', 'storage', 'study', 'token_file', 'tls', 'tl
 
 
 class StudyCommands:
-    """Runs commands, one after the other."""
+    """Runs commands, one at a time."""
 
     def __init__(self, location: Sequence[str]) -> None:
         """Keeps the arguments that name the study: see `location_arguments`."""
         self._location = list(location)
         self._lock = threading.Lock()
-        # What an ended trial's decisions make never changes.
+        # The experiment of an ended trial never changes.
         self.architecture = functools.lru_cache(64)(self._architecture)
         self.difference = functools.lru_cache(64)(self._difference)
 
     def run(self, command: str, *arguments: str) -> str:
-        """Runs a command and returns what it prints; raises UserError where it fails."""
+        """Runs a command and returns its output; raises UserError if it fails."""
         line = ['-m', 'paxtune.studies', command, *self._location, *arguments]
         with self._lock:
             return output_of(line, f'studies {command}')
@@ -59,10 +59,10 @@ class StudyCommands:
 
 
 def output_of(arguments: Sequence[str], name: str, given: str = '') -> str:
-    """Runs Python in a process of its own, and returns what it prints.
+    """Runs Python in another process, and returns its output.
 
     Args:
-        arguments: those of Python.
+        arguments: of Python.
         name: of the process, for messages.
         given: its standard input.
 

@@ -1,7 +1,7 @@
 """Live figures: their elements, and how they are drawn again.
 
-A figure is drawn by the server, once for all browsers, where the study or what is chosen differs. A
-browser that has it already gets nothing. Zoom and selection stay, as long as the choices do.
+The server draws a figure once for all browsers, when the study or a choice has changed. A browser
+that has the figure gets no update. Zoom and selection stay until a choice changes.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ class Panel:
     Attributes:
         name: the element is `figure-<name>`.
         draw: makes the figure; UserError explains why there is none.
-        choices: names of what can be chosen for it; the elements are `choice-<name>`.
+        choices: names of its choices; their elements are `choice-<name>`.
         opens_trials: a click on a point opens its trial, the first of its `customdata`.
         heading: of a figure that is only drawn once a browser asks for it; '' for any other.
         about: a line below the heading.
@@ -106,7 +106,7 @@ def panel_elements(live: LiveStudy, panel: Panel, names: list[str]) -> list[Any]
     Args:
         live: the study.
         panel: the figure.
-        names: what is chosen at this figure, and not above it.
+        names: the choices beside this figure, not above it.
     """
     if not panel.heading:
         return [*choices.elements(live, names), graph(panel.name)]
@@ -133,7 +133,7 @@ def register(app: Dash, live: LiveStudy, panels: Sequence[Panel]) -> None:
         if panel.heading:
             _register_question(app, live, panel)
         if panel.opens_trials:
-            # Each by itself: a view may not have asked for the others.
+            # Separately: a view may not have asked for the others.
             register_clicks(app, panel.id)
 
 
@@ -187,7 +187,7 @@ def register_clicks(app: Dash, id_: str) -> None:
 
 
 def clicked_trial(clicked: Any) -> int | None:
-    """Returns the trial of a point that was clicked at; None where it stands for none.
+    """Returns the trial of a point that was clicked at; None if it stands for none.
 
     Example:
         >>> clicked_trial({'points': [{'customdata': [12, 0.5]}]}), clicked_trial(None)
@@ -211,7 +211,7 @@ def drawn(
         live: the study.
         key: the figure and its choices. Another key resets zoom and selection.
         draw: makes the figure.
-        known: the token of what the browser has.
+        known: the token of the figure that the browser has.
     """
 
     def figure() -> Any:

@@ -16,7 +16,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from paxtune.page import widgets
 from paxtune.page.live import LiveStudy
-from paxtune.page.trial_files import MOST_FILES, File, files_of, open_file
+from paxtune.page.trial_files import MAX_FILES, File, files_of, open_file
 from trainer.command import printable
 from trainer.symbolic.errors import UserError
 
@@ -29,7 +29,7 @@ _SHOWN_BY_A_BROWSER = _IMAGES | _SOUNDS
 
 _TAIL_BYTES = 2**16
 _MAX_PARSED_BYTES = 2**20
-_MOST_ROWS, _MOST_COLUMNS = 100, 30
+_MAX_ROWS, _MAX_COLUMNS = 100, 30
 
 _POLICY = "default-src 'none'; sandbox"
 
@@ -62,7 +62,7 @@ def register(app: Dash, live: LiveStudy) -> None:
     @widgets.guarded
     def show(clicks: list[int | None], path: str) -> Any:
         if not any(clicks) or not isinstance(ctx.triggered_id, dict):
-            return no_update  # The list was drawn anew.
+            return no_update  # The list was redrawn.
         return view_of(live, widgets.trial_at(path), ctx.triggered_id['name'])
 
     server: flask.Flask = app.server
@@ -76,13 +76,13 @@ def _listed(live: LiveStudy, trial: int) -> Any:
         return widgets.remark(str(error))
     rows = [{'file': _button(each), 'bytes': each.size} for each in found]
     parts: list[Any] = [widgets.grid(rows, {'file': 'file', 'bytes': 'bytes'})] if rows else []
-    if len(found) == MOST_FILES:
-        parts.append(widgets.remark(f'These are the first {MOST_FILES} files.'))
+    if len(found) == MAX_FILES:
+        parts.append(widgets.remark(f'These are the first {MAX_FILES} files.'))
     return parts or widgets.remark('The trial has no files.')
 
 
 def _button(file: File) -> Any:
-    """Makes what opens a file. A name that is no text cannot be sent to a browser."""
+    """Makes the button of a file; plain text if its name cannot be sent to a browser."""
     if not _is_text(file.name):
         return printable(file.name.encode('utf-8', 'backslashreplace').decode())
     id_ = {'type': 'file', 'name': file.name}
@@ -137,13 +137,13 @@ def _json(text: str) -> Any:
 
 
 def _table(text: str) -> Any:
-    head, *lines = itertools.islice(csv.reader(io.StringIO(text)), _MOST_ROWS + 1)
-    columns = {str(index): name for index, name in enumerate(head[:_MOST_COLUMNS])}
+    head, *lines = itertools.islice(csv.reader(io.StringIO(text)), _MAX_ROWS + 1)
+    columns = {str(index): name for index, name in enumerate(head[:_MAX_COLUMNS])}
     rows = [dict(zip(columns, line, strict=False)) for line in lines]
     parts: list[Any] = [widgets.grid(rows, columns)]
-    if len(lines) == _MOST_ROWS or len(head) > _MOST_COLUMNS:
+    if len(lines) == _MAX_ROWS or len(head) > _MAX_COLUMNS:
         parts.append(
-            widgets.remark(f'At most {_MOST_ROWS} rows of {_MOST_COLUMNS} columns are shown.')
+            widgets.remark(f'At most {_MAX_ROWS} rows of {_MAX_COLUMNS} columns are shown.')
         )
     return html.Div(parts)
 

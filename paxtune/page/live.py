@@ -13,12 +13,12 @@ from paxtune.analysis.study_poller import StudyPoller
 from paxtune.analysis.study_state import StudyState
 from paxtune.service.study_location import StudyLocation, readable
 
-LEAST_SECONDS = 1.0
+MIN_SECONDS = 1.0
 """Between two reads of the study, however many browsers look at it."""
 
 # A computation takes longer with more trials, on a machine that is busy with training.
-_MOST_OF_THE_TIME = 0.1
-_MAX_RESULTS = 32  # Browsers choose what figures show.
+_MAX_TIME_SHARE = 0.1
+_MAX_RESULTS = 32  # Browsers can ask for any number of figures.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,16 +74,16 @@ class LiveStudy:
         self.study.close()
 
     def snapshot(self) -> StudyState:
-        """Returns the study as it stood at most `LEAST_SECONDS` ago; raises UserError."""
+        """Returns the study as it stood at most `MIN_SECONDS` ago; raises UserError."""
         with self._lock, readable(self.where):
-            if self._clock() - self._read_at >= LEAST_SECONDS:
+            if self._clock() - self._read_at >= MIN_SECONDS:
                 self._snapshot = self._read()
             return self._snapshot
 
     def version(self) -> str:
-        """Returns the version for browsers, which differs where a view must be drawn anew.
+        """Returns the version for browsers, which changes when views must be redrawn.
 
-        It is that of the snapshot, until an older result that a browser has may be computed again.
+        It changes with the snapshot, and when an outdated result may be computed again.
         """
         with self._lock:
             if self._clock() >= self._due:
@@ -97,14 +97,14 @@ class LiveStudy:
             self._slots.clear()
 
     def computed(self, name: Hashable, compute: Callable[[], Any]) -> Any:
-        """Returns what is computed of the study, again only where the study differs.
+        """Returns a result computed from the study; cached until the study changes.
 
-        What takes long may be older: computing takes at most a tenth of the time.
+        A slow result may be older: computing takes at most a tenth of the time.
         """
         return self.computation(name, compute).value
 
     def computation(self, name: Hashable, compute: Callable[[], Any]) -> Computed:
-        """Returns the same with its token, by which a browser knows what it has already."""
+        """Returns the result with a token, which a browser compares with the one it has."""
         with self._lock:
             version = self.snapshot().version
             slot = self._slots.setdefault(name, _Slot())
@@ -124,7 +124,7 @@ class LiveStudy:
             with readable(self.where):
                 value = compute()
             took = self._clock() - began
-            slot.version, slot.until = version, began + took / _MOST_OF_THE_TIME
+            slot.version, slot.until = version, began + took / _MAX_TIME_SHARE
             slot.result = Computed(value, uuid.uuid4().hex)
             return slot.result
 

@@ -55,7 +55,7 @@ class Term:
 
 
 def columns_of(study: StudyView, trials: Sequence[Trial], notes: Mapping[int, str]) -> list[Column]:
-    """Lists the columns of the table of trials, those of metrics last."""
+    """Lists the columns of the table of trials, metrics last."""
     worker = Column('worker', 'worker', lambda trial: trial.record.holder or None)
     note = Column('note', 'note', lambda trial: notes.get(trial.id))
     found = columns.columns_of(trials, study.space, study.rewards, [worker, note])
@@ -104,7 +104,7 @@ def filtered(rows: Iterable[Row], terms: Sequence[Term]) -> list[Row]:
 
 
 def page_of(rows: Sequence[_Item], index: int) -> tuple[list[_Item], int, int]:
-    """Returns the rows of a page, its 0-based number within what there is, and their count."""
+    """Returns the rows of a page, the 0-based number of an existing page, and their count."""
     count = max(1, math.ceil(len(rows) / PAGE))
     index = min(max(0, index), count - 1)
     return list(rows[index * PAGE : (index + 1) * PAGE]), index, count

@@ -32,7 +32,7 @@ def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
     """Makes the application: its views, its callbacks, and the checks before each request."""
     app = Dash(
         'paxtune.page',
-        title=escape(live.study.record.experiment),  # Dash puts it into the page as it is.
+        title=escape(live.study.record.experiment),  # Dash does not escape it.
         include_pages_meta=False,
         update_title='',
         serve_locally=True,
@@ -54,7 +54,7 @@ def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
 
 
 def _page(live: LiveStudy, found: Sequence[View]) -> list[Any]:
-    """Makes what all views have in common, for a browser that opens the page."""
+    """Makes the frame of all views, for a browser that opens the page."""
     return [
         # Other views open without a reload.
         dcc.Location(id='url', refresh='callback-nav'),

@@ -17,7 +17,7 @@ _HIDDEN = {'display': 'none'}
 
 
 def elements() -> list[Any]:
-    """Makes the elements of the changes, and below them that of their results."""
+    """Makes the elements of the changes, and below them the element of their results."""
     return [
         html.H3('Change'),
         html.Div(

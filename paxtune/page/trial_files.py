@@ -16,7 +16,7 @@ from paxtune.study.study_view import StudyView
 from paxtune.study.trial_paths import trial_directory
 from trainer.symbolic.errors import UserError
 
-MOST_FILES = 300
+MAX_FILES = 300
 """Files that are listed. Checkpoints have thousands."""
 
 
@@ -33,7 +33,7 @@ class File:
     size: int
 
 
-def files_of(study: StudyView, trial: int, most: int = MOST_FILES) -> list[File]:
+def files_of(study: StudyView, trial: int, most: int = MAX_FILES) -> list[File]:
     """Lists the files of a trial, those of the upper folders first: at most `most`.
 
     Raises:
@@ -99,7 +99,7 @@ def _directory(study: StudyView, trial: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _opened(top: int, name: str, flags: int) -> Iterator[int]:
-    """Opens what lies below an open folder while inside, part by part, without links.
+    """Opens a path below an open folder while inside, part by part, without links.
 
     Raises:
         OSError: it is missing, or a link is on the way.

@@ -1,4 +1,4 @@
-"""The log of a trial: what its workers wrote about it."""
+"""The log of a trial, from the logs of its workers."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from paxtune.running.json_logs import LOGS
 from trainer.runtime.directory import JobPath
 
 _TAIL_BYTES = 2**20  # The end of the log that all trials of a worker share.
-_MOST_LINES = 500
+_MAX_LINES = 500
 _HEAD = ('time', 'level', 'worker', 'attempt', 'message')
 _KNOWN = (*_HEAD, 'trial', 'study', 'error')
 
@@ -30,7 +30,7 @@ def log_of(directory: JobPath | None, trial: int) -> list[str]:
         if record.get('trial') == trial
     ]
     records.sort(key=lambda record: str(record.get('time', '')))
-    return [line for record in records[-_MOST_LINES:] for line in _lines(record)]
+    return [line for record in records[-_MAX_LINES:] for line in _lines(record)]
 
 
 def _records(file: Path) -> list[dict[str, Any]]:

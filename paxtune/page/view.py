@@ -27,12 +27,12 @@ class View:
 
     Attributes:
         path: its address.
-        layout: makes its elements, given the study and the numbers of its address; what changes is
-            filled in by callbacks.
+        layout: makes its elements, given the study and the numbers of its address; callbacks fill
+            in live content.
         register: adds its callbacks.
         title: its name in the navigation; '' for a view that other views link to.
         place: its place in the navigation.
-        numbers: a pattern of what follows the path: its groups are numbers of trials.
+        numbers: a pattern of the rest of the address; its groups are numbers of trials.
     """
 
     path: str

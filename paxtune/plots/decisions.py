@@ -154,8 +154,8 @@ def contour(
 ) -> 'go.Figure':
     """Draws the mean final value over two decisions, and the trials.
 
-    The plane is divided into cells, of which those with trials have a mean; between numbers, plotly
-    interpolates.
+    The plane is divided into cells; cells with trials have a mean, and plotly interpolates between
+    numbers.
     """
     found = measured_values(study, reward)
     columns = decision_columns(study.space, found.trials)

@@ -42,7 +42,7 @@ MAX_TICKS = 20
 """Candidates of a choice that have a tick."""
 
 _MAX_HOVER_LINES = 25
-_SVG_POINTS = 2000  # Beyond, marks are drawn by WebGL, of which a page may hold about eight.
+_SVG_POINTS = 2000  # Beyond, WebGL draws marks; a page may hold about eight WebGL figures.
 _LONGEST_TITLE = 40  # An upright title must not be longer than its axis.
 _SPAN = 100.0  # A larger ratio of positive values gets a logarithmic scale.
 

@@ -30,7 +30,7 @@ _GAP = float('nan')
 _ENDS = {Status.STOPPED: 'x', Status.PAUSED: 'square', Status.ACTIVE: 'circle'}
 """The marks at the ends of curves that were not completed."""
 _NEIGHBOURS = (layout.BEST, '#9467bd', '#8c564b', '#e377c2', '#7f7f7f', '#17becf')
-"""The colors of curves beside that of a trial."""
+"""The colors of curves beside the curve of a trial."""
 
 
 @layout.or_text
@@ -73,7 +73,7 @@ def curves(study: 'Study', reward: str | None = None) -> 'go.Figure':
 
 @layout.or_text
 def trial_curve(study: 'Study', number: int, reward: str | None = None) -> 'go.Figure':
-    """Draws the learning curve of a trial, beside the best one and those that it is related to."""
+    """Draws the learning curve of a trial, beside the best and related trials."""
     axis, trial = axis_for(study, reward), study.trial(number)
     own = learning_curves(axis, [trial])
     if not own:
@@ -175,7 +175,7 @@ def _rank(curve: Curve, is_maximized: bool) -> tuple[bool, bool, float]:
 
 
 def _selected(ranked: Sequence[Curve]) -> list[Curve]:
-    """The first half of what there is room for, and evenly spaced others."""
+    """Selects as many curves as fit: half of them the first ones, the others evenly spaced."""
     lengths = [min(len(curve.steps), _MAX_STEPS_PER_CURVE) + 1 for curve in ranked]
     if sum(lengths) <= _MAX_POINTS:
         return list(ranked)

@@ -28,9 +28,9 @@ _FILL = 'rgba(31, 119, 180, 0.2)'
 def effects(
     study: 'StudyView', reward: str | None = None, decisions: Sequence[str] | None = None
 ) -> 'go.Figure':
-    """Draws what a model predicts along each decision of the best trial, with intervals of 95 %.
+    """Draws the predictions of a model along each decision of the best trial, with 95 % intervals.
 
-    The other decisions stay those of the best trial, which a dotted line marks.
+    The other decisions stay as in the best trial, which a dotted line marks.
     """
     model = model_of(study, reward)
     if decisions is None:
@@ -59,9 +59,9 @@ def effects(
 def surface(
     study: 'StudyView', x: str | None = None, y: str | None = None, reward: str | None = None
 ) -> 'go.Figure':
-    """Draws what a model predicts over two decisions of the best trial, and how uncertain it is.
+    """Draws the predictions of a model over two decisions of the best trial, and their uncertainty.
 
-    The other decisions stay those of the best trial, which a cross marks.
+    The other decisions stay as in the best trial, which a cross marks.
     """
     from plotly.subplots import make_subplots
 
@@ -91,7 +91,7 @@ def surface(
 
 @layout.or_text
 def sensitivity(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
-    """Draws the Sobol indices of decisions: shares of the variance of what a model predicts.
+    """Draws the Sobol indices of decisions: shares of the variance of the predictions of a model.
 
     The first order counts a decision alone, the total its interactions, too. Arrows say if larger
     numbers have larger (↑) or smaller (↓) values.

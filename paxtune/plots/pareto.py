@@ -21,17 +21,17 @@ _UNITS = {'_bytes': 'B', '_seconds': 's'}
 """Of metrics, by how their names end."""
 
 _SPAN = 20.0  # A larger ratio of values gets a logarithmic scale.
-_MOST_DECISIONS, _LONGEST = 25, 80  # The text under the pointer.
+_MAX_DECISIONS, _LONGEST = 25, 80  # The text under the pointer.
 _LONGEST_TITLE = 40  # An upright title must not be longer than its axis.
 
 
 def pareto_front(study: 'StudyView', x: str | None = None, y: str | None = None) -> 'go.Figure':
-    """Draws completed trials by two numbers, and the front of those that no other one beats.
+    """Draws completed trials by two metrics, and their Pareto front.
 
     Args:
         study: the study.
-        x: a reward by its label, or a metric, of which less is better; `+METRIC` where more is. By
-            default the first of several rewards, or the number of parameters.
+        x: a reward by its label, or a metric to minimize; `+METRIC` to maximize it. By default the
+            first of several rewards, or the number of parameters.
         y: the same; the second of several rewards by default, or the only one.
 
     Raises:
@@ -137,9 +137,9 @@ def _hover(front: Front, point: Point) -> str:
         f'{front.names[path]}: {shortened(str(value), max_length=_LONGEST)}'
         for path, value in few.items()
     ]
-    more = len(decisions) - _MOST_DECISIONS
+    more = len(decisions) - _MAX_DECISIONS
     if more > 0:
-        decisions[_MOST_DECISIONS:] = [f'and {more} more']
+        decisions[_MAX_DECISIONS:] = [f'and {more} more']
     lines = [f'{front.x.name}: {point.x:.6g}', f'{front.y.name}: {point.y:.6g}', *decisions]
     escaped = (layout.text(line, 200) for line in lines)
     return '<br>'.join([f'<b>trial {point.trial}</b>', *escaped])

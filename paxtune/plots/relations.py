@@ -1,4 +1,4 @@
-"""Figures of workers and of which trial comes from which."""
+"""Figures of workers, and of the relations of trials."""
 
 import datetime
 from collections.abc import Mapping, Sequence
@@ -93,12 +93,12 @@ def _utc(time: datetime.datetime) -> np.datetime64:
 
 @layout.or_text
 def lineage(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
-    """Draws which trial comes from which, and where trials were paused and promoted.
+    """Draws the relations of trials, with their pauses and promotions.
 
-    Trials stand over their numbers at their last value. Lines join a trial with the one that it has
-    its weights or decisions from, or that it repeats. A line downwards joins the values at which
-    a trial was paused. Trials without a value stand at the lower edge. Those that have nothing to
-    do with another one, and never paused, are left out.
+    Trials stand over their numbers at their last value. Lines join a trial with the source of its
+    weights or decisions, or with the trial that it repeats. A line downwards joins the values at
+    which a trial was paused. Trials without a value stand at the lower edge. Trials without
+    relations and pauses are left out.
     """
     trials = study.trials
     axis = axis_for(study, reward)

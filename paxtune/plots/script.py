@@ -14,7 +14,7 @@ class Script:
 
     Attributes:
         packed: its bytes, compressed by gzip.
-        is_small: the script is the bundle, not that of plotly's own wheel.
+        is_small: the script is our bundle, not the one in plotly's wheel.
     """
 
     packed: bytes
@@ -27,7 +27,7 @@ class Script:
 
 
 def script() -> Script:
-    """Reads the script: the small bundle, or that of plotly's wheel where the bundle is missing."""
+    """Reads the script: the small bundle, or the script of plotly's wheel without a bundle."""
     if BUNDLE.exists():
         return Script(BUNDLE.read_bytes(), True)
     from plotly.offline import get_plotlyjs

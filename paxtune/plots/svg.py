@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = dict[str, Any]
 
-MOST_POINTS = 1500
+MAX_POINTS = 1500
 """Marks of a figure."""
 
 _MAX_PARALLEL_LINES = 1000  # More lines hide each other.
-_MOST_MARKED = 6000  # Points of lines that also have marks.
+_MAX_MARKED = 6000  # Points of lines that also have marks.
 _COLORS = 16
 _MANY = 1000
 _BY_POINT = ('x', 'y', 'customdata', 'hovertext', 'text')
@@ -36,11 +36,11 @@ def without_webgl(made: 'go.Figure') -> 'go.Figure':
     layout = made.layout.to_plotly_json()
     traces = [new for old in made.data for new in _in_svg(old.to_plotly_json(), layout)]
     counts = [_size(each) if each.get('mode') == 'markers' else 0 for each in traces]
-    if (total := sum(counts)) > MOST_POINTS:
+    if (total := sum(counts)) > MAX_POINTS:
         for trace, count in zip(traces, counts, strict=True):
             if count:
-                _thin(trace, count, max(1, MOST_POINTS * count // total))
-        _remark(layout, f'{MOST_POINTS:,} of {total:,} points are drawn')
+                _thin(trace, count, max(1, MAX_POINTS * count // total))
+        _remark(layout, f'{MAX_POINTS:,} of {total:,} points are drawn')
     return go.Figure(traces, layout)
 
 
@@ -51,7 +51,7 @@ def _in_svg(trace: Json, layout: Json) -> list[Json]:
         trace['type'] = 'scatter'
     if isinstance(y := trace.get('y'), np.ndarray):
         trace['y'] = _short(y)
-    if trace.get('mode') == 'lines+markers' and _size(trace) > _MOST_MARKED:
+    if trace.get('mode') == 'lines+markers' and _size(trace) > _MAX_MARKED:
         trace['mode'] = 'lines'
     return [trace]
 
@@ -86,7 +86,7 @@ def _remark(layout: Json, message: str) -> None:
 
 
 def _parallel(trace: Json, layout: Json) -> Iterator[Json]:
-    """Draws parallel coordinates as lines, by color: the best ones last, above the others."""
+    """Draws parallel coordinates as lines, by color: the best last, on top."""
     dimensions, line = trace['dimensions'], trace['line']
     colors = np.asarray(line['color'], float)
     places = np.stack([_scaled(each) for each in dimensions], axis=1)

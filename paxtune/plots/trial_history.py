@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def history(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
     """Draws the final value of every trial, and the best one so far.
 
-    The best so far is that of completed trials. Infeasible trials have a mark at the lower edge.
+    The best so far counts completed trials only. Infeasible trials have a mark at the lower edge.
     """
     found = final_values(study, reward)
     if not found.trials:

@@ -17,25 +17,26 @@ from trainer.symbolic.errors import UserError
 
 
 def ask(study: Study, count: int) -> Iterator[dict[str, Any]]:
-    """Hands out the next trials, as JSON data each; says on stderr why there are fewer."""
+    """Hands out the next trials, as JSON data each; prints the reason for fewer to stderr."""
     for _ in range(count):
         study.store.worker = transitions.new_worker(is_outside=True)
         trial = study.ask()
         if trial is None:
-            reason = study.done_reason or 'the others must end first'
+            reason = study.done_reason or 'other trials must end first'
             command.say(f'No more trials: {reason}', sys.stderr)
             return
         yield {'trial': trial.id, 'decisions': trial.decisions}
 
 
 def tell(study: Study, number: int, given: Sequence[str], infeasible: str | None) -> dict[str, Any]:
-    """Ends a trial that `ask` has handed out, and returns its state as JSON data.
+    """Ends a trial of `ask`, and returns its state as JSON data.
 
-    `given` has METRIC=VALUE of each metric, or the number of the reward; or nothing, where
-    `infeasible` is the reason why no metrics belong to the trial.
+    Args:
+        given: METRIC=VALUE of each metric, or the reward alone; empty for an infeasible trial.
+        infeasible: the reason why the trial has no metrics.
 
     Raises:
-        UserError: the trial was not asked for, or has ended, or the metrics do not suit.
+        UserError: the trial was not asked for, or has ended, or metrics are missing.
     """
     if bool(given) == bool(infeasible):
         raise UserError('`tell`: give metrics, such as loss=0.5, or --infeasible=REASON')
@@ -52,9 +53,7 @@ def _asked(study: Study, number: int) -> RunningTrial:
     trial = study.open_trial(number)
     if not transitions.is_outside(worker := trial.view.record.holder):
         by = f' by {worker}' if worker else ''
-        raise UserError(
-            f'trial {number} is {trial.view.status}{by}: report one that `ask` handed out'
-        )
+        raise UserError(f'trial {number} is {trial.view.status}{by}: report a trial of `ask`')
     study.store.worker = worker
     if study.store.is_shared:
         study.store.claim()  # The service then writes for the worker that owns the trial.

@@ -149,7 +149,7 @@ def _budget(budget: 'Budget', num_trials: int) -> str:
 
 
 def _time(study: 'Study', processes: int) -> str:
-    # The seconds of a packed trial are its share of those of its process.
+    # The seconds of a packed trial are its share of the seconds of its process.
     trials = study.trials
     if study.is_done:
         return 'nothing is left to do'
@@ -164,7 +164,7 @@ def _time(study: 'Study', processes: int) -> str:
 
 
 def mean_seconds(trials: 'Sequence[Trial]') -> float:
-    """The mean time of trials, with that of their suggestions."""
+    """The mean time of trials, with the time of their suggestions."""
     return statistics.fmean(each.seconds + each.record.suggest_seconds for each in trials)
 
 
@@ -176,7 +176,7 @@ def _duration(seconds: float) -> str:
 
 
 def _memory_text(space: 'Space', decided: 'Sequence[Decisions]') -> str:
-    """Compiles the first feasible sample, and says what a device needs for it."""
+    """Compiles the first feasible sample, and renders the device memory that it needs."""
     import jax
 
     from paxtune.experiment import Tunable

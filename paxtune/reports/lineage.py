@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def lineage(study: 'Study') -> Document:
-    """The trials of a study as trees, each under the one that its weights came from.
+    """The trials of a study as trees, each below the trial that its weights came from.
 
-    People are shown only the trials that have to do with another one; programs get all.
+    The text has only trials that are related to another one; the data have all.
     """
     trials = {trial.id: trial for trial in study.trials}
     rewards = reward_columns(study.rewards)
@@ -63,9 +63,9 @@ def _row(trial: 'Trial', trials: Mapping[int, 'Trial'], rewards: Sequence[str]) 
 
 
 def inherited_steps(trial: 'Trial', trials: Mapping[int, 'Trial']) -> int | None:
-    """The steps of all ancestors whose weights a trial began with; None where they are unknown.
+    """The steps of all ancestors whose weights a trial began with; None if unknown.
 
-    The steps of a fork include those of its origin, so only what the origin inherited counts.
+    A fork's steps include the steps of its origin, so only the origin's inherited steps count.
     """
     origin = trial.lineage.weights_from
     if origin is None:

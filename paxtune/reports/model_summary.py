@@ -19,11 +19,11 @@ class Line:
 
     Attributes:
         place: where in the model it stands.
-        index: its number there; None where it stands alone.
-        layer: what it is, without fields that are default.
+        index: its number there; None if it stands alone.
+        layer: its component, without default fields.
         num_params: parameters that are trained.
         flops_per_token: operations of training on a token.
-        times: how many layers these are; the costs are those of each.
+        times: the number of equal layers; the costs are of one.
     """
 
     place: str

@@ -12,14 +12,14 @@ from trainer.symbolic.errors import UserError
 
 
 def next_trials(study: Study) -> tuple[list[dict[str, Any]], str]:
-    """Lists the trials that wait to run, and what would come after them.
+    """Lists the trials that wait to run, and the next action after them.
 
-    A suggestion is a function of the recorded trials, so that it is the one that the search makes
-    if no trial changes before.
+    A suggestion is a function of the recorded trials: the search makes the same one unless a trial
+    changes before.
 
     Returns:
-        A row for each trial: its number, origin and decisions. Then why there are no more, or what
-        the scheduler does instead; '' for nothing.
+        A row for each trial: its number, origin and decisions. Then a remark: why there are no
+        more, or the action of the scheduler; '' for nothing.
     """
     waiting = [trial for trial in study.trials if trial.status is Status.REQUESTED]
     rows = [_row(each.id, each.lineage.origin, each.decisions) for each in waiting]

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMS = {'.html': ('plotly', 'plotly'), '.png': ('matplotlib', "'paxtune[png]'")}
-"""By what a file is called: what draws it, and what `pip install` takes for that."""
+"""The library that draws a file, and its name for `pip install`, by suffix."""
 
 _PLACES = ((6, 5), (6, -13), (-6, 5), (-6, -13), (0, 9), (0, -17))
 """Where the number of a trial may stand beside its point, in typographic points."""
 
 
 def require(out: str) -> None:
-    """Raises UserError where a plot cannot be rendered into a file of this name."""
+    """Raises UserError if a plot cannot be rendered into a file of this name."""
     form = os.path.splitext(out)[1].lower()
     if form not in FORMS:
         raise UserError(f'--out={out}: a plot is FILE.html or FILE.png')

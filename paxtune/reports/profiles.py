@@ -19,12 +19,12 @@ _COLUMNS = ('phase', 'seconds', 'share', 'median of a trial')
 
 
 def profile_of(study: StudyView) -> dict[str, float]:
-    """Adds up the profiles of all workers of a study: of its trials, and what is around them."""
+    """Adds up the profiles of all workers of a study, within trials and between them."""
     return added(study.record.profile, *(each.record.profile for each in _own(study.trials)))
 
 
 def since(study: StudyView, before: Profile) -> dict[str, float]:
-    """The profile of a study without that of earlier searches."""
+    """The profile of a study without earlier searches."""
     return added(profile_of(study), {name: -value for name, value in before.items()})
 
 

@@ -8,7 +8,7 @@ from paxtune.reports.study_report import Section
 from paxtune.reports.tables import Table, cells
 from trainer.command import printable
 
-# Words, numbers and times, of which GitHub makes no markup, link, mention or reference.
+# Words, numbers and times that GitHub does not turn into markup, links or mentions.
 _PLAIN = re.compile(
     r"""[(±≤]?(
         [A-Za-z][A-Za-z0-9'-]*[.,:;?)]*
@@ -53,7 +53,7 @@ def _grid(table: Table) -> str:
 
 
 def inline(text: str) -> str:
-    """Renders a line of text, which a table may hold: words as they are, anything else as code.
+    """Renders a line of text for a table: words unchanged, anything else as code.
 
     Example:
         >>> inline('Trial 3 has 0.25.'), inline('the name lr_1 <b> is'), inline('a|b')

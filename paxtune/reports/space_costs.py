@@ -21,7 +21,7 @@ _TITLES = {
     'device_memory_bytes': 'bytes of device memory',
     'step_seconds': 'seconds per step',
 }
-_MOST_REASONS = 5
+_MAX_REASONS = 5
 _BINS = 16
 _BLOCKS = ' ▁▂▃▄▅▆▇█'
 _WIDE = 10.0  # From the least to the most; beyond it a linear scale shows the largest alone.
@@ -154,10 +154,10 @@ def show_costs(found: Costs, console: 'Console') -> None:
     if num_infeasible:
         print_line(console, f'{num_infeasible} of {found.num_samples} samples are infeasible:')
         reasons = commonest(found.reasons)
-        for count, reason in reasons[:_MOST_REASONS]:
+        for count, reason in reasons[:_MAX_REASONS]:
             print_line(console, f'  {count} × {reason}')
-        if len(reasons) > _MOST_REASONS:
-            print_line(console, f'  and {len(reasons) - _MOST_REASONS} other reasons')
+        if len(reasons) > _MAX_REASONS:
+            print_line(console, f'  and {len(reasons) - _MAX_REASONS} other reasons')
 
 
 def _row(values: Sequence[float]) -> list[str]:
@@ -176,7 +176,7 @@ def spread(values: Sequence[float]) -> tuple[float, float, float, float, float]:
         >>> spread([float(n) for n in range(21)])
         (0.0, 2.0, 10.0, 18.0, 20.0)
     """
-    # One value has no quantiles, and twice the same value has that one.
+    # `quantiles` needs two values; a doubled single value is its own quantiles.
     twice = [*values, *values] if len(values) == 1 else values
     deciles = statistics.quantiles(twice, n=10, method='inclusive')
     return min(values), deciles[0], deciles[4], deciles[8], max(values)

@@ -17,7 +17,7 @@ from trainer.symbolic.errors import UserError
 def added(trial: Trial) -> Document:
     """Renders an added trial."""
     decisions = [f'  {path} = {value}' for path, value in trial.decisions.items()]
-    heading = f'Trial {trial.id} will run when the search goes on, before new suggestions:'
+    heading = f'Trial {trial.id} will run when the search continues, before new suggestions:'
     data = {'trial': trial.id, 'decisions': trial.decisions}
     return Document(data, remark='\n'.join([heading, *decisions]))
 
@@ -39,7 +39,7 @@ def confirmed(trials: Sequence[Trial]) -> Document:
         f'  trial {each["trial"]}: replicate {each["replicate"]} of trial {each["replicate_of"]}'
         for each in data
     ]
-    heading = 'To run when the search goes on, before new suggestions:'
+    heading = 'To run when the search continues, before new suggestions:'
     return Document(data, remark='\n'.join([heading, *lines]))
 
 
@@ -51,7 +51,7 @@ def import_file(study: Study, path: str) -> Document:
     count = len(exported['trials'])
     added = trial_import.import_trials(study, exported['trials'], str(Path(path).resolve()))
     message = f'{added} of {count} trials were added to {study.directory or "the study"}.'
-    others = 'The others had not ended, do not fit, lack a metric, or are there already.'
+    others = 'The others had not ended, do not fit, lack a metric, or exist already.'
     remark = message if added == count else f'{message} {others}'
     return Document({'added': added, 'trials': count}, remark=remark)
 

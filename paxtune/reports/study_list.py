@@ -21,13 +21,13 @@ _COLUMNS = [
 
 
 def listing(root: Path) -> Document:
-    """The studies in a directory and below, one that cannot be read with the reason.
+    """The studies in a directory and below; an unreadable one with the reason.
 
     Raises:
         UserError: there is no such directory.
     """
     if not root.is_dir():
-        raise UserError(f'{root}: there is no such directory: name the one that holds the studies')
+        raise UserError(f'{root}: there is no such directory: name the directory of the studies')
     found = [DirectoryLocation(str(path.parent)) for path in databases(root)]
     return table_of(found, f'There are no studies in {root} and below.')
 

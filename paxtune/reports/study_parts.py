@@ -43,7 +43,7 @@ def size_text(study: StudyView) -> str:
 
 
 def exact(value: Any) -> Any:
-    """Renders a number with all of its digits; returns any other value as it is."""
+    """Renders a number with all of its digits; returns any other value unchanged."""
     return repr(value) if isinstance(value, float) else value
 
 
@@ -90,7 +90,7 @@ def _rendered(name: str, value: float) -> str:
 def rungs_of(study: Study) -> tuple[list[dict[str, Any]], str]:
     """The report on the rungs of a study's scheduler, and remarks.
 
-    These say what the scheduler learnt of its rungs, and warn where ranks changed after them.
+    They describe the rungs of the scheduler, and warn if ranks changed after a rung.
 
     Nothing of a study without a scheduler, or with another number of rewards than one.
     """
@@ -99,12 +99,12 @@ def rungs_of(study: Study) -> tuple[list[dict[str, Any]], str]:
         return [], ''
     curves = study.curves()
     found = rung_report.rung_report(curves, scheduler)
-    remarks = [*scheduler.learnt(curves), rung_report.warning(found, scheduler.unit)]
+    remarks = [*scheduler.findings(curves), rung_report.warning(found, scheduler.unit)]
     return [dataclasses.asdict(rung) for rung in found], '\n'.join(filter(None, remarks))
 
 
 def rungs_text(study: Study) -> list[str]:
-    """The same as text; nothing where there is nothing to say."""
+    """The same as text; nothing if there is nothing to say."""
     passed, remark = rungs_of(study)
     texts = [to_text(rungs_table(passed)), remark] if passed else []
     return [text for text in texts if text]
@@ -122,7 +122,7 @@ def edges_text(study: StudyView) -> list[str]:
     ]
 
 
-_MOST_REASONS = 5
+_MAX_REASONS = 5
 
 
 def budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
@@ -146,4 +146,4 @@ def reasons(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     found = commonest(
         trial.reason for trial in trials if trial.status is Status.INFEASIBLE and trial.reason
     )
-    return [{'count': count, 'reason': reason} for count, reason in found[:_MOST_REASONS]]
+    return [{'count': count, 'reason': reason} for count, reason in found[:_MAX_REASONS]]

@@ -32,8 +32,8 @@ from paxtune.study.replicates import LeaderboardEntry
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 
-_MOST_BEST = 10
-_MOST_EDGES = 5
+_MAX_BEST = 10
+_MAX_EDGES = 5
 """Best trials whose decisions are compared with the ends of their ranges."""
 
 
@@ -62,7 +62,7 @@ def sections(study: Study, where: str, train_command: str) -> list[Section]:
 
     Args:
         where: its directory, or its place in a service.
-        train_command: trains the best trial; '' where no command does.
+        train_command: trains the best trial; '' if no command does.
     """
     trials = study.trials
     return [
@@ -172,7 +172,7 @@ def _progress(study: Study, trials: Sequence[Trial]) -> Section:
 
 
 def _best(study: Study, trials: Sequence[Trial]) -> Section:
-    entries = study.leaderboard[:_MOST_BEST] if study.rewards else []
+    entries = study.leaderboard[:_MAX_BEST] if study.rewards else []
     title = 'Best trials'
     if len(study.rewards) > 1:
         front = {trial.id for trial in study.pareto_front}
@@ -261,7 +261,7 @@ def _importance(study: Study) -> Section:
 
 
 def _edges(study: Study) -> Section:
-    best = [each.trial for each in study.leaderboard[:_MOST_EDGES]] if study.rewards else []
+    best = [each.trial for each in study.leaderboard[:_MAX_EDGES]] if study.rewards else []
     if len(study.rewards) > 1:
         best = study.pareto_front
     found: dict[str, dict[str, Any]] = {}

@@ -107,10 +107,10 @@ def trials_of(
     """The trials of a study.
 
     Args:
-        outcome: only those that ended so.
-        sort: the column to sort by, least first, or best first where it is a reward; with - before
-            it the other way round.
-        limit: only the first of them.
+        outcome: only trials in this state.
+        sort: the column to sort by, least first, or best first for a reward; a - before the column
+            reverses the order.
+        limit: only this number of trials.
         only: these columns, separated by commas; `decisions`, `metrics` and `attributes` are all of
             them.
 
@@ -318,7 +318,7 @@ def difference_tables(data: Mapping[str, Any]) -> list[Table]:
 
 def _experiment(trial: Trial) -> Any:
     try:
-        with unchecked():  # What is infeasible can be compared all the same.
+        with unchecked():  # Infeasible experiments can be compared, too.
             return trial.materialize()
     except ValueError as error:
         raise UserError(f'trial {trial.id} makes no experiment: {error}') from error

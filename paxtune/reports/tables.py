@@ -20,11 +20,11 @@ FORMATS = ('table', 'json', 'csv')
 Row: TypeAlias = Mapping[str, Any]
 
 _WIDEST = 10_000  # Columns of a tree, whose lines are not broken.
-_MOST_DRAWN = 1000  # Rows of a table that is fitted to the terminal: that takes 1 ms a row.
+_MAX_DRAWN = 1000  # Rows of a table that is fitted to the terminal: that takes 1 ms a row.
 _FEW_ROWS = 3  # A table with fewer rows has no columns that are the same in all.
 _GAP = 2
-_LEAST_WIDTH = 20  # A narrower column of texts is never broken over lines.
-_LEAST_HEADING = 12
+_MIN_WIDTH = 20  # A narrower column of texts is never broken over lines.
+_MIN_HEADING = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Table:
     """Rows for people.
 
     Attributes:
-        rows: what is aligned; a column that is empty in all of them is left out.
-        columns: their keys, in order; those of numbers by importance.
+        rows: the cells by column; a column that is empty in all rows is left out.
+        columns: their keys, in order; numbers by importance.
         note: a line below.
     """
 
@@ -55,11 +55,11 @@ class Table:
         decided: Mapping[str, str],
         title: str = '',
     ) -> 'Table':
-        """Makes a table of what differs between rows; the note has what is the same in all.
+        """Makes a table of the values that differ between rows; the note has the equal ones.
 
         Args:
             columns: as of the table; the first one always stays.
-            decided: names by key of what shares the cell of the column `decisions`.
+            decided: names, by key, of the values in the column `decisions`.
 
         Example:
             >>> rows = [{'trial': n, 'state': 'stopped', 'x': n / 10} for n in (1, 2, 3)]
@@ -87,7 +87,7 @@ class Document:
 
     Attributes:
         data: as JSON.
-        rows: as CSV; none where the command changes something.
+        rows: as CSV; none if the command changes something.
         columns: of the CSV, in order.
         tables: for people.
         remark: for people, at the end.
@@ -178,7 +178,7 @@ def _tables(document: Document) -> str:
 
 def print_table(console: 'Console', table: Table) -> None:
     """Prints a table: fitted to a terminal, elsewhere as `to_text` renders it."""
-    if console.is_terminal and len(table.rows) <= _MOST_DRAWN:
+    if console.is_terminal and len(table.rows) <= _MAX_DRAWN:
         console.print(Drawn(table), markup=False)
     else:
         print_line(console, to_text(table))
@@ -229,10 +229,10 @@ def _widths(
     widest = [max(own, cell_len(heading)) for own, heading in zip(content, headings, strict=True)]
     # Also a heading may be broken.
     widths = {
-        column: max(min(own, _LEAST_WIDTH), min(cell_len(heading), _LEAST_HEADING))
+        column: max(min(own, _MIN_WIDTH), min(cell_len(heading), _MIN_HEADING))
         for column, (own, heading) in enumerate(zip(content, headings, strict=True))
     }
-    short = [column for column, own in enumerate(content) if column and own <= _LEAST_WIDTH]
+    short = [column for column, own in enumerate(content) if column and own <= _MIN_WIDTH]
     while short and _total(widths) > available:
         del widths[short.pop()]
     least, widths = widths, {column: min(widest[column], available) for column in widths}
@@ -251,12 +251,12 @@ def _total(widths: Mapping[int, int]) -> int:
 
 
 def print_line(console: 'Console', text: str) -> None:
-    """Prints a line, as long as it is."""
+    """Prints a line without folding it."""
     console.print(command.printable(text), markup=False, soft_wrap=True)
 
 
 def branches(roots: 'Iterable[Tree]') -> str:
-    """Trees for people, one below the other, each line as long as it is.
+    """Renders trees for people, one below the other, without folding lines.
 
     Example:
         >>> from rich.tree import Tree
@@ -299,7 +299,7 @@ def cell(value: Any) -> str:
         return f'{value:.6g}'
     if isinstance(value, datetime.datetime):
         return value.astimezone().isoformat(' ', 'seconds')[:19]
-    # What a file says must not move the cursor of a terminal, nor break a line.
+    # Text of a file must not move the cursor of a terminal, nor break a line.
     return command.printable(re.sub(r'\s', ' ', str(value)))
 
 

@@ -8,10 +8,10 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Listens to a study. Subclasses override what they want to hear of.
+    """Listens to a study. Subclasses override the methods of the events that they need.
 
-    What a callback raises ends the search, after the study has received the event: nothing
-    is lost, and the same call resumes.
+    An error of a callback ends the search after the study has recorded the event: nothing is
+    lost, and the same call resumes.
 
     Example:
         >>> class Best(Callback):
@@ -26,10 +26,10 @@ class Callback:
         """The study is open, and its next trial not yet suggested."""
 
     def on_trial_start(self, study: 'Study', trial: 'Trial') -> None:
-        """A trial begins, or goes on."""
+        """A trial begins, or continues."""
 
     def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
-        """A trial goes on from the checkpoint of a step."""
+        """A trial continues from the checkpoint of a step."""
 
     def on_trial_pause(self, study: 'Study', trial: 'Trial', reason: str) -> None:
         """A scheduler has put a trial aside, until it is promoted or the study ends."""

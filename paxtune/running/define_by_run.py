@@ -11,7 +11,7 @@ from paxtune.search_space.decisions import decision_points
 from trainer.runtime.signals import Signal
 
 _CONDITIONAL = (
-    'The first run made other decisions: write one that depends on another as '
+    'The first run made other decisions: write a decision that depends on another as '
     'pg.oneof([lambda: pg.floatv(0.0, 1.0, name="x"), …]), not inside an if'
 )
 

@@ -60,7 +60,7 @@ def leave_accelerators_to_workers() -> None:
 
 
 def cores() -> list[int]:
-    """The cores that this process may use; none where that is unknown, as on macOS."""
+    """The cores that this process may use; none if that is unknown, as on macOS."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else []
 
 

@@ -91,7 +91,7 @@ def _require_own_experiment(study: Study, directory: JobPath, trial: Trial, part
     found = [
         change
         for change in experiment_record.changes(directory, experiment_record.recorded(part))
-        # It has the path of a trial, which changes with that of the study.
+        # The path of a trial changes with the path of the study.
         if not change.path.startswith('train.init_from_checkpoint')
     ]
     if found:
@@ -102,7 +102,7 @@ def _require_own_experiment(study: Study, directory: JobPath, trial: Trial, part
 
 
 def _has_warm_start(study: Study, trial: RunningTrial, parts: Mapping[str, Tunable]) -> bool:
-    """Records what a trial really begins with, before its first step: all attempts use the record.
+    """Records the actual start of a trial before its first step: all attempts use the record.
 
     Returns:
         False if it begins from scratch: its parent's weights are missing or do not fit.

@@ -93,7 +93,7 @@ class FunctionRunner(Runner):
 
 
 def import_name(function: Callable[..., Any]) -> str | None:
-    """Returns the name by which another process imports a function; None where it cannot."""
+    """Returns the name by which another process imports a function; None if it cannot."""
     module, name = _place(function)
     found = sys.modules.get(module)
     if module == '__main__' or found is None or found.__spec__ is None:
@@ -111,7 +111,7 @@ def _place(function: Callable[..., Any]) -> tuple[str, str]:
 
 
 def _timed(yielded: Iterator[Any]) -> Iterator[Any]:
-    """Yields the same; the time between is that of steps."""
+    """Yields the same values; measures the time between them as steps."""
     while True:
         with phase(STEPS):
             found = next(yielded, _END)

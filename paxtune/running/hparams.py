@@ -30,7 +30,7 @@ FILE = 'events.out.tfevents.0.hparams'
 """Name of the file in the directory of a study."""
 
 START = 'events.out.tfevents.0.start'
-"""Name of the file with the decisions of a trial; the others sort after it."""
+"""Name of the file with the decisions of a trial; other files sort after it."""
 
 _API: Any = api_pb2  # Generated code makes its classes at import.
 _PLUGIN: Any = plugin_hparams_pb2
@@ -39,9 +39,9 @@ _FLUSH_SECONDS = 10.0
 
 
 class HParams:
-    """Writes what TensorBoard compares the trials of a study by.
+    """Writes the decisions and metrics by which TensorBoard compares the trials of a study.
 
-    Whatever fails is a warning, and ends neither a trial nor the search: the study has all of it.
+    A failure is only a warning, since the study has all of the data.
     """
 
     def __init__(self, study: StudyView) -> None:

@@ -41,7 +41,7 @@ class JsonLines(logging.Handler):
             # Opened each time: a full disk, or a file that was moved, ends no trial.
             with open(self._path, 'ab+') as file:
                 end = file.tell()
-                # A full disk cuts off what is written.
+                # A full disk cuts off a line.
                 is_complete = end == 0 or os.pread(file.fileno(), 1, end - 1) == b'\n'
                 file.write((b'' if is_complete else b'\n') + line.encode() + b'\n')
         except Exception:
@@ -64,7 +64,7 @@ class JsonLines(logging.Handler):
 
 
 def start(path: Path, **context: str | int) -> JsonLines:
-    """Writes what this process logs, to a file too."""
+    """Writes the logs of this process to a file, too."""
     handler = JsonLines(path, context)
     # Libraries log warnings alone: Orbax has dozens of lines for each checkpoint.
     absl_logging.get_absl_logger().addHandler(handler)

@@ -39,7 +39,7 @@ _MAX_FALSE_STARTS = 3
 _MAX_KILLED_STARTS = 8  # Another program may end a process now and then.
 _MAX_STOPPED_SECONDS = 60.0
 _SHOWN_LINES = 20
-_LEAST_ROOM = 2**20
+_MIN_ROOM = 2**20
 
 DETACHED, STOPPED = 75, 76
 """Exit codes of a worker that is cut off from its trial or the service; that an error stops."""
@@ -165,8 +165,8 @@ class Supervisor:
 
     def _require_room(self) -> None:
         # Without any, neither the study nor the log of a worker can say so.
-        if shutil.disk_usage(self._home).free < _LEAST_ROOM:
-            full = OSError(errno.ENOSPC, f'less than {_LEAST_ROOM >> 10} KiB are free')
+        if shutil.disk_usage(self._home).free < _MIN_ROOM:
+            full = OSError(errno.ENOSPC, f'less than {_MIN_ROOM >> 10} KiB are free')
             raise WorkerError(full_disk_text(full, self._home)) from full
 
     def _start(self, slot: _Slot) -> None:
@@ -204,7 +204,7 @@ class Supervisor:
         return [sys.executable, '-m', 'paxtune.worker', '--supervised', *flags]
 
     def _environment(self, slot: _Slot) -> dict[str, str]:
-        # What this process can import, its workers can: also what lies in its directory.
+        # Workers can import all modules of this process, also from its directory.
         found = os.pathsep.join(path or os.getcwd() for path in sys.path)
         secret = {} if self._token is None else {tokens.VARIABLE: self._token}
         return {**os.environ, 'PYTHONPATH': found, **slot.place.environment, **secret}
@@ -270,7 +270,7 @@ class Supervisor:
             self._kill(slot, f'{usage}, more than --worker_memory allows', counts=True)
 
     def _kill_revoked(self) -> None:
-        # One that was stopped cannot end by itself.
+        # A stopped worker (SIGSTOP) cannot end by itself.
         running = {slot.worker: slot for slot in self._slots if slot.process is not None}
         for worker in self._client.call(RevokedRequest(workers=list(running))).workers:
             self._kill(running[worker], 'it had lost its trial', counts=False)
@@ -301,7 +301,7 @@ class Supervisor:
 
 
 def log_file(home: Path, number: int) -> Path:
-    """Returns the file of what a worker of this machine prints, by its number."""
+    """Returns the file of the output of a worker of this machine, by its number."""
     return home / json_logs.LOGS / f'{_HOST}-{number}.log'
 
 
@@ -361,7 +361,7 @@ def modules_of(value: Any) -> list[str]:
     found |= set(filter(None, (import_path.imported_module(each.factory) for each in named)))
     if '__main__' in found:
         raise UserError(
-            'workers are processes of their own, which cannot import what is defined in the '
+            'workers are other processes, which cannot import names that are defined in the '
             'script that was started: put the experiment and its classes into a module'
         )
     return sorted(module for module in found if not module.startswith('pyglove'))

@@ -1,4 +1,4 @@
-"""Errors of trials: their reasons, and those that stop the study."""
+"""Errors of trials: their reasons, and the errors that stop the study."""
 
 import contextlib
 import itertools
@@ -29,7 +29,7 @@ def reason_of(error: Exception) -> str:
 
 
 def why_study_stops(error: Exception, trial: Trial, trials: Sequence[Trial], faults: Faults) -> str:
-    """Says why an error of a trial, one of `trials`, stops the study; '' where it does not."""
+    """Says why an error of a trial, one of `trials`, stops the study; '' if it does not."""
     reason = f'trial {trial.id} raised {reason_of(error)}'
     if any(pattern.matches(error) for pattern in faults.errors_to_stop_study):
         return f'{reason}, which stops the study (search.faults.errors_to_stop_study)'
@@ -71,15 +71,14 @@ class StudyStoppedError(Exception):
     The trial continues in the next call.
 
     Attributes:
-        study: the study, open, where it is in memory: `paxtune.tune(…, study=error.study)`
-            continues it.
+        study: an open study in memory, which `paxtune.tune(…, study=error.study)` continues.
     """
 
     study: 'Study | None' = None
 
 
 class BadRewardError(UserError):
-    """The reward cannot be made of what is measured: no trial of this study can have one."""
+    """The reward cannot be computed from the measured metrics, in any trial of the study."""
 
 
 @contextlib.contextmanager

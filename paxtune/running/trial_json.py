@@ -1,4 +1,4 @@
-"""`trial.json`: what happened to a trial, beside its checkpoints, for people and scripts."""
+"""`trial.json`: the history of a trial, beside its checkpoints, for people and scripts."""
 
 import datetime
 import importlib.metadata
@@ -31,7 +31,7 @@ class OtherTrialError(UserError):
 
 
 def require_no_link(home: JobPath | None, *paths: JobPath) -> None:
-    """Raises OtherTrialError where a symbolic link leads out of the directory of a study."""
+    """Raises OtherTrialError if a symbolic link leads out of the directory of a study."""
     for path in paths:
         if has_link(home, path):
             raise OtherTrialError(
@@ -49,15 +49,15 @@ class TrialJson:
     A study in memory has no file.
 
     Attributes:
-        content: what is written beside what the study knows.
-        is_resumed: whether this process went on from a checkpoint.
+        content: data of the file that the study does not have.
+        is_resumed: this process continued from a checkpoint.
         seconds_before: how long earlier processes have spent on the trial.
     """
 
     def __init__(self, study: StudyView, trial: Trial, num_devices: int, clock: WallClock) -> None:
         """Makes the directory of an attempt, and begins its record.
 
-        The trial has what passes on the clock from its last `take` on.
+        The profile of the trial starts at the last `take` of the clock.
 
         Raises:
             OtherTrialError: the directory is a link, or holds another trial.
@@ -119,7 +119,7 @@ class TrialJson:
 
 
 def _own_record(directory: JobPath, trial: Trial) -> dict[str, Any]:
-    """Reads the record of a trial, if there is one; OtherTrialError where it is of another one."""
+    """Reads the record of a trial, if there is one; OtherTrialError if it is of another trial."""
     found, created = read(directory), trial.created.isoformat()
     if found is not None and found.get('created') != created:
         raise OtherTrialError(
@@ -130,7 +130,7 @@ def _own_record(directory: JobPath, trial: Trial) -> dict[str, Any]:
 
 
 def read(directory: JobPath) -> dict[str, Any] | None:
-    """Reads the record of the trial in a directory; None where there is none.
+    """Reads the record of the trial in a directory; None if there is none.
 
     Raises:
         UserError: another program has changed it.

@@ -58,7 +58,7 @@ class TrialRun:
         Args:
             study, runner, callbacks, should_interrupt: as in `paxtune.engines.base.Job`.
             record: of this attempt.
-            session: of HParams; None where the study has no directory.
+            session: of HParams; None if the study has no directory.
         """
         self._study, self._runner, self._callbacks = study, runner, callbacks
         self._trial = trial
@@ -91,7 +91,7 @@ class TrialRun:
         finally:
             if self._session is not None:
                 self._session.close(self._trial.view)
-            if not is_detached:  # The record is that of another process by now.
+            if not is_detached:  # Another process owns the record by now.
                 self._record.write(self._trial.view)
         if self._trial.view.is_terminal:
             self._notify(lambda each: each.on_trial_end(self._study, self._trial.view))

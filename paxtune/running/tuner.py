@@ -161,7 +161,7 @@ class Tuner:
         return self.study.suggest()
 
     def _note_rest(self) -> None:
-        """Adds what passed since the last trial to the profile of the study."""
+        """Adds the time since the last trial to the profile of the study."""
         if not self._is_detached:
             rest = self._clock.take()
             with contextlib.suppress(*_LOST):  # It is for people alone.

@@ -29,8 +29,8 @@ _LOG = logging.getLogger('paxtune.worker')
 class ResourceLog(Callback):
     """Logs the resources of this process: at once, while trials run, and at the end.
 
-    A line has these fields. Memory of devices is there once a trial took a step on them, where
-    they report it: reading it would start JAX otherwise.
+    A line has these fields. Memory of devices is logged after the first step of a trial, if they
+    report it: an earlier reading would start JAX.
 
     - `cpu_percent`: of one core, since the line before; since the start of the process at first.
     - `memory_bytes`, `peak_memory_bytes`: resident memory of the process.

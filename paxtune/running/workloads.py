@@ -95,9 +95,9 @@ class FunctionWorkload(Workload):
     """Calls a function with the values of a trial: see `FunctionRunner`.
 
     Attributes:
-        space: a symbolic value with decisions in it; None for those of the study, or those that
-            a function without parameters makes itself.
-        study: the study that goes on, with its configuration; None for a new one.
+        space: a symbolic value with decisions in it; None for the space of the study, or the
+            decisions that a function without parameters makes itself.
+        study: the study to continue, with its configuration; None for a new one.
     """
 
     space: Any = None

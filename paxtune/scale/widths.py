@@ -63,7 +63,7 @@ def resized(experiment: E, width: int) -> E:
 
 
 def with_width_scaling(experiment: E, base_width: int) -> E:
-    """A copy whose initialization and learning rates are those of a base, scaled to its width.
+    """A copy with the initialization and learning rates of a base, scaled to its width.
 
     Raises:
         UserError: as `widths_at`, or the optimizer has no rules.

@@ -8,7 +8,7 @@ import numpy as np
 from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
-from paxtune.schedulers.correlation import LEAST, Link, expected_correlation, link
+from paxtune.schedulers.correlation import MIN_TRIALS, Link, expected_correlation, link
 from paxtune.schedulers.end_prediction import Array, predict_ends
 from paxtune.schedulers.rungs import RungScheduler, final_reward, pause_rungs
 from paxtune.schedulers.survivors import share_with_best, survivor_shares
@@ -169,7 +169,7 @@ class Adaptive(RungScheduler):
         ended = np.sum(np.isfinite(rewards[:, :-1]) & has_ended, axis=0).tolist()
         return [Trust(*each) for each in zip(rungs, ended, expected, shares, strict=True)]
 
-    def learnt(self, curves: Curves) -> list[str]:
+    def findings(self, curves: Curves) -> list[str]:
         return [
             f'{each.share:.0%} of the trials go on from {self.rung_label(each.rung)}, '
             f'{_evidence(each)}'
@@ -216,7 +216,7 @@ def links(rewards: Array) -> tuple[list[Link], list[Link]]:
 
 
 def _evidence(trust: Trust) -> str:
-    if trust.ended < LEAST:
+    if trust.ended < MIN_TRIALS:
         return 'not checked by three ends yet'
     return (
         f'whose rewards order the ends of {trust.ended} trials with a rank correlation of about '

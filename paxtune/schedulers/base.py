@@ -216,8 +216,8 @@ class Scheduler(Component):
         """
         return None
 
-    def learnt(self, curves: Curves) -> list[str]:
-        """Describes, for people, what it learnt from a study's trials; empty if it learns nothing.
+    def findings(self, curves: Curves) -> list[str]:
+        """Describes its findings about a study's trials, for people; empty without any.
 
         Args:
             curves: all trials of the study that are not infeasible.

@@ -8,7 +8,7 @@ import numpy as np
 
 from paxtune.schedulers.end_prediction import Array
 
-LEAST = 3
+MIN_TRIALS = 3
 """Trials without which there is only the prior."""
 
 _IN_ORDER, _REVERSED = 4.0, 1.0
@@ -34,8 +34,8 @@ def link(rewards: Array, later: Array) -> Link:
     """Estimates the correlation of a rung with a later one, or with the end.
 
     Trials that went on are the better ones at the rung. Their own correlation is too low for all
-    trials. The slope of what came next, by their places among all trials at the rung, does not
-    depend on which of them went on. It gives the correlation (Thorndike 1949, case 2).
+    trials. The slope of the later reward, by the rank among all trials at the rung, does not
+    depend on which trials went on. It gives the correlation (Thorndike 1949, case 2).
 
     Args:
         rewards: of all trials at the rung; finite.
@@ -49,7 +49,7 @@ def link(rewards: Array, later: Array) -> Link:
         (0.99, 1.08)
     """
     went_on = np.isfinite(later)
-    if (count := int(went_on.sum())) < LEAST:
+    if (count := int(went_on.sum())) < MIN_TRIALS:
         return Link(0.0, 0.0)
     places = _normal_scores(rewards)
     spread, selected = float(places.var()), places[went_on]
@@ -63,7 +63,7 @@ def expected_correlation(links: Sequence[Link], progress: float) -> float:
     """Estimates the correlation of rewards at a rung with those at the end, with a prior.
 
     Rewards at the rungs and at the end are taken for a Markov chain, as in
-    `paxtune.schedulers.survivors`: the correlation is the product of those of the links. One link
+    `paxtune.schedulers.survivors`: the correlation is the product over the links. One link
     from the rung to the end needs no chain. But it is too high where the trials that ended were
     selected at later rungs, too.
 

@@ -9,7 +9,7 @@ import numpy as np
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Mask: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
-LEAST = 4
+MIN_TRIALS = 4
 """Trials without which no gain is predicted."""
 
 _SLOPE_SCALES = (0.0, 0.05, 0.15, 0.5)
@@ -39,8 +39,8 @@ def predict_ends(scores: Array, points: Array) -> Array:
     gain is most likely the same for all trials. Where decisions do not explain it, predictions keep
     about the order of the scores.
 
-    Where too few trials have reached the next level, those that ended before it show the gain.
-    Without them there is no gain.
+    If too few trials have reached the next level, trials that ended before it show the gain.
+    Without any, there is no gain.
 
     Trials that went on were selected by the scores and decisions that explain the gain. Where it is
     linear, this selection does not bias it.
@@ -82,7 +82,7 @@ class _Gain(NamedTuple):
     """A gain that is linear in decisions and scores.
 
     Attributes:
-        mean: the gain of a trial in the middle of those that show it.
+        mean: the gain of a trial in the middle of the trials that show it.
         middle: decisions and score of that trial.
         slopes: of the gain, by them.
         spread: of the scores, which are divided by it.
@@ -108,7 +108,7 @@ def _jump(scores: Array, points: Array, level: int) -> tuple[_Gain | None, int]:
     """The gain from a level, and the level that it leads to: the next one, or the end."""
     for later in (level + 1, scores.shape[1] - 1):
         both = np.isfinite(scores[:, level]) & np.isfinite(scores[:, later])
-        if both.sum() >= LEAST:
+        if both.sum() >= MIN_TRIALS:
             return _fit(scores[:, level], scores[:, later], both, points), later
     return None, level + 1
 

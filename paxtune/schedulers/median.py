@@ -11,7 +11,7 @@ class MedianStopping(Scheduler):
     """Stops a trial whose best reward so far is worse than the median of the others.
 
     The median is over the trials with a measurement at exactly this step, in any state. In other
-    units than steps, it is over those that have used as much of the resource. With
+    units than steps, it is over trials that have used as much of the resource. With
     `compare='averages'` this is the rule of Google Vizier (Golovin et al. 2017): it takes the mean
     of each trial's rewards up to the step. Where rewards improve steadily, such means lie far
     behind the curves and stop hardly any trial. So the default takes the reward at the step.

@@ -18,7 +18,7 @@ _ENDED = ('completed', 'stopped')
 
 
 class PopulationBasedTraining(Scheduler):
-    """Population-based training (Jaderberg et al. 2017), one generation after the other.
+    """Population-based training (Jaderberg et al. 2017), in generations.
 
     All members are paused at every interval. When the last of them is paused, forks replace the
     worst members. The parent of each fork is one of the best, drawn at random. The fork has its
@@ -113,10 +113,10 @@ class PopulationBasedTraining(Scheduler):
         score: Score,
         context: SuggestionContext,
     ) -> Fork | None:
-        """The next fork of a generation, of which `num_forks` are made; None if there is none.
+        """The next fork of a generation after `num_forks` forks; None if there is none.
 
-        The members that are `living` have neither ended nor been replaced. Those that are `here`
-        are paused in this generation.
+        The `living` members have neither ended nor been replaced. The members `here` are paused in
+        this generation.
         """
         scores = {
             each.id: score(value)
@@ -189,7 +189,7 @@ class PopulationBasedTraining(Scheduler):
         for index, name in enumerate(self.decisions or ()):
             if name not in known:
                 path = pg.KeyPath(['decisions', index], self.sym_path)
-                hint = nearest(name, known) or f'Those that are: {", ".join(known)}.'
+                hint = nearest(name, known) or f'Its numbers are {", ".join(known)}.'
                 raise UserError(f'{path}: {name!r} is not a number of the search space. {hint}')
 
 

@@ -9,7 +9,7 @@ from paxtune.schedulers.rungs import RungScheduler, pause_rungs
 class PromotingAsha(RungScheduler):
     """Asynchronous successive halving (Li et al. 2020): paused at every rung, the best go on.
 
-    An idle worker promotes a paused trial that is among the best 1 / reduction_factor of those that
+    An idle worker promotes a paused trial among the best 1 / reduction_factor of the trials that
     have reached its rung, from the highest rung down. If there is none, a new trial begins. Few
     trials go far because they came early, as with `Asha`, and none is lost because it came late.
     When the study has no room for more trials, and none has completed, the best one of the highest

@@ -7,8 +7,8 @@ from paxtune.schedulers.milestones import MilestoneScheduler, MilestoneValue
 class RankStopping(MilestoneScheduler):
     """Stops a trial that is worse than the one of a given rank when it reaches a milestone.
 
-    The ranking is that of the other trials that reached the same milestone, in any state, by their
-    values there.
+    The ranking is over other trials that reached the same milestone, in any state, by their values
+    there.
 
     Attributes:
         milestones: rows [step, rank, min_others], by step. The rank is a whole number from 1, the

@@ -19,8 +19,8 @@ Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 SHARES = (0.1, 0.25, 0.5)
 """The rungs of schedulers without any, as shares of `max_resource`; as in AlgoPerf's analysis."""
 
-_LEAST_PAIRS = 5
-_LEAST_CORRELATION = 0.5
+_MIN_PAIRS = 5
+_MIN_CORRELATION = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Rung:
     """The trials that reached a rung, and how well their rewards there predicted later ones.
 
     A trial reaches a rung at its first measurement with a reward from there on, and counts with
-    that reward. Correlations are those of ranks (Spearman's), from -1 to 1; None with fewer than
+    that reward. Correlations are rank correlations (Spearman's), from -1 to 1; None with fewer than
     two pairs, or if all rewards of one side are equal. Trials that were stopped at a rung have no
-    later rewards: the correlations are of those that went on, which are more alike than all were.
+    later rewards: the correlations are over trials that went on, which are more alike than all.
 
     Attributes:
         resource: the rung, in the scheduler's unit.
@@ -111,9 +111,7 @@ def warning(rungs: Sequence[Rung], unit: str) -> str:
         found += [
             f'{here} {where} is {correlation:.2f} ({pairs} trials)'
             for where, correlation, pairs in later
-            if correlation is not None
-            and correlation < _LEAST_CORRELATION
-            and pairs >= _LEAST_PAIRS
+            if correlation is not None and correlation < _MIN_CORRELATION and pairs >= _MIN_PAIRS
         ]
     if not found:
         return ''

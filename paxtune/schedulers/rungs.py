@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RungScheduler(Scheduler):
-    """Compares trials at rungs: at resources of which each is a multiple of the one before.
+    """Compares trials at rungs: resources that are each a multiple of the previous one.
 
     A trial reaches a rung at its first measurement with a reward from there on, and is compared by
     that reward. There are no rungs in the grace period.
@@ -93,7 +93,7 @@ class RungScheduler(Scheduler):
     def rung_reached_now(self, curve: TrialCurve) -> float | None:
         """The highest rung that a trial reaches with its last measurement; None if it reaches none.
 
-        After a pause, only rungs above that of the pause count.
+        After a pause, only higher rungs count.
         """
         last = curve.measurements[-1]
         # A promoted trial is measured again up to where it was paused.

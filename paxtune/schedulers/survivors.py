@@ -1,9 +1,9 @@
 """Computes how many trials should survive a rung, from how well the rung orders their ends.
 
 The model is Gaussian: a trial's rewards at the rungs and at its end, as normal scores, are a Markov
-chain with known correlations. A trial is a hit if it ends among the best `HITS`. Of all ways to end
-trials at rungs, the shares belong to the one with the least compute for each hit. Where the rungs
-carry no information, that is to train all trials to their ends.
+chain with known correlations. A trial is a hit if it ends among the best `HITS`. The shares
+are chosen for the least compute for each hit. If the rungs carry no information, all trials train
+to their ends.
 """
 
 import functools
@@ -21,10 +21,10 @@ HITS = 1 / 64
 """The share of trials that end well enough."""
 
 LIKELY = 0.9
-"""The chance of the trial that ends best to be among those that `share_with_best` keeps."""
+"""The chance that `share_with_best` keeps the trial that ends best."""
 
 # The highest correlation of a rung with the next one: a grid has no finer steps.
-_MOST = 0.98
+_MAX_CORRELATION = 0.98
 _GRID = np.linspace(-4.0, 4.0, 81)
 _ROUNDS = 30
 _NORMAL = statistics.NormalDist()
@@ -51,7 +51,7 @@ def survivor_shares(
 
 
 def share_with_best(correlation: float, trials: int) -> float:
-    """Computes the share of trials that most likely contains the one that ends best.
+    """Computes the share of trials that most likely contains the best end.
 
     Args:
         correlation: of the scores at a rung with those at the end.
@@ -61,7 +61,7 @@ def share_with_best(correlation: float, trials: int) -> float:
         >>> [round(share_with_best(each, 64), 2) for each in (0.9, 0.6, 0.2, 0.0)]
         [0.05, 0.34, 0.78, 0.9]
     """
-    own = min(max(correlation, 0.0), _MOST)
+    own = min(max(correlation, 0.0), _MAX_CORRELATION)
     best = _NORMAL.inv_cdf(1.0 - 0.5 / max(trials, 1))
     least = own * best + _NORMAL.inv_cdf(1.0 - LIKELY) * math.sqrt(1.0 - own**2)
     return 1.0 - _NORMAL.cdf(least)
@@ -77,7 +77,7 @@ def _shares(
     costs = np.diff([*levels, 1.0])
     hits = (_NORMAL.inv_cdf(1.0 - HITS) <= _GRID).astype(float)
     start = _weights(_GRID)
-    # The price of compute at which no trial gains anything is that of the best way.
+    # Bisection: the best shares have the price of compute at which a trial gains nothing.
     low, high = 0.0, 2.0 * HITS / levels[0]
     for _ in range(_ROUNDS):
         price = (low + high) / 2.0
@@ -120,7 +120,7 @@ def _best(here: Array, share: float) -> Array:
 
 def _move(correlation: float, later: float) -> Array:
     """The distribution of the next score, for each score here."""
-    own = min(_MOST, correlation / later if later > 0.0 else 0.0)
+    own = min(_MAX_CORRELATION, correlation / later if later > 0.0 else 0.0)
     spread = math.sqrt(1.0 - own**2)
     rows = _weights((_GRID[None, :] - own * _GRID[:, None]) / spread)
     found: Array = rows / rows.sum(axis=1, keepdims=True)

@@ -26,7 +26,7 @@ class DecisionRow:
 
     Attributes:
         path: the place in the concrete experiment.
-        condition: the decisions that it depends on; empty where it is always made.
+        condition: the decisions that it depends on; empty if it is always active.
     """
 
     path: str
@@ -36,7 +36,7 @@ class DecisionRow:
 
 
 def rows(space: NamedSpace) -> list[DecisionRow]:
-    """Lists all decisions, an owner before those that depend on it."""
+    """Lists all decisions, an owner before its dependent ones."""
     return list(_rows(space, space.spec, ''))
 
 

@@ -32,7 +32,7 @@ def with_shared_scope(value: V) -> V:
     if _repeated(value) is None:
         return value
     value = pg.clone(value, deep=True)
-    # One at a time: a decision moves with those inside it.
+    # One at a time: a decision moves with all decisions inside it.
     while (repeated := _repeated(value)) is not None:
         _share(value, *repeated)
     return value

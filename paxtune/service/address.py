@@ -13,7 +13,7 @@ class Service:
     Attributes:
         endpoint: host:port.
         study: the study's name there.
-        token: authenticates the caller; None for that of this user's service, on this machine.
+        token: authenticates the caller; None for the token of this user's service, on this machine.
         tls: use TLS.
         tls_ca: the file of the authority that signed its certificate; None for public ones.
     """

@@ -54,7 +54,7 @@ class CallError(Exception):
 
 
 class Calls:
-    """Answers calls to the methods of `schema.METHODS`, and to Vizier's where they are served.
+    """Answers calls to the methods of `schema.METHODS`, and of Vizier if they are served.
 
     Thread-safe; knows no connection.
     """

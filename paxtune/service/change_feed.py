@@ -56,7 +56,7 @@ class ChangeFeed:
         return sorted(id_ for id_, each in self._unended.items() if each.status is status)
 
     def put(self, proto: TrialProto, record: TrialRecord | None = None) -> TrialRecord:
-        """Records that a trial was written: as it is stored, and what it was encoded from."""
+        """Records that a trial was written: its encoded form, and its record."""
         record = record or decode_trial(proto)
         self._revision += 1
         self._rows.pop(record.id, None)  # It becomes the last one.

@@ -32,7 +32,7 @@ class Client(Connection):
 
         Args:
             endpoint: host:port of the service.
-            token: None for that of this user's service at a port of this machine.
+            token: None for the token of this user's service at a port of this machine.
             tls: use TLS, with a certificate that a public authority has signed.
             ca_cert: use TLS, with a certificate that the authority in this file has signed.
             timeout: seconds that a reply may take.
@@ -111,7 +111,7 @@ class Client(Connection):
             return schema.RequestRejectedError(str(rejected), details)
         if code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND):
             return UserError(
-                f'{self.flag}: there is no paxtune service of this version: {code.name}: {details}'
+                f'{self.flag}: no paxtune service of this version: {code.name}: {details}'
             )
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
             return schema.RequestRejectedError('invalid', details)

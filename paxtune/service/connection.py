@@ -158,10 +158,10 @@ class Connection:
             raise self._translated(error) from error
 
     def _closed_error(self) -> ServiceUnavailableError:
-        return ServiceUnavailableError(f'the connection to {self.endpoint} was closed')
+        return ServiceUnavailableError(f'the connection to {self.endpoint} is closed')
 
     def _translated(self, error: Any) -> Exception:
-        """Returns what to raise for an error of gRPC: a `TransientError` repeats the call."""
+        """Translates an error of gRPC into ours: a `TransientError` repeats the call."""
         code, details = error.code(), error.details() or ''
         if code is grpc.StatusCode.UNAUTHENTICATED:
             return UserError(

@@ -276,7 +276,7 @@ class StudyCoordinator:
             return schema.EmptyReply()
 
     def claim(self, worker: str, options: WorkerOptions | None) -> schema.ClaimReply:
-        """Leases a trial to a worker: its own, then one that was lost, then one that was added."""
+        """Leases a trial to a worker: its current one, else a lost one, else an added one."""
         with self._lock:
             self._reap()
             self._refresh()
@@ -310,7 +310,7 @@ class StudyCoordinator:
 
         Args:
             progress: the number of steps that the worker has done.
-            options: limits of the worker's trials; None to keep those that it sent last.
+            options: limits of the worker's trials; None to keep the last ones.
 
         Returns:
             True if the worker still owns the trial; otherwise the reason.
@@ -343,7 +343,7 @@ class StudyCoordinator:
             return schema.LoseReply(trial=lost[0].id, state=lost[0].status.upper())
 
     def revoked(self, workers: list[str]) -> schema.RevokedReply:
-        """Returns those of some workers with a lease that expired, or that made no progress."""
+        """Returns the workers whose lease expired, or that made no progress."""
         with self._lock:
             self._reap()
             return schema.RevokedReply(workers=[each for each in workers if each in self._revoked])

@@ -57,7 +57,7 @@ class Lease:
     max_attempts: int = sys.maxsize
 
     def set_options(self, options: WorkerOptions | None) -> None:
-        """Sets the limits of a worker; None keeps those that it sent last."""
+        """Sets the limits of a worker; None keeps the last ones."""
         if options is not None:
             self.timeout, self.max_attempts = options.trial_timeout, options.max_attempts
 
@@ -95,7 +95,7 @@ class Leases(dict[int, Lease]):
         return lease
 
     def follow(self, active: Iterable[TrialRecord]) -> None:
-        """Makes the leases those that the ACTIVE trials name."""
+        """Replaces the leases by the holders of the ACTIVE trials."""
         held = [each for each in active if each.holder]
         for each in held:
             if not self.is_held(each.id, each.holder, each.attempt):

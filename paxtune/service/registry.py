@@ -16,7 +16,7 @@ MAX_STUDIES = 1000
 class StudyRegistry:
     """Opens the coordinator of a study on its first use, and keeps it.
 
-    Reading a large study does not delay calls to the others.
+    Reading a large study does not delay calls to other studies.
 
     Example:
         >>> registry = StudyRegistry(lambda study: [study])
@@ -30,7 +30,7 @@ class StudyRegistry:
         max_studies: int = MAX_STUDIES,
         exists: Callable[[str], bool] = bool,
     ) -> None:
-        """Makes an empty registry; it keeps at most `max_studies`, and only those that exist."""
+        """Makes an empty registry of at most `max_studies` existing studies."""
         self._make, self._max_studies, self._exists = make, max_studies, exists
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}

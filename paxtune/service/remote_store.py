@@ -219,7 +219,7 @@ class RemoteStore(StudyStore):
                 self._client.call(schema.ReleaseSuggestLockRequest(suggest_lock=suggest_lock))
 
     def heartbeat(self, progress: int) -> str | None:
-        """Renews the leases, with the steps so far. Returns why one was lost, or None."""
+        """Renews the leases, with the current steps. Returns why one was lost, or None."""
         if self._heartbeats is None:
             # A connection of its own: other calls may wait for the database.
             self._heartbeats = self._client.another(self.lease_seconds / 4)

@@ -243,7 +243,7 @@ class RevokedRequest(Request[RevokedReply]):
 
 
 class Role(enum.IntEnum):
-    """The rights of a caller. Each role has those of the roles before it."""
+    """The rights of a caller. Each role includes the rights of all lower roles."""
 
     READ = 1
     WORK = 2

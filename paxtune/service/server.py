@@ -1,6 +1,6 @@
 """gRPC server: receives messages, and passes them to `Calls` in threads.
 
-A call takes a thread only once its message is here, so those that send none delay no other.
+A call takes a thread only once its message has arrived: silent callers delay no other.
 """
 
 import asyncio
@@ -216,7 +216,7 @@ class Server:
         turn = self._turns.setdefault(peer, asyncio.Semaphore(_THREADS_PER_CONNECTION))
         await turn.acquire()
         running = self._pools[_pool(path)].submit(self._calls.answer, path, metadata, data, peer)
-        # A thread goes on though its caller has given up.
+        # A thread continues after its caller has given up.
         running.add_done_callback(lambda _: self._loop.call_soon_threadsafe(turn.release))
         return await asyncio.wrap_future(running)
 

@@ -1,4 +1,4 @@
-"""Tokens: who may do what with which studies of a service."""
+"""Tokens: the rights of clients to the studies of a service."""
 
 import hmac
 import os
@@ -46,9 +46,9 @@ def parse(text: str, where: str) -> tuple[Token, ...]:
     ]
     if not tokens or None in found:
         raise UserError(
-            f'{where}: expected lines with a token of at least 16 letters, digits and signs, as '
-            '`openssl rand -hex 32` writes it, then its role (read, work or admin) and the prefix '
-            'of its studies, if it has not all rights'
+            f'{where}: expected lines of TOKEN [ROLE [PREFIX]]: a token of at least 16 letters, '
+            'digits and signs (openssl rand -hex 32), its role (read, work or admin; admin by '
+            'default), and the prefix of the studies that it may use'
         )
     return tuple(tokens)
 
@@ -70,8 +70,8 @@ def secret(file: str | os.PathLike[str] | None) -> str | None:
     found = given(file)
     if len(found) > 1:
         raise UserError(
-            f'{VARIABLE if file is None else file}: expected one token, not {len(found)}: those of '
-            'a service stay there, and each client has a file with its own'
+            f'{VARIABLE if file is None else file}: expected one token, not {len(found)}. The '
+            'service has the file of all tokens; each client has a file with one'
         )
     return found[0].secret if found else None
 

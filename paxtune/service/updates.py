@@ -25,7 +25,7 @@ def digest(content: bytes) -> str:
 
 
 def checked(parse: Callable[[Any], Any], content: Any) -> Any:
-    """Parses what a client sent; raises RequestRejectedError where it is something else."""
+    """Parses the content of a request; raises RequestRejectedError if it is invalid."""
     try:
         return parse(content)
     except (DamagedRecordError, UserError) as error:
@@ -86,7 +86,7 @@ class Update:
         content, current = feed[self.id], feed.read(self.id)
         is_repeated = self.request_id in current.requests.changed
         is_repeated |= self.id in requests.get(self.request_id, ())
-        # After a repeated write, only its owner may go on with the trial.
+        # After a repeated write, only its owner may continue the trial.
         may_go_on = leases.may_write(current, self.worker, self.attempt)
         if not may_go_on and (self.trial.holder or not is_repeated):
             raise RequestRejectedError('fenced', leases.owner(self.id))

@@ -21,7 +21,7 @@ FLAG = '--storage=vizier://'
 _T = TypeVar('_T')
 
 _MISSING = 'Failed to find', 'Could not get', 'does not exist'
-"""Parts of messages of Vizier's server, which has UNKNOWN for what is not there."""
+"""Parts of messages of Vizier's server, which returns UNKNOWN for missing things."""
 
 
 class MissingError(ServiceFailedError):
@@ -73,7 +73,7 @@ class VizierClient(Connection):
         return self._repeat(attempt, self._patience)
 
     def study(self) -> study_pb2.Study | None:
-        """Reads the study once; None where there is none."""
+        """Reads the study once; None if there is none."""
         try:
             found: study_pb2.Study = self.once('GetStudy', name=self.study_name)
         except MissingError:
@@ -81,7 +81,7 @@ class VizierClient(Connection):
         return found
 
     def create_study(self, spec: StudySpec) -> study_pb2.Study:
-        """Creates the study once, or returns the one that is there."""
+        """Creates the study once, or returns the existing one."""
         study = study_pb2.Study(display_name=self._study, study_spec=spec, state='ACTIVE')
         study.create_time.GetCurrentTime()
         created: study_pb2.Study = self.once('CreateStudy', parent=f'owners/{OWNER}', study=study)
@@ -116,7 +116,7 @@ class VizierClient(Connection):
         if code is grpc.StatusCode.NOT_FOUND or (is_raised and any(m in details for m in _MISSING)):
             return MissingError(details)
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return UserError(f'{self.flag}: there is no Vizier server: {details}')
+            return UserError(f'{self.flag}: no Vizier server answers: {details}')
         if is_raised:
             return ServiceFailedError(f'the server at {self.endpoint} has failed: {details}')
         return super()._translated(error)

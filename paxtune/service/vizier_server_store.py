@@ -51,7 +51,7 @@ class VizierServerStore(StudyStore):
     is_shared = False
 
     def __init__(self, service: Service) -> None:
-        """Calls nothing yet; raises UserError where the address or the name is invalid."""
+        """Calls nothing yet; raises UserError if the address or the name is invalid."""
         self._client = VizierClient(service)
         self._where = f'{service.endpoint}/{service.study}'
         self._flags = [f'{FLAG}{service.endpoint}', f'--study={service.study}']
@@ -71,7 +71,7 @@ class VizierServerStore(StudyStore):
         self._client.close()
 
     def take_over(self) -> None:
-        """Makes this search the one that writes, and copies what the last one has not copied."""
+        """Makes this search the only writer, and copies trials that the last one has not copied."""
         with self._lock:
             self._client.write(codec.driver_metadata(self.worker).metadata)
             self._trials = self._read()
@@ -101,7 +101,7 @@ class VizierServerStore(StudyStore):
             raise LeaseLostError(f'another search, {driver}, has taken over {self._where}')
 
     def _require_own(self) -> study_pb2.Study:
-        """Returns the study; raises LeaseLostError where another search writes to it by now."""
+        """Returns the study; raises LeaseLostError if another search writes to it by now."""
         found = self._client.repeat(self._client.study)
         if found is None:
             raise KeyError(self._where)
@@ -247,7 +247,7 @@ class VizierServerStore(StudyStore):
         def attempt() -> TrialProto:
             nonlocal current
             found = current or self._get(number)
-            current = None  # A reply may be lost: what is there is looked at first.
+            current = None  # A reply may be lost: a retry reads the trial first.
             return self._advanced(trial, number, found)
 
         return self._client.repeat(attempt)
@@ -273,8 +273,8 @@ class VizierServerStore(StudyStore):
         return copy
 
     def _activated(self, number: int) -> TrialProto:
-        # Only a suggestion makes a trial ACTIVE. It takes those that wait first, the newest first:
-        # a client that asks for as many as there are gets all of them, and no others.
+        # Only a suggestion makes a trial ACTIVE. It takes waiting trials first, from the newest: a
+        # client that asks for their number gets all of them, and no others.
         waiting = [each for each in self._client.trials() if each.state == _States.REQUESTED]
         if any(each.id == str(number) for each in waiting):
             operation = self._client.once(

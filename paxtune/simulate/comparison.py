@@ -185,7 +185,7 @@ def document(table: CurveTable, summaries: Sequence[Summary], title: str) -> Doc
     columns = ['scheduler', 'compute', time, 'best', 'regret', to_median, 'reached']
     columns += ['completed', 'stopped', 'infeasible']
     remark = (
-        'compute: by that of full runs. regret: 0 is the best of the table, 1 its median. '
+        'compute: relative to full runs. regret: 0 is the best of the table, 1 its median. '
         f'{to_median}: until a trial is as good as the median best of full runs; reached: the '
         f'share of runs that were, given up to {_LONGER} times the trials. Medians over seeds, '
         'with 95 % intervals. rank correlation: of the rewards where trials were stopped or paused '

@@ -22,7 +22,7 @@ def curves(study: 'Study') -> str:
             f'a table of curves is of one reward: the study has {len(study.rewards)} of them'
         )
     reward = study.rewards[0]
-    # What ran elsewhere has been recorded there.
+    # The other study has the curves of imported trials.
     ended = [trial for trial in study.trials if trial.is_terminal and not trial.lineage.is_imported]
     rows = [_row(trial) for trial in ended if trial.measurements or trial.status == 'infeasible']
     if not rows:

@@ -42,17 +42,16 @@ def read(path: str, metric: str | None = None, goal: Goal | None = None) -> Curv
     if path.endswith('.npz'):
         if metric is None or goal is None:
             raise UserError(
-                f'{path}: which array is the reward, and are small or large numbers good? Give '
-                '--metric=NAME and --goal=minimize, or maximize'
+                f'{path}: name the array that is the reward, with its direction: --metric=NAME and '
+                '--goal=minimize or --goal=maximize'
             )
         return _read_arrays(path, metric, goal)
     if not path.endswith('.json'):
         raise UserError(
-            f'{path}: expected an .npz file, or a .json file that python -m paxtune.studies curves '
-            'has written'
+            f'{path}: expected an .npz file, or a .json file of python -m paxtune.studies curves'
         )
     if metric is not None or goal is not None:
-        raise UserError(f'{path}: it says itself what its reward is: leave --metric and --goal out')
+        raise UserError(f'{path}: the file names its reward: leave out --metric and --goal')
     return _read_curves(path)
 
 
@@ -62,7 +61,7 @@ def write(rows: Sequence[Mapping[str, Any]], goal: Goal, metric: str) -> str:
     Args:
         rows: ended trials. Each has `ended` ('completed', 'stopped' or 'infeasible'), `end` (its
             final reward, if completed) and `decisions`. `rewards` has a value for each measurement
-            (None without a reward), and so have `steps` and the other units that were measured. An
+            (None without a reward), and so have `steps` and all other measured units. An
             infeasible trial has one more resource, for the point of failure.
     """
     content = {'format': _FORMAT, 'goal': goal, 'metric': metric, 'trials': list(rows)}
@@ -142,7 +141,7 @@ def _read_curves(path: str) -> CurveTable:
     content = read_json(path, path)
     if not isinstance(content, dict) or content.get('format') != _FORMAT:
         raise UserError(
-            f'{path}: expected what python -m paxtune.studies curves writes, with the format '
+            f'{path}: expected a file of python -m paxtune.studies curves, with the format '
             f'{_FORMAT!r}'
         )
     try:

@@ -75,7 +75,7 @@ class Box:
 
 
 class Unused:
-    """Points of a box, each of which is taken once."""
+    """Points of a box; each can be taken once."""
 
     def __init__(self, points: Floats) -> None:
         """Begins with all points unused: [n, columns]."""

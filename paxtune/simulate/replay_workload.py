@@ -158,7 +158,7 @@ class RecordedTrials(RunnerWorkload):
         table: the absolute path of the file.
         metric: the array in an .npz file that is the reward.
         goal: 'minimize' if small numbers of it are good.
-        decisions: those of the table, by name.
+        decisions: of the table, by name.
         speedup: how much faster than the recorded training; a unit of time is a second, or a step
             if the table has no seconds. None trains in no time.
     """
@@ -182,7 +182,7 @@ class RecordedTrials(RunnerWorkload):
         goal: Goal | None = None,
         speedup: float | None = None,
     ) -> 'RecordedTrials':
-        """Reads those of a file: see `paxtune.simulate.files.read`, also for what is raised."""
+        """Reads the trials of a file; raises as `paxtune.simulate.files.read`."""
         where = str(Path(path).absolute())
         return cls(search, where, _table(where, metric, goal).decisions(), metric, goal, speedup)
 

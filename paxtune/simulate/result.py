@@ -49,8 +49,8 @@ class SimulatedTrial:
     Attributes:
         id: its number.
         row: the row of the table with its curve.
-        decisions: as they were suggested.
-        state: its state; one that has not ended only where the run ended early.
+        decisions: as suggested.
+        state: its state; unended only if the run ended early.
         reward: the final reward, or the last one measured; None if it is infeasible.
         compute: its cost; of a forked trial, since the fork.
         pauses: the steps at which it was paused.

@@ -47,9 +47,9 @@ def simulate(
     Training takes as long as it took, or a unit of time for each step where the table has no
     seconds. Compilation, evaluation and saving take no time.
 
-    A promoted trial goes on where it was. The decisions in a table are constant. So a forked trial
-    has its parent's measurement at the step of the fork, and from there on the curve of the row
-    next to its own decisions.
+    A promoted trial continues from its pause. The decisions in a table are constant. So a forked
+    trial has its parent's measurement at the step of the fork, and from there on the curve of the
+    row next to its own decisions.
 
     Args:
         scheduler: decides how far trials are trained; None trains all to their ends.
@@ -87,7 +87,7 @@ class _Training:
     recorded: Row
     clock: Sequence[float]  # The time of each evaluation, from the first step.
     used: Sequence[float]  # The resource at each evaluation.
-    max_resource: float | None  # At its end; None where it is unknown.
+    max_resource: float | None  # At its end; None if unknown.
     past: int = 0  # Evaluations that have passed.
     began_at: int = 0  # The same when it began, or went on, last.
     began: float = 0.0

@@ -16,7 +16,7 @@ from trainer.runtime.directory import LOCK_FILE, lock
 from trainer.symbolic.errors import UserError
 
 WAIT = 60.0
-"""Seconds until another process must have written what it is writing."""
+"""Seconds to wait for the transaction of another process."""
 
 PATIENCE = 2.0
 """Seconds until a database is held by another: a server takes a moment to miss a dead client."""
@@ -57,8 +57,7 @@ class Sqlite:
             self._anchor = sqlite3.connect(self._memory, uri=True, check_same_thread=False)
         engine = sqlalchemy.create_engine(
             self._url(),
-            # By itself the driver begins transactions that let others write between what is read
-            # and what is written.
+            # The driver's own transactions would let others write between a read and a write.
             connect_args={'check_same_thread': False, 'timeout': WAIT, 'isolation_level': None},
             poolclass=sqlalchemy.StaticPool,
             hide_parameters=True,
@@ -75,7 +74,7 @@ class Sqlite:
         if not self._read_only:
             return sqlalchemy.URL.create('sqlite', database=str(self._path))
         database = 'file:' + urllib.parse.quote(str(self._path.absolute()))
-        # Not 'ro': what a killed process has half written is undone before anything can be read.
+        # Not 'ro': SQLite rolls back an interrupted write before it reads.
         query = {'mode': 'rw', 'uri': 'true'}
         return sqlalchemy.URL.create('sqlite', database=database, query=query)
 
@@ -96,7 +95,7 @@ class Sqlite:
         except BlockingIOError:
             raise UserError(_held_by_another(self.display_name)) from None
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Ends what `hold` began."""
         if self._anchor is not None:
             self._anchor.close()
@@ -141,7 +140,7 @@ def _last_bytes(file: Path) -> bytes:
         return b''
 
 
-# Advisory locks are numbers, which all programs of a database share: these are ours.
+# Keys of advisory locks, which all programs of a database share.
 _WRITING = 0x70617874756E65
 _HELD = _WRITING + 1
 
@@ -149,7 +148,7 @@ _HELD = _WRITING + 1
 class Postgres:
     """A database of a PostgreSQL server, with the methods of `Sqlite`."""
 
-    # One call of the server. It releases the lock when the transaction ends, however it ends.
+    # One round trip. The server releases the lock at the end of the transaction.
     exclusive, ping = f'BEGIN; SELECT pg_advisory_xact_lock({_WRITING})', 'SELECT 1'
 
     def __init__(self, url: sqlalchemy.URL, read_only: bool) -> None:
@@ -209,7 +208,7 @@ class Postgres:
             raise UserError(_held_by_another(self.display_name))
         self._is_held = True
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._is_held = False  # The server's lock went with the connection.
 
     def is_passing(self, error: Any) -> bool:
@@ -260,7 +259,7 @@ def kind_of(where: Path | str | None, read_only: bool) -> Sqlite | Postgres:
     try:
         url = sqlalchemy.make_url(where)
     except (sqlalchemy.exc.ArgumentError, ValueError):
-        # What it says may hold a piece of the password.
+        # The text of the error may hold a piece of the password.
         raise UserError(f'the URL of the database cannot be read: {known}') from None
     if url.drivername == 'sqlite':
         if not url.database or url.database == ':memory:' or url.host or url.query:

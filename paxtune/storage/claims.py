@@ -11,7 +11,7 @@ from paxtune.study.transitions import Transition
 def next_claim(
     trials: Iterable[TrialRecord], worker: str, is_alive: Callable[[str], bool]
 ) -> tuple[int, Transition] | None:
-    """Returns the number of a trial that waits to run, and its claim; None where none does.
+    """Returns the number of a trial that waits to run, and its claim; None if none does.
 
     A trial that was claimed before, and whose process is gone, comes first.
 
@@ -22,7 +22,7 @@ def next_claim(
     """
     waiting = [each for each in trials if not each.status.has_ended]
     active = [each for each in waiting if each.status is Status.ACTIVE]
-    adrift = [each for each in active if not is_alive(each.holder)]
+    ownerless = [each for each in active if not is_alive(each.holder)]
     requested = [each for each in waiting if each.status is Status.REQUESTED]
 
     def claim(record: TrialRecord, now: datetime.datetime) -> TrialRecord:
@@ -31,6 +31,6 @@ def next_claim(
             record = transitions.add_event(record, 'lost', now, detail='the search was killed')
         return transitions.claim(record, worker, now)
 
-    for each in adrift + requested:
+    for each in ownerless + requested:
         return each.id, claim
     return None

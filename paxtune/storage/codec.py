@@ -1,6 +1,6 @@
 """Translation of study and trial records to and from Vizier's protocol buffers.
 
-Vizier's own fields hold what Vizier knows: parameters, state, measurements, times. One metadata
+Vizier's own fields hold parameters, state, measurements and times. One metadata
 item holds the rest of a record as JSON. No other module names a metadata key.
 """
 
@@ -136,7 +136,7 @@ def without_own_metadata(metadata: Iterable[Any]) -> list[Any]:
 
 
 def merge_metadata(container: StudySpec | TrialProto, added: Iterable[Any]) -> None:
-    """Adds items of metadata in place; one replaces that of its namespace and key."""
+    """Adds items of metadata in place; an item replaces one with its namespace and key."""
     known = {(each.ns, each.key): each for each in container.metadata}
     for item in added:
         key = item.ns, item.key
@@ -163,7 +163,7 @@ def pack_trial(record: TrialRecord) -> str:
 
 
 def unpack_trial(text: str) -> TrialProto:
-    """Reads the text of `pack_trial`; raises ValueError where it is something else."""
+    """Reads the text of `pack_trial`; raises ValueError for any other text."""
     unpacked = zlib.decompressobj()
     content = unpacked.decompress(base64.b64decode(text), _MAX_TRIAL_BYTES)
     if not unpacked.eof:
@@ -194,21 +194,22 @@ def decode_study(spec: StudySpec, source: object = 'the study') -> StudyRecord:
     """Translates a study of a store.
 
     Args:
-        source: where it is, for messages.
+        source: its location, for messages.
 
     Raises:
         UserError: another program or version wrote it, or it is damaged.
     """
     found = _read(spec, _FORMAT_KEY)
     if found != FORMAT:
-        what = (
-            f'it has format {found}, {FORMAT} was expected. Use the version that made it, or '
-            'another directory'
-            if found
-            else "it has no experiment, only a search space, as a study of Vizier's clients has. "
-            'They read it and change it'
+        if found:
+            raise UserError(
+                f'{source}: another version of paxtune made the study: it has format {found}, and '
+                f'this version reads {FORMAT}. Use that version, or another directory.'
+            )
+        raise UserError(
+            f"{source}: a Vizier client created the study, so it has no experiment. Use Vizier's "
+            'client to read and change it.'
         )
-        raise UserError(f'{source}: the study was not made by this version of paxtune: {what}.')
     try:
         return decode_json(StudyRecord, _read(spec, _RECORD_KEY))
     except DamagedRecordError as error:
@@ -224,7 +225,7 @@ def client_study(record: StudyRecord, parameters: Iterable[Any] = ()) -> StudySp
 
 
 def decode_client_study(spec: StudySpec, source: object) -> StudyRecord:
-    """Reads what `client_study` wrote; raises UserError as `decode_study`."""
+    """Reads a study of `client_study`; raises UserError as `decode_study`."""
     own = StudySpec()
     for key in (_FORMAT_KEY, _RECORD_KEY):
         _write(own, key, _read(spec, key, namespace=_CLIENT_NAMESPACE))
@@ -240,7 +241,7 @@ def client_trial(record: TrialRecord) -> TrialProto:
 
 
 def decode_client_trial(proto: TrialProto) -> TrialRecord:
-    """Reads what `client_trial` wrote, whatever Vizier's own fields hold by now.
+    """Reads a trial of `client_trial`; Vizier's own fields may differ by now.
 
     Raises:
         DamagedRecordError: another client added the trial, or its record is damaged.
@@ -321,7 +322,7 @@ def encode_json(value: Any) -> str:
 
 
 def decode_json(kind: type[Any], text: str) -> Any:
-    """Reads a record of a class; raises DamagedRecordError where the text is something else."""
+    """Reads a record of a class; raises DamagedRecordError if the text is something else."""
     try:
         return msgspec.json.decode(text.encode(), type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:

@@ -1,6 +1,6 @@
 """Where studies are kept: an SQLite file, the memory of this process, or PostgreSQL.
 
-The tables are those of Vizier's own data store, which reads what is written here.
+The tables have the schema of Vizier's own data store, which can read them.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ owners = sqlalchemy.Table(
     'owners', _schema, sqlalchemy.Column('owner_name', String, primary_key=True)
 )
 
-# Vizier says `String` of what is bytes: SQLite keeps them as they are, PostgreSQL refuses them.
+# Vizier declares bytes as `String`: SQLite keeps them unchanged, PostgreSQL refuses them.
 studies = sqlalchemy.Table(
     'studies',
     _schema,
@@ -55,8 +55,8 @@ _by_number = sqlalchemy.Index(
 class Database:
     """A database of studies.
 
-    All that is done goes over one connection, one thread after the other. A connection that was
-    lost is made again by the next call.
+    All calls share one connection, one thread at a time. The next call opens a lost connection
+    again.
 
     Attributes:
         path: the SQLite file; None for a URL, and in memory.
@@ -74,7 +74,7 @@ class Database:
         Args:
             where: an SQLite file, which is made if it is missing; or a URL, `sqlite:///runs/a.db`
                 or `postgresql://user@host:5432/studies`; None keeps the studies in memory.
-            read_only: leave it as it is, as another process may be writing to it.
+            read_only: writes nothing, since another process may be writing.
 
         Raises:
             UserError: there is no such database, or it cannot be opened.
@@ -87,7 +87,7 @@ class Database:
         self._operational_error: type[Exception] = (
             self._engine.dialect.loaded_dbapi.OperationalError
         )
-        # What the thread that has the lock is in the middle of.
+        # The transaction of the thread that has the lock.
         self._open: sqlalchemy.Connection | None = None
         self._in_transaction = False
         try:
@@ -114,7 +114,7 @@ class Database:
         elif not is_indexed:
             with self.transaction() as connection:
                 _schema.create_all(connection)
-                # What was written before there was one.
+                # The table may be older than the index.
                 _by_number.create(connection, checkfirst=True)
 
     @contextlib.contextmanager
@@ -135,9 +135,8 @@ class Database:
     def transaction(self) -> Iterator[sqlalchemy.Connection]:
         """Begins a transaction: no other thread and no other process writes meanwhile.
 
-        It is written when the block ends, all of it, and nothing where the block raises. A
-        transaction inside another is part of it: what the inner one wrote is taken back where the
-        inner block raises.
+        It is committed when the block ends, and rolled back if the block raises. A transaction
+        inside another is a part of it: if the inner block raises, only its writes are rolled back.
 
         Raises:
             DatabaseUnavailableError: the database cannot be reached, or it was lost. Where it was
@@ -156,7 +155,7 @@ class Database:
                     yield self._open
                 return
             if self._open is not None:
-                raise RuntimeError('a transaction cannot begin inside of what only reads')
+                raise RuntimeError('a transaction cannot begin inside a block that only reads')
             with self._opened(self._kind.exclusive) as connection:
                 self._in_transaction = True
                 try:
@@ -167,7 +166,7 @@ class Database:
 
     @contextlib.contextmanager
     def _opened(self, first: str) -> Iterator[sqlalchemy.Connection]:
-        # Closing it takes back what was not committed.
+        # Closing it rolls back an uncommitted transaction.
         with self._connect(first) as connection:
             self._open = connection
             try:
@@ -203,7 +202,7 @@ class Database:
             raise DatabaseUnavailableError(f'{self}: {self._kind.reason(error)}') from error
 
     def rows(self, query: sqlalchemy.Select[Any]) -> list[Any]:
-        """Reads rows from the driver: those of SQLAlchemy take as long as to read their content."""
+        """Reads rows from the driver: rows of SQLAlchemy would double the time."""
         with self.reading() as connection:
             cursor: Any = connection.execute(query).cursor
             fetched: list[Any] = cursor.fetchall()
@@ -226,7 +225,7 @@ class Database:
             self._kind.hold(connection)
 
     def studies(self) -> list[str]:
-        """Returns the names of the studies, in order; OWNER/NAME for those of Vizier's clients."""
+        """Returns the sorted names of the studies; OWNER/NAME for studies of Vizier's clients."""
         query = sqlalchemy.select(studies.c.owner_id, studies.c.study_id)
         found = [
             (f'{owner}/' if owner != OWNER else '') + study for owner, study in self.rows(query)
@@ -237,4 +236,4 @@ class Database:
         """Closes the database, and lets go of it."""
         with self._lock:
             self._engine.dispose()
-            self._kind.let_go()
+            self._kind.release()

@@ -1,4 +1,4 @@
-"""Deletion of directories: renamed first, so what a kill leaves of one counts for nothing."""
+"""Deletion of directories, renamed first: an interrupted deletion leaves no half-deleted study."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ _OURS = re.compile(
 
 
 def foreign_files(directory: Path) -> list[Path]:
-    """Lists what no search has put into the directory of a study, or of its trials."""
+    """Lists the files in the directory of a study, or of its trials, that no search wrote."""
 
     def is_ours(path: Path) -> bool:
         name = path.relative_to(directory).as_posix()
@@ -24,9 +24,9 @@ def foreign_files(directory: Path) -> list[Path]:
 
 
 def delete(directory: Path) -> bool:
-    """Deletes a directory, and what a killed call has left of it; returns False without either.
+    """Deletes a directory, and the rest of an interrupted deletion; returns False without either.
 
-    Links in it are not followed. Raises UserError where it cannot be deleted.
+    Follows no links. Raises UserError if the deletion fails.
     """
     renamed = directory.with_name(f'.{directory.name}.deleted')
     found = [path for path in (renamed, directory) if path.exists()]

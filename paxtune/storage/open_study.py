@@ -48,14 +48,14 @@ def open_study(
     store: StudyStore | None = None,
     is_alone: bool = False,
 ) -> Study:
-    """Creates a study, or resumes the one that is there.
+    """Creates a study, or resumes an existing one.
 
     Other processes may open the study of a directory, too. Each trial is handed out once.
 
     Args:
         directory: where its trials write, made if it is missing; None keeps the study in memory. A
             local one, unless a service keeps the study.
-        value: what is searched: a `Tunable`, or any symbolic value with decisions in it.
+        value: a `Tunable`, or any other symbolic value with decisions in it.
         data: fingerprints of the data that its trials see, by input.
         search: the configuration of the search; None where `value.search` holds it.
         priors: studies that the algorithm may learn from; used when the study is created.
@@ -63,7 +63,7 @@ def open_study(
         is_alone: no other process may write to the study until it is closed.
 
     Raises:
-        UserError: the space cannot be searched, or the study that is there is of another
+        UserError: the space cannot be searched, or the existing study is of another
             experiment or of other data. The search's budgets may differ. Or the directory belongs
             to another study, or another process works there alone.
     """
@@ -80,7 +80,7 @@ def open_plan(
     may_correct: bool = False,
     is_alone: bool = False,
 ) -> Study:
-    """Creates the study of a plan, or resumes the one that is there: see `open_study`.
+    """Creates the study of a plan, or resumes an existing one: see `open_study`.
 
     Args:
         priors: studies to learn from, or their directories; read when the study is created.
@@ -145,7 +145,7 @@ def _record(
     assert stored is not None
     if folder is not None:
         require_own(folder, stored.uuid)
-    # The priors stay as they were when it was created.
+    # The priors stay the same after its creation.
     record = plan.record(folder is None, stored.priors)
     try:
         validate_unchanged(stored, record, folder)
@@ -172,7 +172,7 @@ def _correct(
         raise error
     moved = _move_aside(folder)
     store.replace_study(record, to_search_space(plan.space.spec))
-    anew = f'No trial there has a reward, so the study begins anew.{moved}'
+    anew = f'No trial there has a reward, so the study starts again.{moved}'
     logging.warning('%s\n%s', error.changes, anew)
 
 
@@ -187,7 +187,7 @@ def may_replace(store: LocalStore, plan: SearchPlan) -> bool:
 
 
 def _move_aside(directory: JobPath) -> str:
-    """Moves the directories of trials away, and says where they are; '' without any."""
+    """Moves the directories of trials away, and renders their new place; '' without any."""
     if not _has_trials(directory):
         return ''
     names = (directory / f'replaced_{TRIALS}_{i}' for i in itertools.count(1))
@@ -208,13 +208,13 @@ def require_no_trials(directory: JobPath) -> None:
     raise UserError(
         f'--job_log_dir: {directory} has the trials of another study, from whose '
         f'checkpoints a new study would resume. If {DATABASE} was lost, or the study of a service, '
-        'restore it. To begin anew, move the directory away, or use another --job_log_dir'
+        'restore it. To start again, move the directory away, or use another --job_log_dir'
         + how_to_recover(Path(directory))
     )
 
 
 def load_study(directory: str | os.PathLike[str], read_only: bool = True) -> Study:
-    """Opens an existing study, as it was created.
+    """Opens an existing study with its configuration.
 
     Args:
         read_only: change nothing; another process may be working on it.
@@ -236,7 +236,7 @@ def load_study(directory: str | os.PathLike[str], read_only: bool = True) -> Stu
 def join_study(
     store: StudyStore, directory: JobPath | None, may_lack_classes: bool = False
 ) -> Study:
-    """Opens the study of a store, as it was created.
+    """Opens the study of a store with its configuration.
 
     Args:
         store: keeps it; closed where this raises.

@@ -60,7 +60,7 @@ def recover(directory: Path) -> Recovery:
     except (OSError, ValueError, DamagedRecordError) as error:
         raise UserError(
             f'{path} cannot be read, so the study cannot be recovered: {error}. '
-            f'Restore {DATABASE} from a backup, or move the directory away and begin anew'
+            f'Restore {DATABASE} from a backup, or move the directory away and start again'
         ) from error
     protos, problems = _trials(directory)
     for left in directory.glob(f'.{DATABASE}.*.partial*'):  # A killed recovery leaves it.

@@ -20,7 +20,7 @@ class DamagedRecordError(UserError):
 class StoredMeasurements:
     """Measurements of a stored trial: an immutable sequence that decodes all when one is read.
 
-    Those of an ended trial then drop what they were decoded from, which takes as much memory.
+    After an ended trial is decoded, its encoded form is dropped: it takes as much memory.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ def encode_measurement(measurement: Measurement) -> study_pb2.Measurement:
 
 
 def decode_measurement(proto: study_pb2.Measurement, checkpoints: Mapping[str, str]) -> Measurement:
-    """Translates back; raises DamagedRecordError where a metric is not finite."""
+    """Translates back; raises DamagedRecordError if a metric is not finite."""
     metrics = {sys.intern(metric.metric_id): metric.value for metric in proto.metrics}
     if not all(map(math.isfinite, metrics.values())):
         raise DamagedRecordError(f'a metric of step {proto.step_count} is not finite')

@@ -20,7 +20,7 @@ UUID_FILE = 'study.uuid'
 
 
 def write_definition(directory: Path, record: StudyRecord) -> None:
-    """Writes the record of a study, unless it is there already."""
+    """Writes the record of a study, unless it exists."""
     from paxtune.storage.codec import encode_json
 
     path, text = directory / STUDY_FILE, encode_json(record)
@@ -29,7 +29,7 @@ def write_definition(directory: Path, record: StudyRecord) -> None:
 
 
 def how_to_recover(directory: Path) -> str:
-    """Renders the command that rebuilds a study; empty where nothing is there to do so."""
+    """Renders the command that rebuilds a study; empty without records of trials."""
     if not (directory / STUDY_FILE).exists():
         return ''
     return (

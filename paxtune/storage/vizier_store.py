@@ -147,7 +147,7 @@ class VizierStore:
         return changed
 
     def update_proto(self, change: Callable[[study_pb2.Study], None]) -> study_pb2.Study:
-        """Has the stored study changed in place, in one transaction; KeyError where it has none."""
+        """Has the stored study changed in place, in one transaction; KeyError if it has none."""
         with self.database.transaction() as connection:
             study = self.study_proto()
             change(study)
@@ -242,7 +242,7 @@ class VizierStore:
         return decode_trial(self.apply_to_proto(id_, transition))
 
     def apply_to_proto(self, id_: int, transition: Transition) -> TrialProto:
-        """Changes a trial as `apply` does, and returns it as it is stored."""
+        """Changes a trial as `apply` does, and returns the stored record."""
         with self.database.transaction() as connection:
             stored = self._proto(id_)
             changed = encode_trial(applied(transition, decode_trial(stored), self.now()), stored)

@@ -44,8 +44,8 @@ class CheckpointCleaner:
     def remove_unneeded(self) -> list[int]:
         """Removes checkpoints as the search demands (`Search.retention`).
 
-        Those of a trial that has not ended stay, and those that such a trial is to begin with.
-        Those of an earlier attempt go when a later one has its own.
+        Checkpoints of unended trials stay, and those from which unended trials will start.
+        Checkpoints of an earlier attempt are removed once a later attempt has saved.
 
         Returns:
             The trials that have none left, and had some.
@@ -148,9 +148,9 @@ def check(search: Search, directory: epath.PathLike | None) -> None:
     limit = search.retention.max_disk_gb
     if limit is not None and directory is not None and not is_local(directory):
         raise UserError(
-            f'search.retention.max_disk_gb={limit:g}: what is in {os.fspath(directory)} is not '
-            'measured: set it to None, and say how many trials keep their checkpoints: '
-            'search.retention.best'
+            f'search.retention.max_disk_gb={limit:g}: the size of {os.fspath(directory)} cannot be '
+            'measured: set it to None, and search.retention.best to the number of trials that keep '
+            'their checkpoints'
         )
 
 
@@ -160,7 +160,7 @@ def remove_unneeded(study: StudyView) -> list[int]:
 
 
 def require_weights(study: StudyView, trial: Trial) -> None:
-    """Raises UserError, with what to do, if the weights of an ended trial were removed."""
+    """Raises UserError with a remedy if the weights of an ended trial were removed."""
     if study.directory is None:
         return
     directory = attempt_directory(study.directory, trial)
@@ -170,7 +170,7 @@ def require_weights(study: StudyView, trial: Trial) -> None:
             raise UserError(
                 f'the weights of trial {trial.id} were removed: the search keeps those of the best '
                 f'trials ({study.search.retention!r}). Let it keep more and retry the trial, or '
-                'name one that has its weights'
+                'name a trial that has its weights'
             )
 
 
@@ -215,7 +215,7 @@ def _kept(study: StudyView, trials: Sequence[Trial]) -> set[int]:
 
 
 def _best_first(study: StudyView, trials: Sequence[Trial]) -> Iterator[Trial]:
-    """Orders ended trials: the best ones, then those stopped early, then the others.
+    """Orders ended trials: the best, then trials stopped early, then all others.
 
     Several objectives rank by fronts, with the most different trials of a front first. Without any,
     later trials are better. The representatives of all configurations (`Study.best`) come before

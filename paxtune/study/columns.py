@@ -41,9 +41,9 @@ class Column:
     """A column of a table of trials.
 
     Attributes:
-        key: the name in JSON, CSV and data frames; that of a group begins with `<group>.`.
+        key: the name in JSON, CSV and data frames; in a group it begins with `<group>.`.
         header: the name for people, which no other column has.
-        read: returns the value of a trial; raises KeyError where the trial has none.
+        read: returns the value of a trial; raises KeyError if the trial has none.
         group: one of `GROUPS`, 'rewards', or '' for a fact about the trial.
         is_maximized: the largest value is the best.
     """
@@ -55,7 +55,7 @@ class Column:
     is_maximized: bool = False
 
     def value(self, trial: Trial) -> Any:
-        """Returns the value of a trial; None where the trial has none."""
+        """Returns the value of a trial; None if the trial has none."""
         try:
             return self.read(trial)
         except KeyError:
@@ -122,7 +122,7 @@ def decision_names(space: Space) -> dict[str, str]:
 
 
 def row_of(trial: Trial, columns: Iterable[Column]) -> dict[str, Any]:
-    """Maps the keys of columns to the values of a trial; what the trial lacks has no entry."""
+    """Maps the keys of columns to the values of a trial; missing values have no entry."""
     row = {}
     for column in columns:
         try:

@@ -35,7 +35,7 @@ def read(path: str) -> list[dict[str, Any]]:
 
 
 def _is_path(name: str) -> bool:
-    # PyGlove's constructors import what this key names.
+    # PyGlove's constructors import the class that this key names.
     if name == pg.JSONConvertible.TYPE_NAME_KEY:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Invariants of a trial: what no transition may change. A violation is a bug of a transition."""
+"""Invariants of a trial that all transitions keep. A violation is a bug of a transition."""
 
 from paxtune.study.record import Status, TrialRecord
 

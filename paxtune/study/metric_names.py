@@ -49,7 +49,7 @@ def validate_metrics(search: 'Search', samples: Iterable[Mapping[str, 'Tunable']
 
 
 def _joined(names: Mapping[str, set[str]]) -> set[str]:
-    """The metrics of a trial, from those of its experiments by sub-experiment."""
+    """Combines the metrics of a trial from its sub-experiments, by name."""
     return {
         join_name(metric, name or None)
         for name, metrics in names.items()

@@ -39,8 +39,8 @@ def with_predicted_ends(
 ) -> list[Observation]:
     """Replaces the scores of trials that were stopped or paused by their predicted ends.
 
-    Early scores would mislead a model: of trials that are equal at their ends, one with a long
-    warm-up looks bad early. Trials with several rewards are left as they are.
+    Early scores would mislead a model: a trial with a long warm-up looks bad early, even if it ends
+    as good as others. Trials with several rewards are unchanged.
 
     Args:
         trials: of a study.
@@ -74,11 +74,11 @@ def with_predicted_ends(
 def with_costs(
     budget: Budget, trials: Sequence[Trial], observations: Sequence[Observation]
 ) -> list[Observation]:
-    """Adds the costs of trials in a budget of hours; nothing where the budget has none.
+    """Adds the costs of trials in a budget of hours; nothing if the budget has none.
 
-    Few trials end where a scheduler stops most. A stopped or paused trial has the cost of one that
-    goes on at its speed to the step at which others were completed. If these steps differ, a
-    decision sets the length of a trial, and only completed trials have costs.
+    With a scheduler, few trials complete. The cost of a stopped or paused trial is extrapolated, at
+    its speed, to the step at which others completed. If these steps differ, a decision sets the
+    length of a trial, and only completed trials have costs.
 
     Args:
         budget: of the study.

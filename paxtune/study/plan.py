@@ -56,7 +56,7 @@ class SearchPlan:
         """Builds a plan, and makes all checks of it.
 
         Args:
-            value: what is searched: a `Tunable`, or any symbolic value with decisions in it.
+            value: a `Tunable`, or any other symbolic value with decisions in it.
             search: the configuration; None where `value.search` holds it.
             data: fingerprints of the data, by input. None prepares the data of an experiment, and
                 checks its metrics and the lengths of its trials.
@@ -110,7 +110,7 @@ class SearchPlan:
 
     @property
     def space(self) -> Space:
-        """The search space; `space.value` is what is searched."""
+        """The search space; `space.value` is the searched value."""
         return self.feasibility.space
 
     @property

@@ -11,7 +11,7 @@ from pathlib import Path
 from paxtune.study.record import Provenance
 
 PACKAGES = ('paxtune', 'jax', 'flax', 'optax', 'pyglove')
-"""The packages whose versions decide what a search finds."""
+"""The packages whose versions influence the results of a search."""
 
 _GIT = ('git', '-c', 'core.fsmonitor=false', 'describe', '--always', '--abbrev=40', '--exclude=*')
 _SECONDS = 10.0

@@ -1,4 +1,4 @@
-"""Reasons, for people: those that differ only in numbers are one."""
+"""Reasons for people: reasons that differ only in numbers are merged."""
 
 import re
 from collections.abc import Iterable

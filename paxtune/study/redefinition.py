@@ -44,7 +44,7 @@ def has_definition(record: StudyRecord, other: StudyRecord) -> bool:
 
 
 def fingerprint(record: StudyRecord) -> str:
-    """Returns a hash of what may not change."""
+    """Returns a hash of the fields that may not change."""
     bare = redefined(record, StudyRecord(value='{}', search='', spec='', data={}))
     texts = [json.loads(text or '{}') for text in (bare.value, bare.search, bare.spec)]
     content = json.dumps([*texts, dict(record.data)], sort_keys=True)

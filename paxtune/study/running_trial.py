@@ -81,7 +81,7 @@ class RunningTrial:
     def report(
         self, step: int, metrics: Mapping[str, float], checkpoint: str | None = None
     ) -> Measurement:
-        """Adds a measurement. A step that was reported before is left as it is.
+        """Adds a measurement. A step that was reported before stays unchanged.
 
         Args:
             metrics: all metrics by name. NaN and infinity are left out, and noted by name.

@@ -34,11 +34,11 @@ Action: TypeAlias = Done | Promote | Fork | Claim | Wait | Suggest
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """The state of a study that decides what comes next.
+    """The state of a study that determines the next action.
 
     Attributes:
         count: the number of trials that the study has.
-        unended: those that have not ended, by id.
+        unended: the unended trials, by id.
         num_trials: the number of trials that the study is to have.
         is_exhausted: whether the space has no untried experiment left.
         budget_used: the budget that is used up, for people; None if none is.
@@ -69,22 +69,22 @@ class View:
         return self.count < self.num_trials and not self.is_exhausted
 
     @property
-    def is_any_adrift(self) -> bool:
+    def has_ownerless(self) -> bool:
         """Returns True if an active trial has no worker. A worker claims it first."""
         active = (each for each in self.unended if each.status is Status.ACTIVE)
         return any(not self.is_alive(each.holder) for each in active)
 
 
 def next_action(view: View) -> Action:
-    """Decides what a worker without a trial does next."""
+    """Decides the next action of a worker without a trial."""
     if (reason := done_reason(view)) is not None:
         return Done(reason)
-    is_any_adrift = view.is_any_adrift
-    decision = None if is_any_adrift and view.may_claim else view.decision
-    if isinstance(decision, Promote | Fork) and not is_any_adrift:
+    has_ownerless = view.has_ownerless
+    decision = None if has_ownerless and view.may_claim else view.decision
+    if isinstance(decision, Promote | Fork) and not has_ownerless:
         return decision
     is_any_requested = any(each.status is Status.REQUESTED for each in view.unended)
-    if view.may_claim and (view.has_holders or is_any_adrift or is_any_requested):
+    if view.may_claim and (view.has_holders or has_ownerless or is_any_requested):
         return Claim()
     if isinstance(decision, Wait):
         return decision

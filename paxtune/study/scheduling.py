@@ -40,8 +40,8 @@ class TrialScheduling:
 
         Args:
             spec: the search space.
-            max_resource: computes what a trial uses if it is trained to its end, in the scheduler's
-                unit; None where that is unknown.
+            max_resource: computes the resource of a trial that trains to its end, in the
+                scheduler's unit; None if unknown.
         """
         self.scheduler = scheduler
         self._reward = rewards[0] if len(rewards) == 1 else None
@@ -54,7 +54,7 @@ class TrialScheduling:
         return list(_Curves(self._compared(trials), self._curve))
 
     def _compared(self, trials: Sequence[Trial]) -> list[Trial]:
-        # An imported trial cannot be promoted, so it must not take the place of one that can be.
+        # An imported trial cannot be promoted, so it must not displace a trial that can be.
         is_own = self.scheduler.pauses
         return [each for each in trials if not (is_own and each.lineage.is_imported)]
 
@@ -72,7 +72,7 @@ class TrialScheduling:
     def decide(
         self, trials: Sequence[Trial], context: SuggestionContext, may_begin: bool
     ) -> Decision:
-        """Decides what comes before a new suggestion; `trials` are all of the study.
+        """Decides which action precedes a new suggestion; `trials` are all of the study.
 
         Raises:
             ValueError: the scheduler promotes or replaces a trial that is not paused, or forks one

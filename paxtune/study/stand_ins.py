@@ -32,7 +32,7 @@ _BASES = {
 def defaults(*values: Any) -> dict[str, dict[str, Any]]:
     """Collects the defaults of the users' classes in values, as JSON data by class and field.
 
-    Names of candidates leave out what is default, also where the class is unknown.
+    Names of candidates omit default values, also if the class is unknown.
     """
     found: dict[str, dict[str, Any]] = {}
     for kind in {type(each) for value in values for each in components(value)}:
@@ -44,7 +44,7 @@ def defaults(*values: Any) -> dict[str, dict[str, Any]]:
 
 
 def missing_classes(*texts: str) -> list[str]:
-    """Lists the classes in JSON that are not imported; none where the text is no JSON."""
+    """Lists the classes in JSON that are not imported; none if the text is no JSON."""
     found: set[str] = set()
     for text in texts:
         with contextlib.suppress(ValueError, RecursionError):

@@ -12,7 +12,7 @@ _HOUR = 3600.0
 
 
 def hours(trials: Sequence[Trial]) -> float:
-    """Sums the run time of trials, without those that ran in other studies."""
+    """Sums the run time of trials, without imported ones."""
     return sum(trial.seconds for trial in trials if not trial.lineage.is_imported) / _HOUR
 
 

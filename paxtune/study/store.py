@@ -1,4 +1,4 @@
-"""The interface of a store: all that a study asks of the place where it is kept."""
+"""The interface of a store, which keeps the record and the trials of a study."""
 
 import datetime
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -39,19 +39,19 @@ class TrialStore(Protocol):
         """
 
     def update_study(self, change: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
-        """Changes the record of the study, in one transaction; raises KeyError where it has none.
+        """Changes the record of the study, in one transaction; raises KeyError if it has none.
 
         Nothing is written where `change` raises.
         """
 
     def trial(self, id_: int) -> TrialRecord:
-        """Returns one trial; raises KeyError where there is none."""
+        """Returns one trial; raises KeyError if there is none."""
 
     def max_id(self) -> int:
         """Returns the number of the newest trial; 0 where there is none."""
 
     def apply(self, id_: int, transition: Transition) -> TrialRecord:
-        """Changes a trial in one transaction; raises KeyError where there is none.
+        """Changes a trial in one transaction; raises KeyError if there is none.
 
         Nothing is written where the transition raises.
 
@@ -60,7 +60,7 @@ class TrialStore(Protocol):
         """
 
     def claim(self) -> TrialRecord | None:
-        """Claims a trial that waits to run; None where none does."""
+        """Claims a trial that waits to run; None if none does."""
 
     def turn(self) -> AbstractContextManager[AddSuggested]:
         """Waits for the turn to suggest, which this process has while inside."""
@@ -83,7 +83,7 @@ class StudyStore(TrialStore, Protocol):
         """Returns the time at which the study was created; raises KeyError before."""
 
     def create_study(self, record: StudyRecord, parameters: Iterable[Any]) -> bool:
-        """Creates the study, in one transaction; returns False where another process was first."""
+        """Creates the study, in one transaction; returns False if another process was first."""
 
     def delete_study(self) -> None:
         """Deletes the study with its trials, in one transaction."""
@@ -110,4 +110,4 @@ class StudyStore(TrialStore, Protocol):
         """
 
     def delete_trial(self, id_: int) -> None:
-        """Deletes a trial; raises KeyError where there is none."""
+        """Deletes a trial; raises KeyError if there is none."""

@@ -1,4 +1,4 @@
-"""A study: suggests trials, and writes what becomes of them."""
+"""A study: suggests trials, and records their results."""
 
 import dataclasses
 import itertools
@@ -31,7 +31,7 @@ class Poll:
 
     Attributes:
         trials: all of the study; empty if neither the budget nor the scheduler needs them.
-        stop: the reason why the trial must end now; None if it goes on.
+        stop: the reason why the trial must end now; None if it continues.
         pause: the decision of the scheduler to pause the trial.
         is_study_pausing: whether a pause of the whole study was requested.
     """
@@ -112,7 +112,7 @@ class Study(StudyView):
         return self._queue.done_reason(self.trials)
 
     def next_action(self) -> Action:
-        """Returns what comes after the trials that wait or run; changes nothing."""
+        """Returns the next action after the waiting and running trials; changes nothing."""
         return self._queue.next_action(self.trials)
 
     def suggest(self) -> RunningTrial | None:
@@ -253,7 +253,7 @@ class Study(StudyView):
 
         Args:
             metrics: final measurements; a number is the metric of the reward, where there is one.
-                None where the trial has reported everything.
+                None if the trial has reported everything.
             step: the step of the metrics; after the last one by default.
             infeasible: why no reward belongs to its decisions.
 
@@ -288,7 +288,7 @@ class Study(StudyView):
         return self._scheduling.decide_on(trial.view, trial.step, trials)
 
     def poll(self, trial: RunningTrial, *, may_decide: bool = True) -> Poll:
-        """Reads once what is asked of a trial that has reported.
+        """Reads once all requests to a trial that has reported.
 
         Args:
             may_decide: whether the scheduler decides about the trial, too.

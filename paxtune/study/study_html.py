@@ -9,7 +9,7 @@ from paxtune.study.record import Status
 from paxtune.study.trial import Trial
 from trainer.symbolic.html import html_table
 
-_MOST_TRIALS, _MOST_LISTED = 10, 30
+_MAX_TRIALS, _MAX_LISTED = 10, 30
 
 
 def study_html(
@@ -29,7 +29,7 @@ def study_html(
     counted = ', '.join(f'{counts[how]} {how}' for how in Status if counts[how]) or 'no trial'
     which = 'The best trials:' if len(rewards) == 1 else f'The front has {len(best)} trials:'
     caption = f'Study {where}: {counted}' + (f'. {which}' if best else '')
-    listed = {trial: trial.rewards for trial in best[:_MOST_TRIALS]}
+    listed = {trial: trial.rewards for trial in best[:_MAX_TRIALS]}
     return _table(caption, listed, reward_headings(rewards), names)
 
 
@@ -40,11 +40,11 @@ def trials_html(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
         trials: in order.
         names: short names of decisions by path.
     """
-    hidden = len(trials) - _MOST_LISTED
-    caption = f'{len(trials)} trials' + (f'. The last {_MOST_LISTED}:' if hidden > 0 else '')
+    hidden = len(trials) - _MAX_LISTED
+    caption = f'{len(trials)} trials' + (f'. The last {_MAX_LISTED}:' if hidden > 0 else '')
     listed = {
         trial: [', '.join(f'{reward:.6g}' for reward in trial.rewards)]
-        for trial in trials[-_MOST_LISTED:]
+        for trial in trials[-_MAX_LISTED:]
     }
     return _table(caption, listed, ['reward'], names)
 

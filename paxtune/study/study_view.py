@@ -26,7 +26,7 @@ class Trials(list[Trial]):
     """The trials of a study by id, as they stood when they were read.
 
     Attributes:
-        unended: those that had not ended.
+        unended: the trials that had not ended.
         names: short names of decisions by path.
     """
 
@@ -45,9 +45,9 @@ class StudyView:
 
     Attributes:
         directory: the directory of the study; None for one in memory.
-        value: what is searched, decisions included: a `Tunable`, or any symbolic value.
+        value: the searched value with its decisions: a `Tunable`, or any symbolic value.
         search: the configuration of the search.
-        scheduler: that of the search, or the default one; None to train all trials to their ends.
+        scheduler: the search's or the default one; None to train all trials to their ends.
         space: the search space.
         data: fingerprints of the data that its trials see, by input.
         store: keeps the study.
@@ -134,7 +134,7 @@ class StudyView:
 
     @property
     def best(self) -> Trial | None:
-        """The trial with the best reward, the first of equals; None where none was completed.
+        """The trial with the best reward, the first of equals; None if none was completed.
 
         Infeasible trials, and those that were stopped early, do not count. In a study with
         replicates it is a trial of the best configuration: see `leaderboard`.
@@ -202,7 +202,7 @@ class StudyView:
 
         Args:
             storage: URL or storage of Optuna; None for memory.
-            name: name of the study; None for one that Optuna makes.
+            name: name of the study; None for a name that Optuna makes.
 
         Raises:
             UserError: the study has no reward, or Optuna is not installed.

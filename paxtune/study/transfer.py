@@ -83,7 +83,7 @@ def adopted(space: Space, given: Mapping[str, Any]) -> Decisions | None:
     """Translates decisions of another space into this one.
 
     Returns:
-        None where they do not fit. Also None where this space fixes one of these values
+        None if they do not fit. Also None if this space fixes one of these values
         differently: the experiment would differ from its decisions.
     """
     decisions = space.adopt(given.get)
@@ -107,7 +107,7 @@ def adopted(space: Space, given: Mapping[str, Any]) -> Decisions | None:
 def rewards_of(
     rewards: Sequence[Reward], metrics: Mapping[str, float], space: Space
 ) -> tuple[float, ...]:
-    """Computes rewards from the metrics of another study; none where they are missing."""
+    """Computes rewards from the metrics of another study; none if metrics are missing."""
     try:
         return measured_rewards(rewards, metrics, space.sub_experiments)
     except NonFiniteRewardError:

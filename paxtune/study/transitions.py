@@ -223,7 +223,7 @@ def add_event(
 
 
 def merge(current: TrialRecord, proposed: TrialRecord, request: str) -> TrialRecord:
-    """Accepts a proposal of an idempotent `request`, except for what only the service writes."""
+    """Accepts a proposal of an idempotent `request`, except for fields of the service."""
     fixed = (current.id, current.parameters, current.created)
     if (proposed.id, proposed.parameters, proposed.created) != fixed:
         raise IllegalTransition(f'trial {current.id}: its decisions cannot be changed')

@@ -21,7 +21,7 @@ from trainer.symbolic.errors import UserError
 from trainer.symbolic.html import html_table
 
 TRIALS = 'trials'
-"""The folder of trial directories inside that of the study."""
+"""The folder of trial directories in the directory of the study."""
 
 State: TypeAlias = Literal['REQUESTED', 'ACTIVE', 'COMPLETED', 'INFEASIBLE']
 
@@ -43,7 +43,7 @@ class Scoring:
         rewards: one for each objective.
         aggregation: how measurements become final metrics.
         limits: bounds that final metrics must keep to.
-        sub_experiments: names of what each trial trains, one after another; none where it is one.
+        sub_experiments: names of the experiments that a trial trains in order; empty for one.
     """
 
     rewards: Sequence[Reward]
@@ -58,7 +58,7 @@ class TrialContext:
 
     Attributes:
         signs: factors that turn rewards into scores, where more is better: 1.0 or -1.0 for each.
-        space: the search space; None where the classes of the experiment are not at hand.
+        space: the search space; None if the classes of the experiment are not at hand.
         read_parameters: turns stored parameters into decisions by id.
         directory: of the study; None in memory.
     """
@@ -170,7 +170,7 @@ class Trial:
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Final metrics; those of the last measurement before the trial has ended."""
+        """Final metrics; before the end, the metrics of the last measurement."""
         if self.final is not None:
             return self.final.metrics
         return self.measurements[-1].metrics if self.measurements else {}
@@ -257,7 +257,7 @@ class Trial:
 
 
 def directory_in(home: JobPath, trial: Trial) -> JobPath:
-    """Returns the directory of a trial inside that of its study."""
+    """Returns the directory of a trial."""
     return home / TRIALS / trial_directory_name(trial.id, trial.decisions)
 
 

@@ -49,7 +49,7 @@ def estimate_costs(
 
     Args:
         parts: its experiments, by the name of the sub-experiment ('' without any).
-        limits: bounds of the costs. The memory of the device is another one where it is known.
+        limits: bounds of the costs. A known memory of the device is another bound.
         wanted: costs to estimate in any case: `COMPILED`, `TIMED`.
         measured: timed costs of an earlier attempt at the trial, which are not timed again.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def parts_of(space: Space, decisions: Decisions) -> 'dict[str, Tunable]':
     """Makes a tunable experiment concrete, by the name of the sub-experiment ('' without any).
 
-    Derived values follow what a sub-experiment changes.
+    Derived values follow the changes of a sub-experiment.
 
     Raises:
         ValueError: the decisions do not fit together.
@@ -28,7 +28,7 @@ def parts_of(space: Space, decisions: Decisions) -> 'dict[str, Tunable]':
 
 
 def values_of(space: Space, decisions: Decisions) -> dict[str, Any]:
-    """Makes the values of a trial: those of `parts_of`, or without an experiment one, called ''."""
+    """Makes the values of a trial: `parts_of` an experiment; otherwise one value, called ''."""
     if space.is_tunable:
         return dict(parts_of(space, decisions))
     return {'': space.materialize(decisions)}

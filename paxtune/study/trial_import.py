@@ -54,7 +54,7 @@ class _Exported(msgspec.Struct):
 def fork(source: StudyView, study: Study) -> int:
     """Adds the ended trials of another study to a study of a changed experiment.
 
-    Decisions are carried over by path. One that the source did not make is read from the trial's
+    Decisions are matched by path. A decision that the source lacks is read from the trial's
     concrete experiment, where the new space has it among its candidates. A study that has trials
     gets none. Returns the number of added trials.
     """
@@ -91,7 +91,7 @@ def import_trials(study: Study, trials: Sequence[Mapping[str, Any]], source: str
         new = [ended[origin] for origin in ended if origin not in known]
         if not new:
             return count
-        # Others may add the same trials now. Then those that they have left out are next.
+        # Another process may add the same trials now; the next try adds the rest.
         with contextlib.suppress(TurnLostError):
             count += len(study.store.add_trials(new[:_AT_ONCE], after=newest))
 
@@ -99,7 +99,7 @@ def import_trials(study: Study, trials: Sequence[Mapping[str, Any]], source: str
 def _ended_trials(
     study: Study, trials: Sequence[Mapping[str, Any]], source: str
 ) -> dict[str, TrialRecord]:
-    """Reads those of some trials that have ended and fit into a study, by their origin."""
+    """Reads the ended trials that fit into a study, by their origin."""
     # A path may hold bytes that are no text to a study.
     source = source.encode(errors='backslashreplace').decode()
     ended: dict[str, TrialRecord] = {}

@@ -5,7 +5,7 @@ from trainer.runtime.directory import JobPath, absolute
 
 
 def trial_directory(study_directory: JobPath | None, trial: Trial) -> JobPath:
-    """Returns the directory of a trial's files; raises ValueError where the study is in memory."""
+    """Returns the directory of a trial's files; raises ValueError if the study is in memory."""
     if study_directory is None:
         raise ValueError('a study in memory has no directories')
     return directory_in(study_directory, trial)

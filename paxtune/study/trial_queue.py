@@ -37,7 +37,7 @@ class TrialQueue:
         read_trials: Callable[[], Trials],
         open_trial: Callable[[TrialRecord], RunningTrial],
     ) -> None:
-        """Suggests nothing yet; `scheduling` is None where the search has no scheduler."""
+        """Suggests nothing yet; `scheduling` is None if the search has no scheduler."""
         self._space, self._search, self._store = space, search, store
         self._suggester, self._scheduling = suggester, scheduling
         self._read_trials, self._open_trial = read_trials, open_trial
@@ -58,7 +58,7 @@ class TrialQueue:
         return wanted
 
     def take(self) -> RunningTrial | None:
-        """Returns the next trial to run; None where there is none now: see `Study.suggest`."""
+        """Returns the next trial to run; None if there is none now: see `Study.suggest`."""
         with self._lock:
             return self._take()
 
@@ -67,7 +67,7 @@ class TrialQueue:
         return schedule.done_reason(self._view(trials))
 
     def next_action(self, trials: Trials) -> Action:
-        """Says what comes after the trials that wait or run, without doing it."""
+        """Returns the next action after the waiting and running trials, without executing it."""
         return schedule.next_action(self._view(trials, may_claim=False))
 
     def is_exhausted(self, trials: Sequence[Trial]) -> bool:
@@ -137,14 +137,14 @@ class TrialQueue:
         return self._open_trial(record)
 
     def _promote_or_fork(self) -> None:
-        """Does what the scheduler decides once this worker has the turn."""
+        """Executes the decision of the scheduler once this worker has the suggest lock."""
         with contextlib.suppress(TurnLostError), self._store.turn() as add:
             self._end_replaced(self._read_trials())
             trials = self._read_trials()
             action = self._view(trials).decision
             if isinstance(action, Promote):
-                # A restart of the service ends turns: another worker may have been faster, and the
-                # trial may be paused once more by now. Only the pause that was seen here may end.
+                # A restart of the service releases the lock: another worker may have been faster,
+                # and paused the trial again. Only the pause that was read here may end.
                 (seen,) = (each.record for each in trials if each.id == action.trial)
                 with contextlib.suppress(IllegalTransition):
                     self._open_trial(seen).promote(action.reason)

@@ -41,8 +41,8 @@ def validate_search(feasibility: Feasibility, sample: Samples) -> None:
     algorithm.check_space(space.spec, len(search.rewards))
     if search.prior and not algorithm.uses_prior:
         raise UserError(
-            f'search.prior: {type(algorithm).__name__} has no use for what is believed to be good. '
-            'Use Portfolio, or make it the first trial (search.initial_trials, --initial_defaults).'
+            f'search.prior: {type(algorithm).__name__} does not use a prior. '
+            'Use Portfolio, or make these decisions the first trial (search.initial_trials).'
         )
     _validate_warm_start(search, space, algorithm)
     _validate_child_overrides(search, space)
@@ -66,7 +66,7 @@ def validate_space(space: Space) -> None:
     for id_ in space.ids:
         for part, what in (
             ('search', 'the search itself'),
-            ('sub_experiments', 'what sub-experiments differ in'),
+            ('sub_experiments', 'a field of a sub-experiment'),
         ):
             if id_ == part or id_.startswith((f'{part}.', f'{part}[')):
                 raise UserError(f'{id_}: {what} cannot be searched. Give it a value.')
@@ -132,7 +132,7 @@ def validate_training(
     Raises:
         UserError: a metric that the search needs is not measured.
     """
-    # Imported here: it imports JAX, and a study of a function has no use for it.
+    # Imported here: it imports JAX, which a study of a function does not need.
     from paxtune.study import metric_names
 
     metric_names.validate_metrics(search, (sample(seed).values for seed in range(_SAMPLES)))

@@ -20,8 +20,8 @@ NUMBERS = (
 """The numbers of such a line."""
 
 _TAIL_BYTES = 2**16
-_MOST_WORKERS = 100
-_MOST_CHARACTERS = 200
+_MAX_WORKERS = 100
+_MAX_CHARACTERS = 200
 
 
 def worker_rows(directory: JobPath | None) -> list[dict[str, Any]]:
@@ -42,7 +42,7 @@ def worker_rows(directory: JobPath | None) -> list[dict[str, Any]]:
     files = [each for each in folder.glob('*.jsonl') if each.is_file() and not each.is_symlink()]
     found = [_last(each) for each in files]
     rows = sorted(filter(None, found), key=lambda row: str(row['time']), reverse=True)
-    return rows[:_MOST_WORKERS]
+    return rows[:_MAX_WORKERS]
 
 
 def _last(file: Path) -> dict[str, Any] | None:
@@ -57,7 +57,7 @@ def _last(file: Path) -> dict[str, Any] | None:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """Reads a line, of which any process may have written another one."""
+    """Reads a line of JSON; None if another process wrote something else."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -74,4 +74,4 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_name(text: str) -> bool:
-    return len(text) <= _MOST_CHARACTERS and text.isprintable()
+    return len(text) <= _MAX_CHARACTERS and text.isprintable()

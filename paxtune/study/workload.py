@@ -22,11 +22,11 @@ class RunnerWorkload(Component):
         raise NotImplementedError(type(self).__name__)
 
     def data(self) -> dict[str, str]:
-        """Fingerprints of what the trials read, by name: a study keeps to the same data."""
+        """Fingerprints of the data of the trials, by name: they stay the same for a study."""
         return {}
 
     def max_resource(
         self, space: Space, trials: Sequence[Trial], trial: Trial, unit: Unit
     ) -> float | None:
-        """Returns what a trial uses if it is run to its end; None where that is unknown."""
+        """Returns the resources of a trial that runs to its end; None if unknown."""
         return None

@@ -68,7 +68,7 @@ class PathEvaluator:
         return evaluate(self._experiment, self._program, self.state, values)
 
     def reward(self, decisions: Decisions) -> float | None:
-        """Computes the reward of a path; None where it is not finite.
+        """Computes the reward of a path; None if it is not finite.
 
         Raises:
             UserError: the reward needs metrics that evaluation does not measure.

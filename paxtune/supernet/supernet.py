@@ -33,7 +33,7 @@ class Choice:
 
     Attributes:
         path: of the layer in the experiment.
-        decisions: those of each candidate, by id.
+        decisions: of each candidate, by id.
     """
 
     path: str
@@ -204,7 +204,7 @@ def _candidates(
         try:
             made = parts_of(space, others | decisions)['']
         except ValueError:
-            continue  # It does not fit to the other layers that were drawn.
+            continue  # It does not fit to the other drawn layers.
         layer = made.sym_get(path)
         _require_same_elsewhere(drawn, made, path)
         if isinstance(layer, SharedWithPrevious):

@@ -18,7 +18,7 @@ from paxtune.terminal.live_screen import Size
 from trainer.command import printable
 
 _NOTEBOOK = Size(110, 40)
-_SAID_LINES = 8
+_OUTPUT_LINES = 8
 _PRE = (
     '<pre style="line-height: 1.2; white-space: pre; overflow-x: auto; '
     'font-family: monospace">{code}</pre>'
@@ -42,11 +42,11 @@ class Display(Protocol):
         """Shows a line that stays."""
 
     def close(self) -> None:
-        """Leaves the lines that stay, and restores what `open` has changed."""
+        """Prints the last lines, and undoes the changes of `open`."""
 
 
 class SharedConsole(Console):
-    """A console of several threads, of which one prints at a time.
+    """A console in which only one of several threads prints at a time.
 
     A live screen computes how far the cursor must move before it writes. Prints of two threads
     between these two moments would leave lines of the screen behind.
@@ -84,9 +84,8 @@ def display_for(console: Console) -> 'Display | None':
 class TerminalDisplay:
     """A screen below the lines of a terminal.
 
-    What Python prints and logs meanwhile appears above the screen. What other code writes to the
-    descriptors of the process cannot be redirected: it may disturb the screen until the next
-    drawing.
+    Lines that Python prints and logs meanwhile appear above the screen. Output of other code, to
+    the file descriptors, cannot be redirected: it may disturb the screen until the next drawing.
     """
 
     def __init__(self, console: Console) -> None:
@@ -140,7 +139,7 @@ class NotebookDisplay:
     def __init__(self) -> None:
         self._handle: Any = None
         self._screen = Text()
-        self._lines: deque[str] = deque(maxlen=_SAID_LINES)
+        self._lines: deque[str] = deque(maxlen=_OUTPUT_LINES)
 
     def open(self) -> None:
         from IPython.display import DisplayHandle

@@ -20,9 +20,9 @@ _BLOCKS, _ASCII_BLOCKS = '▁▂▃▄▅▆▇█', '_.:-=+*#'
 _CURVE_WIDTH = 12
 _BAR_WIDTH, _BESIDE_BAR = 30, 34
 _GAP = 2
-_LEAST_DECISIONS = 16
+_MIN_DECISIONS = 16
 _FEW_LINES = 8  # A terminal with fewer has room for nothing but trials.
-_MOST_EVENTS = 5
+_MAX_EVENTS = 5
 _STYLES = {'stopped': 'yellow', 'infeasible': 'red', 'failed': 'red', 'lost': 'red'}
 
 
@@ -46,7 +46,7 @@ class Labels:
     Attributes:
         where: the name of the study.
         rewards: one name for each objective.
-        describe: renders the decisions of a trial on one line; '' where they cannot be read.
+        describe: renders the decisions of a trial on one line; '' if they cannot be read.
     """
 
     where: str
@@ -71,7 +71,7 @@ def screen(state: StudyState, labels: Labels, size: Size, notice: str = '') -> T
     reward = printable(next(iter(labels.rewards), 'reward'))
     cells = [_cells(each, reward, labels, size) for each in state.running]
     trials = _trials(cells, size, room)
-    count = min(_MOST_EVENTS, room - len(trials) - 1)
+    count = min(_MAX_EVENTS, room - len(trials) - 1)
     events = [_event(*each) for each in state.events(count)] if count > 0 else []
     lines = [*head, *trials, *([Text()] if events else []), *events, *foot]
     return Text('\n').join(_cropped(line, size) for line in lines[: size.height])
@@ -91,7 +91,7 @@ def sparkline(values: Sequence[float], width: int, is_ascii: bool = False) -> st
     if len(values) > width:
         values = [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
     low, high = min(values, default=0.0), max(values, default=0.0)
-    # Half the span: that of the greatest floats overflows.
+    # Half the span: the span of the greatest floats overflows.
     top, span = len(blocks) - 1, high / 2 - low / 2
     return ''.join(
         blocks[round((each / 2 - low / 2) / span * top) if span else 0] for each in values
@@ -115,7 +115,7 @@ def best_line(state: StudyState, labels: Labels) -> str:
 
 
 def error_text(best: LeaderboardEntry) -> str:
-    """Renders the standard error of a mean reward; '' where a trial ran once."""
+    """Renders the standard error of a mean reward; '' if a trial ran once."""
     error = best.standard_errors[0]
     return '' if error is None else f' ± {error:.2g}, the mean of {len(best.trials)} trials'
 
@@ -231,7 +231,7 @@ def _fitting(cells: Sequence[dict[str, str]], available: int) -> dict[str, int]:
     for name in cells[0]:
         content = max(cell_len(line[name]) for line in cells)
         width = max(content, cell_len(name))
-        least = min(width, _LEAST_DECISIONS) if name == 'decisions' else width
+        least = min(width, _MIN_DECISIONS) if name == 'decisions' else width
         if content and used + least <= available:
             widths[name] = least
             used += least + _GAP

@@ -1,4 +1,4 @@
-"""A study as it goes on: a screen in a terminal and in a notebook, lines elsewhere."""
+"""A live view of a study: a screen in a terminal and in a notebook, lines elsewhere."""
 
 import contextlib
 import contextvars
@@ -24,7 +24,7 @@ from trainer.runtime.interrupt import SignalEvent
 _COLUMNS = ('trial', 'worker', 'attempt', 'step', 'reward', 'last event', 'seconds ago')
 
 # A read takes longer with more trials, on a machine that is busy with training.
-_MOST_OF_THE_TIME = 0.03
+_MAX_TIME_SHARE = 0.03
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 
@@ -66,14 +66,14 @@ class LiveView:
             self._thread.start()
 
     def say(self, text: str) -> bool:
-        """Shows a line that stays; returns False where the view has ended."""
+        """Shows a line that stays; returns False if the view has ended."""
         with self._guarded():
             if self.is_shown:
                 self._display.say(text)
         return self.is_shown
 
     def stop(self) -> None:
-        """Ends the view with a summary of the study; does nothing where it has ended."""
+        """Ends the view with a summary of the study; does nothing if it has ended."""
         self._ended.set()
         try:
             if self._thread is not None:  # A store that cannot be reached must not hold the search.
@@ -118,7 +118,7 @@ class LiveView:
                 with contextlib.suppress(Exception):
                     self._close()
                 reason = f'{type(error).__name__}: {error}'
-                say(printable(f'The live view has ended by an error; the search goes on. {reason}'))
+                say(printable(f'The live view has failed; the search continues. {reason}'))
 
 
 def looks(
@@ -137,7 +137,7 @@ def looks(
         began = time.monotonic()
         yield read()
         took = time.monotonic() - began
-        is_ended = rest(max(interval, took / _MOST_OF_THE_TIME))
+        is_ended = rest(max(interval, took / _MAX_TIME_SHARE))
     yield read()
 
 
@@ -157,7 +157,7 @@ def watch(
         store: holds the study; it is only read.
         where: its name for people.
         interval: the least number of seconds between two reads.
-        directory: of the study, where it is known: trials report steps there.
+        directory: of the study, if known: trials report steps there.
 
     Raises:
         UserError: there is no study of this version.

@@ -1,4 +1,4 @@
-"""Objectives of a Vizier study, and what its trials score in them."""
+"""Objectives of a Vizier study, and the scores of its trials."""
 
 import math
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ MetricSpec: TypeAlias = study_pb2.StudySpec.MetricSpec
 
 
 def objectives(spec: StudySpec) -> list[MetricSpec]:
-    """The metrics to optimize: all but those of safety, which algorithms here do not use."""
+    """The metrics to optimize: all but safety metrics, which algorithms here do not use."""
     return [metric for metric in spec.metrics if not metric.HasField('safety_config')]
 
 
 def value(measurement: study_pb2.Measurement, metric: MetricSpec) -> float | None:
-    """The finite value of a metric; None where there is none."""
+    """The finite value of a metric; None if there is none."""
     found = [each.value for each in measurement.metrics if each.metric_id == metric.metric_id]
     return found[-1] if found and math.isfinite(found[-1]) else None
 

@@ -50,7 +50,7 @@ class Operations:
         return operation
 
     def get(self, name: str) -> operations_pb2.Operation:
-        """Returns a finished operation by its name; VizierError where it is unknown."""
+        """Returns a finished operation by its name; VizierError if it is unknown."""
         found = self._kept.get(name)
         if found is None:
             raise not_found(f'operation {name[:200]!a}')

@@ -1,7 +1,7 @@
 """Vizier's gRPC API over a database: see https://oss-vizier.readthedocs.io and `VizierService`.
 
-Semantics and status codes are those of Vizier's own servicer. Where that one answers UNKNOWN, here
-it is INVALID_ARGUMENT.
+Semantics and status codes follow Vizier's own servicer, except for INVALID_ARGUMENT in place of
+UNKNOWN.
 """
 
 import functools
@@ -102,7 +102,7 @@ class VizierService:
     # Studies.
 
     def create_study(self, request: Any, may_use: Rights) -> Message:
-        """Creates a study, or loads the one of that display name."""
+        """Creates a study, or loads the existing one of its display name."""
         owner, new = names.owner_of(request.parent), request.study
         if new.name:
             raise invalid('the service names a study: leave its name empty')
@@ -207,7 +207,7 @@ class VizierService:
     # Trials.
 
     def create_trial(self, request: Any, study: VizierStudy, _: int) -> Message:
-        """Adds a trial that has ended, or one that the next client gets."""
+        """Adds an ended trial, or a trial for the next client."""
         trial = TrialProto()
         trial.CopyFrom(request.trial)
         trial.ClearField('client_id')
@@ -283,7 +283,7 @@ class VizierService:
         return pb.CheckTrialEarlyStoppingStateResponse(should_stop=stop)
 
     def stop_trial(self, request: Any, study: VizierStudy, number: int) -> Message:
-        """Marks a running trial as one that its client is to end."""
+        """Marks a running trial, so that its client ends it."""
 
         def change(trial: TrialProto) -> None:
             if trial.state == TrialProto.State.ACTIVE:
@@ -301,7 +301,7 @@ class Method(NamedTuple):
     Attributes:
         request: its kind of request.
         run: executes a request; None is an empty reply.
-        role: what its caller must have: a name of `paxtune.service.schema.Role`.
+        role: of its caller, at least: a name of `paxtune.service.schema.Role`.
         field: of the request, with the name of a study or a trial; '' where `run` looks itself.
         is_trial: True for the name of a trial.
     """
@@ -375,7 +375,7 @@ def _sorted(study: VizierStudy) -> list[TrialProto]:
 
 
 def _waiting(study: VizierStudy, client: str, count: int) -> list[TrialProto]:
-    """Returns the ACTIVE trials of a client; gives it REQUESTED ones where these are too few."""
+    """Returns the ACTIVE trials of a client; gives it REQUESTED ones if these are too few."""
     trials = _sorted(study)
     states = TrialProto.State
     own = [each for each in trials if each.state == states.ACTIVE and each.client_id == client]

@@ -20,7 +20,7 @@ _CHANGEABLE = study_pb2.Study.State.ACTIVE, study_pb2.Study.State.STATE_UNSPECIF
 class VizierStudy:
     """A study as Vizier's API sees it. Thread-safe.
 
-    Trials are kept in memory, since only this process writes to those of Vizier clients; they are
+    Trials are kept in memory, since only this process writes to trials of Vizier clients; they are
     read again where another one did. Each change replaces a trial's object. A study that paxtune
     made can be read, and is not changed here: its trials belong to its workers.
 
@@ -40,7 +40,7 @@ class VizierStudy:
         self.suggesting = threading.RLock()
 
     def proto(self) -> study_pb2.Study:
-        """Returns the stored study; VizierError where there is none."""
+        """Returns the stored study; VizierError if there is none."""
         try:
             return self._store.study_proto()
         except KeyError:
@@ -91,7 +91,7 @@ class VizierStudy:
             return found
 
     def trial(self, number: int) -> TrialProto:
-        """Returns a trial; VizierError where there is none."""
+        """Returns a trial; VizierError if there is none."""
         self.proto()
         found = self._store.protos([number])
         if not found:

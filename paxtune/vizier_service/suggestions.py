@@ -95,7 +95,7 @@ class PlainSuggester:
         return observed
 
     def _observe(self, trial: TrialProto) -> Observation | None:
-        """Observes a trial; None where its parameters are not in the space."""
+        """Observes a trial; None if its parameters are not in the space."""
         id_, states = int(trial.id), TrialProto.State
         try:
             decisions = self._space.decisions(read_parameters(trial))

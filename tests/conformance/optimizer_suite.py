@@ -36,7 +36,7 @@ UNSCANNED: Any = {
 
 
 def gradients_of(params: Any) -> Any:
-    """Those of a quadratic, steeper along some parameters than along others."""
+    """Gradients of a quadratic, steeper along some parameters than along others."""
     return jax.tree.map(lambda leaf, steep: steep * (leaf - 0.1), params, _STEEP)
 
 

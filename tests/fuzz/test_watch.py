@@ -73,7 +73,7 @@ def _refuses(message: str) -> None:
     raise UserError(message)
 
 
-@pytest.mark.parametrize('message', ['', '\n', 'x\n' * watch.MOST_LINES])
+@pytest.mark.parametrize('message', ['', '\n', 'x\n' * watch.MAX_LINES])
 def test_a_message_that_is_none_for_people_does_not_pass(message: str) -> None:
     assert watch.refused_or_taken(lambda: _refuses('a reason')) is None
     with pytest.raises(AssertionError):

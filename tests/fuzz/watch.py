@@ -26,7 +26,7 @@ SECONDS = 5.0
 """Seconds of processor time for an example."""
 
 _MEGABYTES = 256  # Memory of an example.
-MOST_LINES, MOST_CHARACTERS = 30, 5000
+MAX_LINES, MAX_CHARACTERS = 30, 5000
 """Limits of a message."""
 
 
@@ -155,8 +155,8 @@ def refused_or_taken(read: Callable[[], Any], *others: type[Exception]) -> Any:
             refusal = error
     message = str(refusal)
     assert message.strip(), f'an empty {type(refusal).__name__}'
-    assert len(message) <= MOST_CHARACTERS, f'{len(message)} characters: {message[:300]}'
-    assert message.count('\n') < MOST_LINES, message
+    assert len(message) <= MAX_CHARACTERS, f'{len(message)} characters: {message[:300]}'
+    assert message.count('\n') < MAX_LINES, message
     return None
 
 

@@ -145,9 +145,9 @@ class FaultyDatabase(Database):
         if self._world.happens(f'connection lost {when} commit'):
             raise DatabaseUnavailableError(f'the connection was lost {when} the commit')
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Unlocks the file, as the kernel does at the end of a process."""
-        self._kind.let_go()
+        self._kind.release()
 
     def version(self) -> int:
         # No other process writes, and a new connection may happen to count as the one before.

@@ -66,7 +66,7 @@ class Service:
 
     def _died(self) -> None:
         world = self._world
-        self._database.let_go()
+        self._database.release()
         for reply in self._waiting:
             reply(_RESET)
         world.scheduler.at(world.draws.uniform(0.2, 6.0, 'service away'), self.start)
@@ -86,7 +86,7 @@ class Service:
             longest = 2.0 * world.faults.settings.lease
             self._database.stall = world.draws.uniform(1.0, longest, 'stall')
         self._waiting.append(reply)
-        # One that waits holds locks, which an event could not wait for.
+        # A waiting call holds locks, which an event could not wait for.
         if self._num_busy or self._database.stall:
             self._num_busy += 1
             process.spawn(lambda: self._handle(path, request, reply))

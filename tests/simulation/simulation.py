@@ -27,7 +27,7 @@ from tests.simulation.world import EVERY, STEPS, World, truth
 
 _MEMORY = '/dev/shm'
 _IMPORTED = 3
-_MOST = 10  # Violations; the simulation ends then.
+_MAX_VIOLATIONS = 10  # The simulation ends then.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,8 +117,8 @@ def _run(
         return True
 
     horizon = world.faults.settings.horizon
-    world.scheduler.run(horizon, lambda: is_over() or len(world.violations) >= _MOST)
-    if not is_over() and len(world.violations) < _MOST:
+    world.scheduler.run(horizon, lambda: is_over() or len(world.violations) >= _MAX_VIOLATIONS)
+    if not is_over() and len(world.violations) < _MAX_VIOLATIONS:
         waiting = [each.name for each in machines if not each.is_done]
         world.violate('liveness', f'after {horizon:.0f} s these have not ended: {waiting}')
     world.close()

@@ -61,7 +61,7 @@ class FormulaRunner(Runner):
             folder = Path(TrialSpec.of(study, trial.view).begin())
             state, checkpoint = newest(folder)
             begun, done = trial.continues_from, state.step
-            # One that has lost a trial, which ended, finds no checkpoints any more.
+            # A process that has lost an ended trial finds no checkpoints any more.
             is_held = world.ledger.holder(trial.id) == world.process.name
             if is_held and begun is not None and done < begun[1]:
                 world.violate('checkpoint', f'trial {trial.id} begins at {done}, not {begun}')

@@ -28,14 +28,14 @@ class EarlierTrials:
     """
 
     def __init__(self, space: FlatSpace, observations: Sequence[Observation]) -> None:
-        """Reads trials in any state. Those of earlier studies do not count."""
+        """Reads trials in any state. Trials of earlier studies do not count."""
         self._space = space
         rows = [self._row(trial.decisions) for trial in observations if trial.id > 0]
         self._rows = np.array(rows).reshape(len(rows), len(space))
         self._is_fine = np.array([_is_fine(space, feature) for feature in space.features], bool)
 
     def has_close(self, decisions: Decisions, distance: float = RESOLUTION) -> bool:
-        """Returns True if all numbers are within a distance of those of an earlier trial.
+        """Returns True if all numbers are within a distance of an earlier trial's.
 
         Decisions without a fine number are close to none: they are untried unless they are equal.
         """

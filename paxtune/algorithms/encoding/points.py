@@ -140,7 +140,7 @@ def _repaired(chosen: np.ndarray, count: int, distinct: bool, is_sorted: bool) -
 
 
 def _rounded(values: np.ndarray, low: int, high: int, is_log: bool) -> np.ndarray:
-    """Rounds unit values to those of integers: see `encoding.scaling`."""
+    """Rounds unit values to unit values of integers: see `encoding.scaling`."""
     ends = np.array([low - 0.5, high + 0.5])
     ends = np.log(ends) if is_log else ends
     at = ends[0] + values * (ends[1] - ends[0])

@@ -32,7 +32,7 @@ def from_unit(point: pg.geno.Float, unit: float) -> int | float:
 
 
 def to_unit(point: pg.geno.Float, number: float) -> float:
-    """Converts a number of a range to its unit value. That of an integer is inside its interval.
+    """Converts a number of a range to its unit value, for an integer inside its interval.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1.0, 'log')))

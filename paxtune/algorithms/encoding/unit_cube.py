@@ -127,7 +127,7 @@ class FlatSpace:
         return (ranks[int(value)] + 0.5) / len(ranks)
 
     def decode(self, row: Sequence[float] | np.ndarray) -> Decisions:
-        """Decodes a row of unit values [features]; those of inactive features are ignored.
+        """Decodes a row of unit values [features]; inactive features are ignored.
 
         Where candidates must be distinct, a taken one is replaced by the next free one.
         """

@@ -33,8 +33,8 @@ class UniformCrossover(Crossover):
     """Takes each decision from either parent with equal probability.
 
     Conditional decisions come from a parent in which they are active. Each slot of a choice of
-    several candidates is a decision. Where candidates must be distinct or sorted, those that both
-    parents chose stay. The rest is drawn from those that one parent chose.
+    several candidates is a decision. If candidates must be distinct or sorted, the common choices
+    of both parents stay. The rest is drawn from the choices of one parent.
 
     G. Syswerda, "Uniform crossover in genetic algorithms", ICGA 1989.
 

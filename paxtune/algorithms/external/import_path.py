@@ -1,13 +1,13 @@
 """Classes and functions of other libraries, by import path.
 
 The contents of a study must not run code. Reading or showing a study imports nothing. For a
-suggestion, a path can select only a class or function that makes what the algorithm needs:
+suggestion, a path can select only a class or function that makes the required object:
 
 - Modules of PyGlove, Vizier and this project are imported. Other modules must be imported already,
   by the module of `--exp` or the program. A user may also name them in `--algorithm=…`.
 - A class must have the required base; a function must declare it as its return type
   (`-> pg.DNAGenerator`). The check precedes any call. It refuses `os.system`, and methods of
-  classes (PyGlove's `from_json` runs what it reads).
+  classes (PyGlove's `from_json` runs code).
 - Arguments are plain data: numbers, strings, lists, dictionaries.
 """
 
@@ -46,7 +46,7 @@ def resolve(path: str, base: type, field: str) -> Callable[..., Any]:
         field: field that holds the path, for messages.
 
     Raises:
-        UserError: nothing is there, its module may not be imported, or it is of another kind.
+        UserError: it does not exist, its module may not be imported, or it has another type.
 
     Example:
         >>> resolve('pyglove.evolution.neat', pg.DNAGenerator, 'generator').__name__

@@ -43,7 +43,7 @@ class DnaGenerator(Algorithm):
     An argument `mutator` that `kwargs` lacks becomes a `ScaledMutator`, and a `pg.geno.Random` a
     `ScaledRandom`, because PyGlove's own ignore scales.
 
-    The generator gets feedback for all completed trials, also those that it did not propose:
+    The generator gets feedback for all completed trials, also for trials that it did not propose:
     initial trials, trials that users added, trials of earlier studies. (An `Evolution` gets these
     as members of its first population.) It gets none for infeasible trials, as in `pg.sample`.
     Proposals that were tried or are infeasible are skipped. After 20 of these a random experiment

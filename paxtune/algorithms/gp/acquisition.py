@@ -70,7 +70,7 @@ def log_expected_improvement(
 def learnable_deviation(deviation: Array, noise: float) -> tuple[Array, Array]:
     """Standard deviation of the mean after one more trial at a place, and its derivative.
 
-    Without noise it is that of the process, since the trial shows the value. A noisy trial at a
+    Without noise it equals the process's, since the trial shows the value. A noisy trial at a
     place that is nearly known teaches little. With all of the deviation, trials would repeat each
     other. Expected quantile improvement, for the mean: Picheny et al. 2013 (Technometrics 55).
 
@@ -79,7 +79,7 @@ def learnable_deviation(deviation: Array, noise: float) -> tuple[Array, Array]:
         noise: its variance.
 
     Returns:
-        The standard deviation [B], and its derivative by that of the process.
+        The standard deviation [B], and its derivative by the deviation of the process.
 
     Example:
         >>> learnable_deviation(np.array([4.0, 0.1]), 9.0)[0].round(3).tolist()

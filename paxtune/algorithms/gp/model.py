@@ -268,7 +268,7 @@ def gradient(
 ) -> Array:
     """Gradient of a function of predictions, with respect to the points [B, columns].
 
-    `by_…` are the derivatives of the function [B] by what is predicted.
+    `by_…` are the derivatives of the function [B] by the fields of the prediction.
     """
     log_density = -(at.margin**2) / 2 - math.log(2 * math.pi) / 2
     by_label = by_feasible * np.exp(log_density - at.feasible) / _LABEL_WIDTH

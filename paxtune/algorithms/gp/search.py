@@ -50,8 +50,8 @@ class FittedModel(NamedTuple):
     def information(self) -> float:
         """Mean gain of the logarithm of the likelihood of a completed trial's score, in nats.
 
-        The process predicts each trial from the others. The gain is that over one normal
-        distribution for all trials: 0 or less where decisions say nothing about scores.
+        The process predicts each trial from the others. The gain is relative to one normal
+        distribution for all trials: 0 or less if decisions say nothing about scores.
         """
         values = self.data.values[self.data.is_observed]
         if not values.any():  # All scores are equal.

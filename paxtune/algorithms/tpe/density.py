@@ -1,4 +1,4 @@
-"""Parzen estimator: the density of rows of unit values, of which some features are inactive."""
+"""Parzen estimator: the density of rows of unit values, with inactive features."""
 
 import dataclasses
 from typing import TypeAlias
@@ -19,8 +19,8 @@ class Density:
     """Mixture of kernels, each a product over features.
 
     The kernel of a number, or of an ordinal choice, is a normal distribution that is truncated to
-    the range. That of a category adds weight to one candidate. Where a trial has no value, because
-    the feature is inactive, the distribution is uniform.
+    the range. The kernel of a category adds weight to one candidate. For an inactive
+    feature, the distribution is uniform.
 
     Attributes:
         centers: center of each kernel [K, features]; NaN for a uniform distribution.
@@ -42,7 +42,7 @@ class Density:
         numbers = -((offsets / widths) ** 2) / 2 - np.log(widths) - _LOG_ROOT
         low, high = _ends(self.centers, widths)
         numbers -= np.log(high - low)
-        # A density, as that of a number: the cell of a candidate is 1 / count wide.
+        # A density, as for a number: the cell of a candidate is 1 / count wide.
         cells = np.maximum(self.counts, 1)
         equal, other = (1 - self.widths) * cells, self.widths * cells / np.maximum(cells - 1, 1)
         categories = np.log(np.where(offsets * cells < 0.5, equal, other))

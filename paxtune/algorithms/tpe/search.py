@@ -68,7 +68,7 @@ def _split(observations: Sequence[Observation]) -> tuple[list[Observation], ...]
 def _log_share(
     of_good: density.Density, of_bad: density.Density, num_good: int, num_bad: int, rows: np.ndarray
 ) -> np.ndarray:
-    """Logarithm of the share of good trials at rows [B, features], by that of all trials.
+    """Logarithm of the share of good trials at rows [B, features], by the share of all trials.
 
     The relative density ratio of c-TPE: products of several are meaningful.
     """

@@ -25,7 +25,7 @@ class TPE(ModelBased):
     2211.14411).
 
     Attributes:
-        num_candidates: number of draws, of which the best one becomes the trial.
+        num_candidates: number of draws; the best draw becomes the trial.
 
     Example:
         >>> import pyglove as pg

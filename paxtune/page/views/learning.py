@@ -7,7 +7,7 @@ VIEW = figure_view(
     '/learning',
     'Learning',
     2,
-    'A cross ends the curve of a trial that was stopped early, a square that of a paused one; '
+    'A cross ends the curve of a trial that was stopped early, a square the curve of a paused one; '
     'dotted lines are rungs.',
     Panel('curves', of_study(plots.curves)),
     Panel('rank-correlations', of_study(plots.rank_correlations), opens_trials=False),

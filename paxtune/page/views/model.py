@@ -42,8 +42,8 @@ VIEW = figure_view(
     '/model',
     'Model',
     4,
-    'The Gaussian process of the default algorithm, fitted to at most 256 trials: how well it '
-    'predicts, and what. Each figure takes some seconds.',
+    'The Gaussian process of the default algorithm, fitted to at most 256 trials: its errors and '
+    'its predictions. Each figure takes some seconds.',
     Panel(
         'cross-validation',
         _of_reward('cross_validation'),

@@ -26,7 +26,7 @@ HISTORY = Panel('history', of_study(plots.history))
 
 
 def layout(live: LiveStudy) -> list[Any]:
-    """Makes the view; what changes is filled in by callbacks."""
+    """Makes the view; callbacks fill in live content."""
     return [
         note.rendered(),
         html.Div(id='overview-live'),
@@ -94,7 +94,7 @@ def register(app: Dash, page: Page) -> None:
 
 
 def _parts(live: LiveStudy) -> tuple[list[Any], list[Any]]:
-    """Makes what stands above the optimization history, and what stands below."""
+    """Makes the elements above the optimization history, and the elements below it."""
     study, state = live.study, live.snapshot()
     page = summary(study)
     best = page.data['best']

@@ -26,7 +26,7 @@ VIEW = figure_view(
     '/trade-off',
     'Trade-off',
     5,
-    'Completed trials by two numbers, and those that no other one beats in both.',
+    'Completed trials by two metrics, and their Pareto front.',
     Panel('pareto-front', _pareto_front, ('x', 'y')),
     Panel('hypervolume', of_study(plots.hypervolume), (), opens_trials=False),
 )

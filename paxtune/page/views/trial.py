@@ -15,7 +15,7 @@ from paxtune.reports.tables import Table
 
 
 def layout(live: LiveStudy, number: int) -> list[Any]:
-    """Makes the view; what changes is filled in by callbacks. Raises UserError without a trial."""
+    """Makes the view; callbacks fill in live content. Raises UserError without a trial."""
     live.study.trial(number)
     parts: list[Any] = [
         html.H2(f'Trial {number}'),

@@ -17,7 +17,7 @@ _HELP = 'state=completed seconds>10 "some text" …'
 
 
 def layout(live: LiveStudy) -> list[Any]:
-    """Makes the view; what changes is filled in by callbacks."""
+    """Makes the view; callbacks fill in live content."""
     metrics = [
         {'label': each.header, 'value': each.key}
         for each in _columns(live)
@@ -62,7 +62,7 @@ def register(app: Dash, page: Page) -> None:
     )
     def sort(clicks: list[int | None], sort: dict[str, Any]) -> Any:
         if not any(clicks) or not isinstance(ctx.triggered_id, dict):
-            return no_update  # The headings were drawn anew.
+            return no_update  # The headings were redrawn.
         column = ctx.triggered_id['column']
         is_same = sort['column'] == column
         return {'column': column, 'descending': is_same and not sort['descending']}

@@ -271,9 +271,9 @@ def test_many_points_are_thinned_out_and_counted() -> None:
     )
     made = svg.without_webgl(go.Figure(trace, {'title': 'All'}))
     (points,) = made.data
-    assert points.type == 'scatter' and len(points.x) == len(points.customdata) == svg.MOST_POINTS
+    assert points.type == 'scatter' and len(points.x) == len(points.customdata) == svg.MAX_POINTS
     assert (points.x[0], points.x[-1]) == (0, count - 1)
-    assert f'{svg.MOST_POINTS:,} of {count:,} points' in made.layout.title.text
+    assert f'{svg.MAX_POINTS:,} of {count:,} points' in made.layout.title.text
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 from paxtune import plots
 from paxtune.config.budget import Budget
-from paxtune.plots.svg import MOST_POINTS, without_webgl
+from paxtune.plots.svg import MAX_POINTS, without_webgl
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from tests.factories.studies import ask, finish
@@ -50,7 +50,7 @@ def count_of(trace: go.Scatter) -> int:
 
 
 def test_svg_webgl_becomes_svg_with_seven_digits() -> None:
-    y = np.random.default_rng(0).random(MOST_POINTS)
+    y = np.random.default_rng(0).random(MAX_POINTS)
     (trace,) = without_webgl(go.Figure(go.Scattergl(y=y, mode='markers'))).data
     assert trace.type == 'scatter'
     assert np.asarray(trace.y).dtype == np.float32

@@ -53,7 +53,7 @@ def trials_of(directory: Path) -> list[Trial]:
 
 def test_an_added_trial_runs_next(directory: Path, shown: Callable[..., str]) -> None:
     out = shown('add', directory, 'rate=0.0125', 'layer=Block()', '--warm_start=1')
-    assert out.startswith('Trial 6 will run when the search goes on, before new suggestions:\n')
+    assert out.startswith('Trial 6 will run when the search continues, before new suggestions:\n')
     assert '  rate = 0.0125\n' in out
     with load_study(directory, read_only=False) as study:
         finish(ask(study))

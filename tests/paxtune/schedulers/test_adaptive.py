@@ -154,13 +154,13 @@ def test_it_trains_nearly_all_to_the_end_where_rungs_mislead(value) -> None:
 
 
 def test_the_report_has_a_line_for_each_rung() -> None:
-    assert Adaptive(min_resource=30).learnt(probes(1)) == [
+    assert Adaptive(min_resource=30).findings(probes(1)) == [
         '33% of the trials go on from the rung of 30 steps, whose rewards order the ends of '
         '6 trials with a rank correlation of about 0.99',
         '33% of the trials go on from the rung of 90 steps, whose rewards order the ends of '
         '6 trials with a rank correlation of about 1.00',
     ]
-    assert PromotingAsha(min_resource=30).learnt(probes(1)) == []
+    assert PromotingAsha(min_resource=30).findings(probes(1)) == []
 
 
 @given(

@@ -6,7 +6,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paxtune.schedulers.end_prediction import LEAST, Array, predict_ends
+from paxtune.schedulers.end_prediction import MIN_TRIALS, Array, predict_ends
 
 COUNT = 60
 
@@ -27,7 +27,7 @@ def stopped(scores: Array) -> Array:
     found = scores.copy()
     for level in range(scores.shape[1] - 1):
         there = np.flatnonzero(np.isfinite(found[:, level]))
-        worst = there[np.argsort(-found[there, level])][max(LEAST, len(there) // 3) :]
+        worst = there[np.argsort(-found[there, level])][max(MIN_TRIALS, len(there) // 3) :]
         found[worst, level + 1 :] = np.nan
     return found
 
@@ -62,10 +62,10 @@ def test_a_prediction_uses_all_levels_between() -> None:
 
 def test_few_trials_show_no_gain() -> None:
     scores, points = trials(0, delay=1.0)
-    scores[LEAST - 1 :, 1:] = np.nan
+    scores[MIN_TRIALS - 1 :, 1:] = np.nan
     predicted = predict_ends(scores, points)
     assert np.array_equal(predicted[:, 0], scores[:, 0])
-    assert np.isnan(predicted[LEAST:, 1]).all()
+    assert np.isnan(predicted[MIN_TRIALS:, 1]).all()
 
 
 @given(seed=st.integers(0, 1000), scale=st.floats(1e-3, 1e3), shift=st.floats(-1e3, 1e3))

@@ -1,4 +1,4 @@
-"""Studies in which nothing was measured begin anew with a corrected definition."""
+"""Studies in which nothing was measured start again with a corrected definition."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def test_a_wrong_metric_of_a_function_may_be_corrected(tmp_path: Path, caplog: A
         assert states(study) == ['COMPLETED'] * 3
         assert [trial.id for trial in study.trials] == [1, 2, 3]
     assert (
-        f'begins anew. The files of its trials are in {tmp_path}/replaced_trials_1' in caplog.text
+        f'starts again. The files of its trials are in {tmp_path}/replaced_trials_1' in caplog.text
     )
     assert len(list((tmp_path / 'replaced_trials_1').iterdir())) == 1
     with load_study(tmp_path) as loaded:

@@ -127,7 +127,7 @@ def test_a_transaction_does_not_begin_inside_what_only_reads(tmp_path):
     with (
         contextlib.closing(Database(None)) as database,
         database.reading(),
-        pytest.raises(RuntimeError, match='inside of what only reads'),
+        pytest.raises(RuntimeError, match='inside a block that only reads'),
         database.transaction(),
     ):
         pass

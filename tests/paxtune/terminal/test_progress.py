@@ -259,7 +259,7 @@ def test_an_error_of_the_screen_ends_only_the_screen(
 
     study = tune(slow, **SQUARES, callbacks=[Progress(console)])
     assert len(study.trials) == 3
-    message = "The live view has ended by an error; the search goes on. KeyError: 'a defect'\n"
+    message = "The live view has failed; the search continues. KeyError: 'a defect'\n"
     assert capsys.readouterr().out == message
     lines = final_lines(out.getvalue())
     last = lines[lines.index('Wall clock of this search') - 1]

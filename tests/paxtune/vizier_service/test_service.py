@@ -267,9 +267,9 @@ def test_studies_of_clients_are_listed_and_refused_where_an_experiment_is_needed
     make_own(database)
     assert database.studies() == ['me/mine', 'own']
     location = ServiceLocation(Service('127.0.0.1:1', 'me/mine'))
-    with pytest.raises(UserError, match='me/mine: OWNER/STUDY is a study of a Vizier client'):
+    with pytest.raises(UserError, match='me/mine: a Vizier client created the study'):
         location.store()
-    with pytest.raises(UserError, match='no experiment, only a search space'):
+    with pytest.raises(UserError, match='a Vizier client created the study'):
         VizierStore(database, 'mine', 'me').study()
 
 

@@ -173,7 +173,7 @@ def test_a_run_that_began_anew_is_followed_from_its_beginning(
     list(run(made, tmp_path))
     says(tmp_path, 'eval', 12, None)
     assert processed(made, tmp_path) == [2, 4]
-    assert 'training was set back to step 4' in capsys.readouterr().out
+    assert 'training went back to step 4' in capsys.readouterr().out
 
 
 def test_there_is_one_job_of_each_name(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_cudnn_has_masks_of_all_queries_and_keys(on_a_gpu: Calls) -> None:
 @pytest.mark.parametrize(
     ('shape', 'dtype', 'message'),
     [
-        ((1, 8, 16), 'float32', r"bfloat16 alone: set task\.fprop_dtype='bfloat16'"),
+        ((1, 8, 16), 'float32', r"only in bfloat16: set task\.fprop_dtype='bfloat16'"),
         ((1, 8, 24), 'bfloat16', 'heads of a multiple of 8 up to 256, and these are 12 wide'),
         ((1, 7, 16), 'bfloat16', 'trains on sequences of even length, and one has 7 positions'),
     ],
