@@ -1,11 +1,16 @@
-"""Flags that choose the engine of a search."""
+"""Flags that choose the engine of a search.
+
+`FLAGS` declares them. The parser, the checks and the table of docs/distributed.md come from it.
+"""
 
 import argparse
 import contextlib
 import json
+import pkgutil
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from paxtune.engines.slurm_cluster import options
 from paxtune.service import study_location
 from trainer import command
 from trainer.symbolic.errors import UserError, nearest
@@ -15,46 +20,83 @@ if TYPE_CHECKING:
     from paxtune.engines.supervised import WorkerConfig
     from paxtune.service.address import Service
 
-_RAY_FLAGS = (
-    ('ray_address', 'ADDRESS', 'the cluster: auto, or HOST:PORT'),
-    ('trial_resources', 'JSON', 'what each process of a trial needs, such as \'{"GPU": 1}\''),
-    ('trial_placement', 'STRATEGY', 'the nodes of these processes: STRICT_SPREAD, STRICT_PACK, …'),
-    ('runtime_env', 'JSON', 'code and packages for the nodes, such as \'{"working_dir": "."}\''),
+CLUSTERS = {
+    'ray': 'paxtune.engines.ray_cluster.engine:Ray',
+    'slurm': 'paxtune.engines.slurm_cluster.engine:Slurm',
+}
+"""The classes of engines that start workers on a cluster, by the name of --engine."""
+
+
+class Flag(NamedTuple):
+    """A flag of engines.
+
+    Attributes:
+        name: without dashes.
+        metavar: the placeholder of its value.
+        text: the help.
+        read: makes the value of a text, or of the list of texts where it is `options.parse`.
+        engine: the only --engine that takes the flag; '' for all.
+        field: the field of that engine.
+    """
+
+    name: str
+    metavar: str
+    text: str
+    read: Callable[[Any], Any] = str
+    engine: str = ''
+    field: str = ''
+
+    def is_given(self, args: argparse.Namespace) -> bool:
+        """Returns True if the flag has a value."""
+        return getattr(args, self.name) not in (None, [])
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    with contextlib.suppress(json.JSONDecodeError):
+        if isinstance(found := json.loads(text), dict):
+            return found
+    raise ValueError('expected a JSON object, such as {"GPU": 1}')
+
+
+_NEEDS = 'resources of each process of a trial, such as \'{"GPU": 1}\''
+_NODES = 'the nodes of these processes: STRICT_SPREAD, STRICT_PACK, …'
+_CODE = 'code and packages for the nodes, such as \'{"working_dir": "."}\''
+_SBATCH = 'options of sbatch for each worker: partition=gpu gres=gpu:1 nodes=2 time=04:00:00'
+
+FLAGS = (
+    Flag('workers', 'N', 'processes that run trials, and may die without harm', int),
+    Flag('pack', 'K', 'train K trials at a time as one program; auto where that is faster, or off'),
+    Flag('worker_memory', 'GIB', 'main memory that a worker may use', float),
+    Flag('engine', 'NAME', f'where workers run: {", ".join(CLUSTERS)}'),
+    Flag('ray_address', 'ADDRESS', 'the cluster: auto, or HOST:PORT', str, 'ray', 'address'),
+    Flag('trial_resources', 'JSON', _NEEDS, _json_object, 'ray', 'trial_resources'),
+    Flag('trial_placement', 'STRATEGY', _NODES, str, 'ray', 'strategy'),
+    Flag('trial_processes', 'N', 'processes that train a trial together', int, 'ray', 'processes'),
+    Flag('runtime_env', 'JSON', _CODE, _json_object, 'ray', 'runtime_env'),
+    Flag('slurm', 'OPTION=VALUE', _SBATCH, options.parse, 'slurm', 'options'),
 )
 
 
 def add_flags(flags: argparse.ArgumentParser) -> None:
     """Adds the flags to the command of a search."""
-    flags.add_argument(
-        '--workers',
-        type=int,
-        help='processes that run trials, and may die without harm',
-    )
-    flags.add_argument(
-        '--pack',
-        metavar='K',
-        help='train K trials at a time as one program; auto where that is faster, or off',
-    )
-    flags.add_argument(
-        '--worker_memory', type=float, metavar='GIB', help='what one of them may use of the memory'
-    )
-    names = ', '.join(_CLUSTERS)
-    flags.add_argument('--engine', metavar='NAME', help=f'where workers run: {names}')
-    for name, metavar, text in _RAY_FLAGS:
-        flags.add_argument(f'--{name}', metavar=metavar, help=f'{text}, with --engine=ray')
-    command.add_list_flag(
-        flags,
-        '--slurm',
-        'OPTION=VALUE',
-        'options of sbatch for each worker, with --engine=slurm: partition=gpu gres=gpu:1 '
-        'time=04:00:00',
-    )
-    flags.add_argument(
-        '--trial_processes', type=int, metavar='N', help='processes that train a trial together'
-    )
+    for flag in FLAGS:
+        name, text = f'--{flag.name}', flag.text
+        if flag.engine:
+            text += f', with --engine={flag.engine}'
+        if flag.read is options.parse:
+            command.add_list_flag(flags, name, flag.metavar, text)
+        else:
+            kind = flag.read if isinstance(flag.read, type) else str
+            flags.add_argument(name, type=kind, metavar=flag.metavar, help=text)
     study_location.add_flags(
         flags, 'join the study that a service keeps (python -m paxtune.serve), with --workers, or 1'
     )
+
+
+def table() -> str:
+    """Renders the flags as the table of docs/distributed.md."""
+    rows = [f'| `--{flag.name}` | {flag.engine} | {flag.text} |' for flag in FLAGS]
+    return '\n'.join(['| Flag | Needs `--engine=` | Meaning |', '| --- | --- | --- |', *rows])
 
 
 def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
@@ -76,7 +118,11 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
     if service is None and args.workers is None and engine is None:
         if args.worker_memory is not None:
             raise UserError('--worker_memory is what each of --workers may use: give both')
-        return None if pack is None else _packed(pack)
+        if pack is None:
+            return None
+        from paxtune.engines.packed import Packed
+
+        return Packed(pack)
     # Imported here: a search in this process needs none of it.
     from paxtune.engines.remote import Remote
     from paxtune.engines.supervised import WorkerConfig
@@ -85,11 +131,15 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
 
     modules = (registry.module_of(args.exp),)
     count = 1 if args.workers is None else args.workers
-    config = WorkerConfig(count, args.worker_memory, modules, pack=_pack_of_workers(pack))
+    if pack == 'auto':
+        raise UserError(
+            '--pack=auto measures trials in the process of the search: give workers a number'
+        )
+    config = WorkerConfig(count, args.worker_memory, modules, pack=pack or 1)
     if engine is not None:
         if service is not None:
             raise UserError('--engine keeps the study itself: give no --vizier_endpoint')
-        return _cluster(engine)(args, config)
+        return _cluster(args, config)
     if service is None:
         return Workers(**vars(config))
     return Remote(service, config)
@@ -128,71 +178,24 @@ def _pack(args: argparse.Namespace) -> "int | Literal['auto'] | None":
     return int(args.pack)
 
 
-def _packed(pack: "int | Literal['auto']") -> 'Engine':
-    from paxtune.engines.packed import Packed
-
-    return Packed(pack)
-
-
-def _pack_of_workers(pack: "int | Literal['auto'] | None") -> int:
-    if pack == 'auto':
-        raise UserError(
-            '--pack=auto measures trials in the process of the search: give workers a number'
-        )
-    return pack or 1
-
-
 def _require_engine(args: argparse.Namespace) -> None:
-    of_ray = [name for name, *_ in _RAY_FLAGS if getattr(args, name) is not None]
-    if of_ray and args.engine != 'ray':
-        raise UserError(f'--{of_ray[0]} is for a Ray cluster: give --engine=ray')
-    if args.slurm and args.engine != 'slurm':
-        raise UserError('--slurm is for a SLURM cluster: give --engine=slurm')
-    if args.trial_processes is not None and args.engine != 'ray':
+    for flag in FLAGS:
+        if flag.engine and flag.engine != args.engine and flag.is_given(args):
+            raise UserError(f'--{flag.name} needs --engine={flag.engine}')
+
+
+def _cluster(args: argparse.Namespace, config: 'WorkerConfig') -> 'Engine':
+    if args.engine not in CLUSTERS:
         raise UserError(
-            '--trial_processes is for --engine=ray. On SLURM, give --slurm nodes=2 '
-            'ntasks-per-node=1; elsewhere, see --coordinator'
+            f'--engine={args.engine}: there is none. {nearest(args.engine, list(CLUSTERS))}'
         )
-
-
-def _cluster(name: str) -> 'Callable[[argparse.Namespace, WorkerConfig], Engine]':
-    if name not in _CLUSTERS:
-        raise UserError(f'--engine={name}: there is none. {nearest(name, list(_CLUSTERS))}')
-    return _CLUSTERS[name]
-
-
-def _ray(args: argparse.Namespace, config: 'WorkerConfig') -> 'Engine':
-    from paxtune.engines.ray_cluster.engine import Ray
-
-    given = {
-        'address': args.ray_address,
-        'trial_resources': _json_object(args.trial_resources, '--trial_resources'),
-        'processes': args.trial_processes,
-        'strategy': args.trial_placement,
-        'runtime_env': _json_object(args.runtime_env, '--runtime_env'),
-    }
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return Ray(**vars(config), **chosen)
-
-
-def _slurm(args: argparse.Namespace, config: 'WorkerConfig') -> 'Engine':
-    from paxtune.engines.slurm_cluster import options
-    from paxtune.engines.slurm_cluster.engine import Slurm
-
-    return Slurm(**vars(config), options=options.parse(args.slurm))
-
-
-def _json_object(text: str | None, flag: str) -> 'dict[str, Any] | None':
-    if text is None:
-        return None
-    with contextlib.suppress(json.JSONDecodeError):
-        if isinstance(found := json.loads(text), dict):
-            return found
-    raise UserError(f'{flag}={text}: expected a JSON object, such as {{"GPU": 1}}')
-
-
-_CLUSTERS: 'dict[str, Callable[[argparse.Namespace, WorkerConfig], Engine]]' = {
-    'ray': _ray,
-    'slurm': _slurm,
-}
-"""Engines that start workers on a cluster, by name. Each reads its own flags."""
+    fields = {}
+    for flag in FLAGS:
+        if flag.engine == args.engine and flag.is_given(args):
+            given = getattr(args, flag.name)
+            try:
+                fields[flag.field] = given if isinstance(flag.read, type) else flag.read(given)
+            except ValueError as error:
+                raise UserError(f'--{flag.name}={given}: {error}') from None
+    made: Engine = pkgutil.resolve_name(CLUSTERS[args.engine])(**vars(config), **fields)
+    return made

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import paxtune
-from paxtune import search
 from paxtune.engines.packed import Packed
 from paxtune.running.json_logs import LOGS
 from paxtune.study.trial import Trial
@@ -141,25 +140,6 @@ def test_packed_trials_of_a_scheduler_that_measures_choose_by_themselves(tmp_pat
     study = paxtune.tune(Rates(), job_log_dir=tmp_path, num_trials=3, seed=4, engine=Packed('auto'))
     with study:
         assert [trial.state for trial in study.trials] == ['COMPLETED'] * 3
-
-
-@pytest.mark.parametrize(
-    ('flags', 'message'),
-    [
-        (['--pack=1'], '--pack=1: expected at least 2 trials, auto or off'),
-        (['--pack=many'], '--pack=many: expected at least 2 trials, auto or off'),
-        (['--pack=auto', '--workers=2'], '--pack=auto measures trials in the process'),
-        (['--pack=2', '--storage=vizier://a:1'], '--pack=2 --storage: its trials run in the proc'),
-        (
-            ['--pack=2', '--engine=ray', '--trial_processes=2'],
-            '--pack: several processes train one trial at a time',
-        ),
-    ],
-)
-def test_flags_that_do_not_fit(tmp_path: Path, flags: list[str], message: str) -> None:
-    exp = ['--exp=tests.factories.tunables.Rates', f'--job_log_dir={tmp_path}']
-    with pytest.raises(UserError, match=message.replace('(', r'\(')):
-        search.main([*exp, *flags])
 
 
 def test_a_function_is_not_packed(tmp_path: Path) -> None:

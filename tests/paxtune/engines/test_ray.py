@@ -6,7 +6,6 @@ import pytest
 
 from paxtune import Ray, tune
 from paxtune.engines.ray_cluster.worker_group import WorkerGroup
-from paxtune.search import main
 from tests.factories.function_studies import PARALLEL, slow
 from tests.factories.ray_searches import ended, finished, nothing_remains, rewards, until
 from tests.servers.processes import command, passed
@@ -94,22 +93,6 @@ def test_two_nodes_train_a_trial_together(cluster, tmp_path):
     assert 'The study is done' in output
     assert len(ended(tmp_path)) == 2
     assert all(trial.reward is not None for trial in ended(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ('flags', 'message'),
-    [
-        (['--engine=rai'], '--engine=rai: there is none. Did you mean ray'),
-        (['--trial_resources={"GPU": 1}'], 'give --engine=ray'),
-        (['--engine=ray', '--trial_resources=GPU'], 'expected a JSON object'),
-        (['--engine=ray', '--trial_resources={"GPU": 0}'], 'amounts above 0'),
-        (['--engine=ray', '--trial_placement=NEAR'], 'expected one of PACK'),
-        (['--engine=ray', '--trial_processes=0'], 'at least 1'),
-    ],
-)
-def test_flags_that_fit_no_cluster_are_refused(flags, message, tmp_path):
-    with pytest.raises(UserError, match=message):
-        main([RATES, f'--job_log_dir={tmp_path}', *flags])
 
 
 def test_several_processes_run_no_function():
