@@ -151,7 +151,7 @@ def tune(
             study = open_plan(None, plan, store=study.store)
         job = Job(study, workload.runner(), _listening(callbacks), should_interrupt)
         run_trials(engine, job, fork_study)
-        return study
+    return engine.reopened(study)
 
 
 def preview(

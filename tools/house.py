@@ -27,7 +27,7 @@ BUDGETS = {
     'paxtune/algorithms': 4_950,
     'paxtune/analysis': 2_440,
     'paxtune/config': 380,
-    'paxtune/engines': 2_920,
+    'paxtune/engines': 2_980,
     'paxtune/integrations': 1_030,
     'paxtune/objectives': 1_270,
     'paxtune/page': 2_580,

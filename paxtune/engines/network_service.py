@@ -63,10 +63,19 @@ def network_service(
                 is_ready=studies.look,
             )
 
-        with _started(server(port), server(0)) as serving:
+        serving = server(port)
+        try:
+            serving.start()
+        except UserError as error:  # Another process has the port.
+            logging.warning('%s', error)
+            serving = server(0)
+            serving.start()
+        try:
             endpoint = auth.address(host, serving.port)
             tokens.write_private(folder / 'endpoint', endpoint)
             yield Service(endpoint, _STUDY, secret, tls=True, tls_ca=tls[0])
+        finally:
+            serving.stop()
 
 
 def kept_service(directory: Path) -> Service:
@@ -81,20 +90,6 @@ def kept_service(directory: Path) -> Service:
         raise UserError(f'{folder}: the files of a service are missing, or others can read them')
     certificate = folder / 'certificate.pem'
     return Service(endpoint.strip(), _STUDY, secret.strip(), tls=True, tls_ca=certificate)
-
-
-@contextlib.contextmanager
-def _started(preferred: Server, other: Server) -> Iterator[Server]:
-    try:
-        preferred.start()
-    except UserError as error:
-        logging.warning('%s', error)
-        preferred = other
-        preferred.start()
-    try:
-        yield preferred
-    finally:
-        preferred.stop()
 
 
 def _kept(folder: Path, host: str) -> tuple[int, str, tuple[Path, Path]]:

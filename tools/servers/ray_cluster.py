@@ -5,14 +5,11 @@ threads in the process of a test. The process reads commands from its input: `ki
 other than the head, and `add` adds one.
 """
 
-import atexit
 import contextlib
 import importlib
-import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,17 +86,16 @@ class RayCluster:
 
 
 @contextlib.contextmanager
-def started(nodes: int = 3, cpus: int = 2, kind: str = 'plain') -> Iterator[RayCluster]:
+def started(nodes: int = 3, cpus: int = 2, takes_jobs: bool = False) -> Iterator[RayCluster]:
     """Runs a cluster while entered.
 
     Args:
         nodes: their number.
         cpus: claimed by each.
-        kind: `jobs` for one that takes jobs; `autoscaled` for one that adds nodes, of two CPUs
-            each, where there is demand for them.
+        takes_jobs: start Ray's dashboard, which `ray job submit` needs.
     """
     process = subprocess.Popen(
-        [sys.executable, '-m', 'tools.servers.ray_cluster', str(nodes), str(cpus), kind],
+        [sys.executable, '-m', 'tools.servers.ray_cluster', str(nodes), str(cpus), str(takes_jobs)],
         env=_environment(),
         cwd=ROOT,
         stdin=subprocess.PIPE,
@@ -115,7 +111,7 @@ def started(nodes: int = 3, cpus: int = 2, kind: str = 'plain') -> Iterator[RayC
         process.stdout.close()
 
 
-def _serve(nodes: int, cpus: int, kind: str) -> None:
+def _serve(nodes: int, cpus: int, takes_jobs: bool) -> None:
     from ray._private.node import Node
     from ray.cluster_utils import Cluster
 
@@ -123,7 +119,8 @@ def _serve(nodes: int, cpus: int, kind: str) -> None:
         return {**_NODE, 'num_cpus': cpus, 'runtime_env_agent_port': unused_port()}
 
     with mock.patch.object(Node, 'start_raylet', _patient(Node.start_raylet)):
-        cluster = Cluster(initialize_head=True, head_node_args={**node(), **_head(cpus, kind)})
+        head = {**node(), **(_dashboard() if takes_jobs else {})}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
         others = [cluster.add_node(**node()) for _ in range(nodes - 1)]
         print(_READY, f'{cluster.address},{cluster.webui_url or ""}', flush=True)
         for command in sys.stdin:
@@ -136,59 +133,15 @@ def _serve(nodes: int, cpus: int, kind: str) -> None:
             print(_READY, flush=True)
     started = psutil.Process().children(recursive=True)
     cluster.shutdown()
-    for process in started:  # Some of the autoscaler and of the dashboard outlive them.
+    for process in started:  # Some of the dashboard outlive it.
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
 
 
-def _head(cpus: int, kind: str) -> dict[str, Any]:
-    """Returns the settings of the head alone."""
-    if kind == 'jobs':
-        ports = {name: unused_port() for name in ('dashboard_port', 'dashboard_agent_listen_port')}
-        return {'include_dashboard': True, **ports}
-    return _autoscaling(cpus) if kind == 'autoscaled' else {}
-
-
-def _autoscaling(cpus: int) -> dict[str, Any]:
-    """Ray's own autoscaler, with its provider of nodes that are processes of this machine."""
-    from ray._private.services import get_node_ip_address
-    from ray.autoscaler._private.fake_multi_node import node_provider
-
-    os.environ.update(AUTOSCALER_UPDATE_INTERVAL_S='1', RAY_FAKE_CLUSTER='1')
-    port, head = unused_port(), node_provider.FAKE_HEAD_NODE_TYPE
-    more = {'CPU': 2, 'object_store_memory': _NODE['object_store_memory']}
-    names = {'docker', 'auth', 'file_mounts', 'head_node', 'worker_nodes'}
-    steps = ('initialization', 'setup', 'head_setup', 'worker_setup', 'head_start_ray')
-    lists = {f'{step}_commands' for step in (*steps, 'worker_start_ray')}
-    lists |= {'cluster_synced_files', 'rsync_exclude', 'rsync_filter'}
-    config = {
-        **{name: {} for name in names},
-        **{name: [] for name in lists},
-        'file_mounts_sync_continuously': False,
-        'cluster_name': 'tests',
-        'max_workers': 2,
-        'upscaling_speed': 1.0,
-        'idle_timeout_minutes': 5,
-        'head_node_type': head,
-        'available_node_types': {
-            head: {'resources': {'CPU': cpus}, 'node_config': {}, 'max_workers': 0},
-            'more': {'resources': more, 'node_config': {}, 'max_workers': 2},
-        },
-        'provider': {
-            'type': 'fake_multinode',
-            'module': f'{node_provider.__name__}.{node_provider.FakeMultiNodeProvider.__name__}',
-            'gcs_address': f'{get_node_ip_address()}:{port}',
-        },
-    }
-    with tempfile.NamedTemporaryFile('w', suffix='.json', delete=False) as file:
-        json.dump(config, file)
-    atexit.register(os.unlink, file.name)
-    ids = ('RAY_OVERRIDE_NODE_ID_FOR_TESTING', 'RAY_CLOUD_INSTANCE_ID')
-    return {
-        'autoscaling_config': file.name,
-        'gcs_server_port': port,
-        'env_vars': dict.fromkeys(ids, node_provider.FAKE_HEAD_NODE_ID),
-    }
+def _dashboard() -> dict[str, Any]:
+    """Returns the settings of a head that takes jobs."""
+    ports = {name: unused_port() for name in ('dashboard_port', 'dashboard_agent_listen_port')}
+    return {'include_dashboard': True, **ports}
 
 
 def _patient(start: Callable[..., None]) -> Callable[..., None]:
@@ -214,4 +167,4 @@ def _leading(cluster: Any) -> set[str]:
 
 if __name__ == '__main__':
     os.environ.update(ENVIRONMENT)
-    _serve(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    _serve(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == 'True')

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import ray
 
+from paxtune.engines.cluster_worker import Outcome, outcome_of
+from paxtune.engines.job_keeper import JobKeeper
 from paxtune.engines.network_service import FOLDER, network_service
-from paxtune.engines.outcome import Outcome
-from paxtune.engines.ray_cluster.worker import Worker
+from paxtune.engines.ray_cluster.jobs import RayJobs
 from paxtune.engines.ray_cluster.worker_group import NAMESPACE, State, WorkerGroup
+from paxtune.running.json_logs import LOGS
+from paxtune.running.supervisor import STOPPED
 from paxtune.service import tokens
 from paxtune.service.address import Service
 from paxtune.storage.study_file import DATABASE
@@ -17,6 +20,7 @@ from trainer.symbolic.errors import UserError
 
 _WORKER_GROUP = 'ray_worker_group.json'
 
+_LOOK_SECONDS = 0.5
 _ALONE_LEASES = 4
 """Leases after which a coordinator without workers ends itself, if no driver asks for it."""
 
@@ -40,7 +44,9 @@ class Coordinator:
         self._held = contextlib.ExitStack()
         self._service: Service | None = None
         self._group: WorkerGroup | None = None
-        self._workers: list[Worker] = []
+        self._jobs: RayJobs | None = None
+        self._keeping: threading.Thread | None = None
+        self._end = Outcome(0)
         self._leaving = threading.Event()
         self._asked = time.monotonic()
         self._lock = threading.RLock()
@@ -74,28 +80,22 @@ class Coordinator:
         """Starts workers. Those that run already go on, if they are equal; others save and end."""
         with self._lock:
             service = self.serve()
-            if self._running and group == self._group and not self._leaving.is_set():
+            if self._is_running and group == self._group and not self._leaving.is_set():
                 return
             self._end_workers()
             tokens.write_private(self._kept, group.to_json())
-            self._group, self._leaving = group, threading.Event()
+            self._group, self._leaving, self._end = group, threading.Event(), Outcome(0)
             assert service.tls_ca is not None
-            certificate = service.tls_ca.read_text()
-            self._workers = [
-                Worker(group, i, f'{self._name}-{i + 1}', service, certificate, self._leaving)
-                for i in range(group.count)
-            ]
-            for worker in self._workers:
-                worker.start()
+            self._jobs = RayJobs(group, self._name, service, service.tls_ca.read_text())
+            self._keeping = threading.Thread(target=self._keep, args=(group, self._jobs))
+            self._keeping.start()
             self._asked = time.monotonic()
 
     def state(self) -> State:
         """Returns what the workers do."""
         self._asked = time.monotonic()
-        running = self._running  # First: a worker has its outcome before it ends.
-        waiting = sum(worker.is_waiting for worker in self._workers)
-        ended = [worker.outcome for worker in self._workers if worker.outcome is not None]
-        return State(running, waiting, next((each for each in ended if each.code), Outcome(0)))
+        is_running = self._is_running  # First: the end is known before it is over.
+        return State(is_running, 0 if self._jobs is None else self._jobs.waiting, self._end)
 
     def leave(self) -> None:
         """Lets the workers save their trials and end."""
@@ -110,19 +110,31 @@ class Coordinator:
             self._service = None
 
     @property
-    def _running(self) -> int:
-        return sum(worker.is_alive() for worker in self._workers)
+    def _is_running(self) -> bool:
+        return self._keeping is not None and self._keeping.is_alive()
+
+    def _keep(self, group: WorkerGroup, jobs: RayJobs) -> None:
+        keeper = JobKeeper(jobs, group.count, self._directory / LOGS, _LOOK_SECONDS)
+
+        def run() -> Outcome:
+            keeper.run(self._leaving.is_set)
+            return Outcome(0)
+
+        try:
+            self._end = outcome_of(run)
+        except Exception as error:
+            self._end = Outcome(STOPPED, f'{type(error).__name__}: {error}')
 
     def _end_workers(self) -> None:
         self._leaving.set()
-        for worker in self._workers:
-            worker.join()
+        if self._keeping is not None:
+            self._keeping.join()
 
     def _end_alone(self) -> None:
         while True:
             time.sleep(1.0)
             with self._lock:
-                alone = 0.0 if self._running else time.monotonic() - self._asked
+                alone = 0.0 if self._is_running else time.monotonic() - self._asked
                 if alone > _ALONE_LEASES * self._lease_seconds:
                     self.end()
                     ray.kill(ray.get_actor(self._name, NAMESPACE))

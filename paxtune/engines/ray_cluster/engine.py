@@ -9,34 +9,20 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from absl import logging
 
-from paxtune.engines.base import Engine, Job
+from paxtune.engines.base import Job
+from paxtune.engines.cluster import Cluster
+from paxtune.engines.cluster_worker import ClusterWorker
 from paxtune.engines.network_service import FOLDER
-from paxtune.engines.ray_cluster.worker_group import NAMESPACE, State, WorkerGroup
-from paxtune.engines.remote import Remote
-from paxtune.engines.supervised import (
-    WorkerConfig,
-    directory_or_temporary,
-    require_one_process,
-    watched,
-)
-from paxtune.running.runner import Runner
-from paxtune.running.supervisor import modules_of
+from paxtune.engines.ray_cluster.worker_group import NAMESPACE, WorkerGroup
 from paxtune.running.trial_errors import StudyStoppedError
-from paxtune.running.tuner import take_up
 from paxtune.service import tokens
-from paxtune.service.leases import LEASE_SECONDS
-from paxtune.storage.database import Database
-from paxtune.storage.local_store import LocalStore
-from paxtune.storage.study_file import DATABASE
-from paxtune.study.plan import SearchPlan
-from paxtune.study.study import Study
+from paxtune.service.address import Service
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError, nearest
 
@@ -47,7 +33,7 @@ _RAY_COPIES = 'runtime_resources'
 
 
 @dataclasses.dataclass(frozen=True)
-class Ray(WorkerConfig, Engine):
+class Ray(Cluster):
     """Runs the trials in workers on a Ray cluster. Any of them, or their nodes, may die.
 
     The study and its workers belong to a coordinator, an actor on the node of this process. If
@@ -64,24 +50,18 @@ class Ray(WorkerConfig, Engine):
         runtime_env: Ray's runtime environment, such as `{'working_dir': '.'}`: what nodes need of
             code and packages. That of the job by default. Where it has changed, the next call
             ends the workers, and begins others.
-        lease_seconds: the time that a worker may pass without a heartbeat.
     """
-
-    has_workers, may_correct = True, False
 
     address: str | None = None
     trial_resources: Mapping[str, float] = dataclasses.field(default_factory=lambda: {'CPU': 1})
     processes: int = 1
     strategy: str = 'STRICT_SPREAD'
     runtime_env: Mapping[str, Any] | None = None
-    lease_seconds: float = LEASE_SECONDS
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.processes < 1:
             raise UserError(f'--trial_processes={self.processes}: expected at least 1')
-        if self.pack > 1:
-            require_one_process(self.processes)
+        super().__post_init__()
         if self.strategy not in STRATEGIES:
             raise UserError(
                 f'--trial_placement={self.strategy}: expected one of {", ".join(STRATEGIES)}. '
@@ -100,8 +80,12 @@ class Ray(WorkerConfig, Engine):
     def description(self) -> str:
         return f'in {self.count} workers on a Ray cluster{self.pack_label}'
 
+    @property
+    def processes_per_worker(self) -> int:
+        return self.processes
+
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
-        found = super().directory(directory_or_temporary(given))
+        found = super().directory(given)
         if found is not None and _RAY_COPIES in Path(found).absolute().parts:
             raise UserError(
                 f'--job_log_dir={found}: it lies in a copy of --working-dir, which Ray deletes '
@@ -109,35 +93,23 @@ class Ray(WorkerConfig, Engine):
             )
         return found
 
-    def require_function(self, runner: Runner) -> None:
-        if self.processes > 1:
-            raise UserError('several processes train experiments; a function runs in one process')
-        super().require_function(runner)
-
-    def open(
-        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]
-    ) -> tuple[Study, AbstractContextManager[object]]:
-        assert isinstance(directory, Path)
-        modules_of(plan.space.value)  # Before anything starts.
+    @contextlib.contextmanager
+    def serve(self, directory: Path) -> Iterator[Service]:
+        """Leaves the service to its coordinator, which ends with it unless workers run."""
         self._connect()
         coordinator = self._coordinator(directory)
-        with contextlib.ExitStack() as on_error:
-            on_error.callback(_end_idle, coordinator)
-            remote = Remote(_get(coordinator.serve.remote()))
-            study, _ = remote.open(directory, plan, prior_studies)
-            on_error.pop_all()
-        return study, _left_to(study, coordinator)
+        try:
+            yield _get(coordinator.serve.remote())
+        finally:
+            _end_idle(coordinator)
 
-    def run(self, job: Job) -> None:
-        study = job.study
-        assert isinstance(study.directory, Path)
-        take_up(study)
-        coordinator = self._coordinator(study.directory)
-        _get(coordinator.start.remote(self._worker_group(job)))
-
-        def run(look: Callable[[], None]) -> None:
-            is_leaving, waiting = False, 0
-            while (state := _state(coordinator)).running:
+    def keep(self, job: Job, worker: ClusterWorker, look: Callable[[], None]) -> None:
+        coordinator = self._coordinator(Path(worker.directory))
+        group = WorkerGroup(self.count, worker, dict(self.trial_resources), self.strategy)
+        _get(coordinator.start.remote(group))
+        is_leaving, waiting = False, 0
+        try:
+            while (state := _get(coordinator.state.remote())).is_running:
                 if not is_leaving and job.should_interrupt():
                     coordinator.leave.remote()
                     is_leaving = True
@@ -146,15 +118,12 @@ class Ray(WorkerConfig, Engine):
                 waiting = state.waiting
                 look()
                 time.sleep(_LOOK_SECONDS)
-            state.error.require_success()
-
-        try:
-            watched(job, run)
         except KeyboardInterrupt:
             _get(coordinator.leave.remote())
-            while _state(coordinator).running:
+            while _get(coordinator.state.remote()).is_running:
                 time.sleep(_LOOK_SECONDS)
             raise
+        state.end.require_success()
 
     def _connect(self) -> None:
         try:
@@ -225,21 +194,6 @@ class Ray(WorkerConfig, Engine):
             self.strategy,
         )
 
-    def _worker_group(self, job: Job) -> WorkerGroup:
-        study = job.study
-        assert isinstance(study.directory, Path)
-        return WorkerGroup(
-            self.count,
-            self.processes,
-            dict(self.trial_resources),
-            self.strategy,
-            str(study.directory.absolute()),
-            self.imports(study),
-            self.flags(job),
-            self.memory_bytes,
-            study.search.faults.max_attempts,
-        )
-
 
 def _name(directory: Path, environment: str) -> str:
     """Returns the name of the coordinator of a directory, which is kept there.
@@ -270,11 +224,6 @@ def _end_other(name: str) -> None:
         ray.kill(coordinator)
 
 
-def _state(coordinator: Any) -> State:
-    state: State = _get(coordinator.state.remote())
-    return state
-
-
 def _get(reply: Any) -> Any:
     """Returns the reply of the coordinator.
 
@@ -299,34 +248,18 @@ def _get(reply: Any) -> Any:
         raise StudyStoppedError(f'the coordinator was lost: {reason}') from error
 
 
-@contextlib.contextmanager
-def _left_to(study: Study, coordinator: Any) -> Iterator[None]:
-    """Ends the coordinator when the search is left, and reads the study from its directory.
-
-    Workers that run keep it: the search goes on.
-    """
-    try:
-        yield
-    finally:
-        if _end_idle(coordinator):
-            assert study.directory is not None
-            study.store.close()
-            study.store = LocalStore(Database(Path(study.directory) / DATABASE))
-
-
-def _end_idle(coordinator: Any) -> bool:
-    """Ends a coordinator without running workers; returns False where it has some."""
+def _end_idle(coordinator: Any) -> None:
+    """Ends a coordinator without running workers. Workers that run keep it: the search goes on."""
     import ray
     from ray.exceptions import RayError
 
     with contextlib.suppress(RayError):
-        if ray.get(coordinator.state.remote()).running:
+        if ray.get(coordinator.state.remote()).is_running:
             logging.warning('The workers on the cluster go on. The same command joins them.')
-            return False
+            return
         ray.get(coordinator.end.remote())
     with contextlib.suppress(RayError):
         ray.kill(coordinator)
-    return True
 
 
 @contextlib.contextmanager

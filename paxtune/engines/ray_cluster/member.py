@@ -1,4 +1,3 @@
-import contextlib
 import dataclasses
 import socket
 import sys
@@ -9,12 +8,9 @@ from pathlib import Path
 
 import ray
 
-from paxtune.engines.outcome import Outcome, outcome_of
-from paxtune.engines.ray_cluster.worker_group import WorkerGroup
-from paxtune.running import supervisor
-from paxtune.running.supervisor import Supervisor
+from paxtune.engines.cluster_worker import ClusterWorker, Outcome
+from paxtune.running.supervisor import log_file
 from paxtune.service.address import Service
-from trainer.runtime.directory import job_path
 
 _MAX_FORWARDED_BYTES = 2**16
 
@@ -37,7 +33,7 @@ class Member:
 
     def run(
         self,
-        group: WorkerGroup,
+        worker: ClusterWorker,
         number: int,
         service: Service,
         certificate: str,
@@ -46,40 +42,16 @@ class Member:
         """Runs the process until the study is done, or `leave`.
 
         Args:
-            number: of the process, from 1; no other of the group has it.
-            service: keeps the study.
+            worker, number, service, joining: as for `ClusterWorker.run`.
             certificate: of the service, PEM.
-            joining: flags that join the processes of one worker. Such a process ends with others,
-                and is not started again.
         """
-        home = Path(group.directory)
-        with contextlib.ExitStack() as stack:
-            scratch = stack.enter_context(tempfile.TemporaryDirectory())
+        with tempfile.TemporaryDirectory() as scratch:
             authority = Path(scratch) / 'certificate.pem'
             authority.write_text(certificate)
             service = dataclasses.replace(service, tls_ca=authority)
-            client = stack.enter_context(service.client())
-            kept = Supervisor(
-                client,
-                job_path(group.directory),
-                home,
-                1,
-                group.modules,
-                token=service.token,
-                flags=[*group.flags, *service.worker_flags, *joining],
-                memory_bytes=group.memory_bytes,
-                max_attempts=group.max_attempts,
-                first=number,
-                restarts=not joining,
-            )
-            output = _Output(supervisor.log_file(home, number))
-
-            def run() -> Outcome:
-                kept.run(self._leaving.is_set, output.forward)
-                return Outcome(0 if kept.is_done else supervisor.DETACHED, '', kept.false_starts)
-
+            output = _Output(log_file(Path(worker.directory), number))
             try:
-                return outcome_of(run)
+                return worker.run(service, number, self._leaving.is_set, joining, output.forward)
             finally:
                 output.forward()
 

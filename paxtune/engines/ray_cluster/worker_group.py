@@ -3,7 +3,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from paxtune.engines.outcome import Outcome
+from paxtune.engines.cluster_worker import ClusterWorker, Outcome
 
 NAMESPACE = 'paxtune'
 """Ray's namespace of coordinators."""
@@ -11,43 +11,32 @@ NAMESPACE = 'paxtune'
 
 @dataclasses.dataclass(frozen=True)
 class WorkerGroup:
-    """The workers of a study: plain data.
+    """The workers of a study on Ray: plain data.
 
     Attributes:
         count: the number of workers, each of which has one trial at a time, or a pack.
-        processes: the number of processes of a worker, which train its trials together.
+        worker: the configuration of each.
         resources: of a process, by the names of Ray: `CPU`, `GPU`, `memory`, or custom ones.
         strategy: Ray's placement strategy for the processes of a worker.
-        directory: of the study, on each node.
-        modules: imported by workers, as they define the classes of the experiment.
-        flags: further flags of workers.
-        memory_bytes: the resident memory beyond which a process is ended; None for no limit.
-        max_attempts: of a trial: see `paxtune.study.transitions.lose`.
     """
 
     count: int
-    processes: int
+    worker: ClusterWorker
     resources: Mapping[str, float]
     strategy: str
-    directory: str
-    modules: tuple[str, ...]
-    flags: tuple[str, ...]
-    memory_bytes: int | None
-    max_attempts: int
 
     @property
     def bundles(self) -> list[dict[str, float]]:
         """Ray's resource bundles of one worker."""
-        return [dict(self.resources) for _ in range(self.processes)]
+        return [dict(self.resources) for _ in range(self.worker.processes)]
 
     @property
     def actor_options(self) -> dict[str, Any]:
         """Ray's options of the actor of one process.
 
         Example:
-            >>> resources = {'GPU': 1, 'fast': 1}
-            >>> group = WorkerGroup(1, 1, resources, 'PACK', '/runs/a', (), (), None, 1)
-            >>> group.actor_options
+            >>> worker = ClusterWorker('/runs/a', (), (), None, 1)
+            >>> WorkerGroup(1, worker, {'GPU': 1, 'fast': 1}, 'PACK').actor_options
             {'num_cpus': 0, 'num_gpus': 1, 'resources': {'fast': 1}}
         """
         custom = dict(self.resources)
@@ -64,8 +53,9 @@ class WorkerGroup:
     def from_json(cls, text: str) -> 'WorkerGroup':
         """Reads what `to_json` has rendered."""
         values = json.loads(text)
-        lists = {name: tuple(values[name]) for name in ('modules', 'flags')}
-        return cls(**{**values, **lists})
+        worker = values['worker']
+        lists = {name: tuple(worker[name]) for name in ('modules', 'flags')}
+        return cls(**{**values, 'worker': ClusterWorker(**{**worker, **lists})})
 
 
 _OPTIONS = {'num_cpus': 'CPU', 'num_gpus': 'GPU'}
@@ -75,11 +65,11 @@ class State(NamedTuple):
     """The state of the workers of a study.
 
     Attributes:
-        running: the number of workers that have not ended.
-        waiting: those among them that have waited for room on the cluster, for a while.
-        error: the first one, or `Outcome(0)`.
+        is_running: True until all workers have ended.
+        waiting: the number of workers that have waited for room on the cluster, for a while.
+        end: the error of a worker, or `Outcome(0)`.
     """
 
-    running: int
+    is_running: bool
     waiting: int
-    error: Outcome
+    end: Outcome

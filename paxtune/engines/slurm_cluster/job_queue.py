@@ -12,7 +12,7 @@ from typing import Any
 
 from absl import logging
 
-from paxtune.engines.outcome import Outcome
+from paxtune.engines.cluster_worker import ClusterWorker, Outcome
 from paxtune.engines.slurm_cluster import options
 from paxtune.engines.slurm_cluster.worker_job import FOLDER, LEAVING, WorkerJob
 from trainer.symbolic.errors import UserError
@@ -22,35 +22,44 @@ _ALWAYS = 10**6
 
 
 class JobQueue:
-    """Submits, counts and ends the jobs that have the name of a study."""
+    """Submits, counts and ends the jobs that have the name of a study.
 
-    def __init__(self, directory: Path, name: str, given: Mapping[str, str]) -> None:
-        """Prepares to submit jobs.
+    Attributes:
+        folder: the files of the jobs.
+    """
+
+    def __init__(
+        self, directory: Path, name: str, given: Mapping[str, str], worker: ClusterWorker
+    ) -> None:
+        """Prepares to submit jobs, and forgets the end of an earlier search.
 
         Args:
             directory: of the study, which all nodes see.
             name: of the jobs; no other study has it.
             given: options of `sbatch`.
+            worker: runs in each job.
 
         Raises:
             UserError: submitit or SLURM is not installed.
         """
-        self._folder = directory / FOLDER
-        self._name, self._options = name, dict(given)
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._executor = _executor(self._folder, _parameters(name, self._options))
+        self.folder = directory / FOLDER
+        self._name, self._job = name, WorkerJob(worker)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self._executor = _executor(self.folder, _parameters(name, given))
+        (self.folder / LEAVING).unlink(missing_ok=True)
+        self.outcomes()
 
-    def submit(self, job: WorkerJob, count: int) -> set[str]:
+    def submit(self, count: int) -> set[str]:
         """Submits jobs, as an array; returns their ids. Raises UserError if SLURM refuses them."""
         self._executor.update_parameters(array_parallelism=count)
         try:
             with self._executor.batch():
-                jobs = [self._executor.submit(job) for _ in range(count)]
+                jobs = [self._executor.submit(self._job) for _ in range(count)]
         except Exception as error:  # submitit raises no class of its own.
             raise UserError(f'--slurm: SLURM refuses the jobs: {error}') from error
         return {each.job_id for each in jobs}
 
-    def jobs(self) -> set[str] | None:
+    def live(self) -> set[str] | None:
         """Lists the ids of jobs that wait, run or end; None where SLURM does not answer."""
         squeue = ['squeue', '--noheader', '--array', '--format=%i', *self._own]
         done = subprocess.run(squeue, capture_output=True, text=True, check=False)
@@ -59,17 +68,12 @@ class JobQueue:
             return None
         return set(done.stdout.split())
 
-    def open(self) -> None:
-        """Forgets that workers of an earlier search had to leave, and their outcomes."""
-        (self._folder / LEAVING).unlink(missing_ok=True)
-        self.outcomes()
-
     def leave(self) -> None:
         """Lets workers save and end; the signal alone sets them no limit of time."""
-        (self._folder / LEAVING).touch()  # For jobs that begin just now.
+        (self.folder / LEAVING).touch()  # For jobs that begin just now.
         _scancel('--signal=TERM', '--state=RUNNING', *self._own)
 
-    def drop_waiting(self) -> None:
+    def withdraw(self) -> None:
         """Takes the jobs back that have not begun."""
         _scancel('--state=PENDING', *self._own)
 
@@ -80,7 +84,7 @@ class JobQueue:
     def outcomes(self) -> dict[str, Outcome]:
         """Takes the outcomes of jobs that have ended, by id."""
         found = {}
-        for file in self._folder.glob('*.json'):
+        for file in self.folder.glob('*.json'):
             found[file.stem] = Outcome(**json.loads(file.read_text()))
             file.unlink()
         return found

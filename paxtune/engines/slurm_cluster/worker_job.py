@@ -1,6 +1,5 @@
 """A worker as the function of a SLURM job."""
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -10,21 +9,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from paxtune.engines.cluster_worker import ClusterWorker, Outcome, outcome_of
 from paxtune.engines.network_service import kept_service
-from paxtune.engines.outcome import Outcome, outcome_of
 from paxtune.running import supervisor
-from paxtune.running.supervisor import Supervisor
 from paxtune.service import tokens
 from trainer.runtime.interrupt import SignalEvent
-from trainer.symbolic.errors import UserError
 
 FOLDER = 'slurm'
 """The folder in a study's directory with the files of its jobs."""
 
 LEAVING = 'leaving'
 """The file there while workers have to end."""
-
-_PATIENCE = 120.0
 
 _leaving, _ended = SignalEvent(), threading.Event()
 
@@ -37,20 +32,10 @@ class WorkerJob:
     ends. Plain data, which submitit pickles into the study's directory.
 
     Attributes:
-        directory: of the study.
-        modules: imported by workers.
-        flags: further flags of workers.
-        memory_bytes: the resident memory beyond which a process is ended; None for no limit.
-        max_attempts: of a trial: see `paxtune.study.transitions.lose`.
-        processes: the number of tasks of the job, which are one worker.
+        worker: whose process this is.
     """
 
-    directory: str
-    modules: tuple[str, ...]
-    flags: tuple[str, ...]
-    memory_bytes: int | None
-    max_attempts: int
-    processes: int = 1
+    worker: ClusterWorker
 
     def __call__(self) -> None:
         """Runs until the study is done, or a signal; raises SystemExit where another job may help.
@@ -69,7 +54,7 @@ class WorkerJob:
             worker.join(0.2)
         (outcome,) = outcomes or [Outcome(1, 'an unexpected error: see the log of the job')]
         if outcome.code in (2, supervisor.STOPPED) or int(os.environ['SLURM_PROCID']) == 0:
-            file = Path(self.directory, FOLDER, f'{job_id()}.json')
+            file = Path(self.worker.directory, FOLDER, f'{job_id()}.json')
             tokens.write_private(file, json.dumps(outcome._asdict()))
         if outcome.code and not _leaving.is_set():
             raise SystemExit(outcome.code)
@@ -89,34 +74,11 @@ class WorkerJob:
             _ended.set()
 
     def _run(self) -> Outcome:
-        directory, is_joined = Path(self.directory), self.processes > 1
+        directory = Path(self.worker.directory)
         if (directory / FOLDER / LEAVING).exists():
             return Outcome(supervisor.DETACHED, 'the search was interrupted')
-        service = kept_service(directory)
-        with contextlib.closing(service.client()) as client:
-            try:
-                client.connect(_PATIENCE)
-            except UserError as error:  # The search has ended; when it is back, it submits jobs.
-                return Outcome(supervisor.DETACHED, str(error))
-            kept = Supervisor(
-                client,
-                directory,
-                directory,
-                1,
-                self.modules,
-                token=service.token,
-                flags=[
-                    *self.flags,
-                    *service.worker_flags,
-                    *(['--coordinator=auto'] if is_joined else []),
-                ],
-                memory_bytes=self.memory_bytes,
-                max_attempts=self.max_attempts,
-                first=_number(),
-                restarts=not is_joined,
-            )
-            kept.run(_leaving.is_set, lambda: None)
-            return Outcome(0 if kept.is_done else supervisor.DETACHED)
+        joining = ['--coordinator=auto'] if self.worker.processes > 1 else []
+        return self.worker.run(kept_service(directory), _number(), _leaving.is_set, joining)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -1,7 +1,5 @@
 """Trials of a function, several at a time: in threads, in workers, in processes that join."""
 
-import contextlib
-import os
 import subprocess
 import sys
 import threading
@@ -16,25 +14,15 @@ import pytest
 from paxtune.algorithms import RandomSearch
 from paxtune.api import tune
 from paxtune.config.budget import Budget
-from paxtune.config.faults import Faults
 from paxtune.engines.base import Job
 from paxtune.engines.in_process import InProcess
-from paxtune.engines.remote import Remote
-from paxtune.engines.supervised import WorkerConfig
 from paxtune.engines.threads import Threads, run_in_threads
 from paxtune.engines.workers import Workers
 from paxtune.objectives.rewards import MetricReward
 from paxtune.running.callbacks import Callback
 from paxtune.running.function_runner import FunctionRunner, import_name
-from paxtune.running.trial_errors import StudyStoppedError
 from paxtune.running.tuner import STOP_REQUESTED, Paused, Tuner
-from paxtune.service.address import Service
-from paxtune.service.coordinator import StudyCoordinator
-from paxtune.service.registry import StudyRegistry
-from paxtune.service.server import Server
-from paxtune.storage.database import Database
 from paxtune.storage.open_study import open_study
-from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
@@ -71,16 +59,6 @@ def test_a_function_that_cannot_be_imported_runs_in_threads() -> None:
         assert sorted(ended) == [1, 2, 3, 4]
         with tune(lambda x: x, workers=1, **PARALLEL) as alone:
             assert decisions(alone.trials) == decisions(study.trials)
-
-
-def test_an_error_that_stops_the_study_stops_all_threads() -> None:
-    def breaks(x: float, trial: Trial) -> float:
-        if trial.id == 2:
-            raise OSError('the disk is lost')
-        return x
-
-    with pytest.raises(StudyStoppedError, match='trial 2 raised OSError: the disk is lost'):
-        tune(breaks, engine=Threads(2), faults=Faults(errors_to_skip=[]), **PARALLEL)
 
 
 def test_an_error_of_a_callback_ends_the_study_for_all_callbacks() -> None:
@@ -166,31 +144,6 @@ def test_workers_run_what_they_can_import() -> None:
         tune(Rates(), engine=Threads(2), job_log_dir='unused')
     with pytest.raises(UserError, match=r'workers=2 and engine=InProcess.*: give one'):
         tune(process_of, workers=2, engine=InProcess(), **PARALLEL)
-
-
-@pytest.mark.slow
-def test_a_function_that_can_be_imported_runs_in_processes(tmp_path: Path) -> None:
-    study = tune(process_of, workers=2, **PARALLEL)
-    with study:
-        found = {trial.metrics['process'] for trial in study.trials}
-        assert os.getpid() not in found and 1 <= len(found) <= 2
-        assert study.directory is not None
-    with tune(process_of, engine=Workers(1), job_log_dir=tmp_path, **PARALLEL) as other:
-        assert decisions(other.trials) == decisions(study.trials)
-        assert other.directory == tmp_path
-
-
-@pytest.mark.slow
-def test_functions_join_the_study_of_a_service(tmp_path: Path) -> None:
-    with contextlib.closing(Database(tmp_path / 'studies.db')) as database:
-        registry = StudyRegistry(lambda name: StudyCoordinator(VizierStore(database, name)))
-        with Server(registry) as server:
-            engine = Remote(Service(f'127.0.0.1:{server.port}', 'parallel'), WorkerConfig(2))
-            for fields in (PARALLEL, PARALLEL | {'num_trials': 6}):
-                with tune(process_of, engine=engine, **fields) as study:
-                    assert len(study.trials) == fields['num_trials']
-                    assert all(trial.state == 'COMPLETED' for trial in study.trials)
-            assert database.studies() == ['parallel']
 
 
 # --- Several processes on one directory ---

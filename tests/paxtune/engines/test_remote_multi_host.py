@@ -1,6 +1,5 @@
 """Several processes as one worker of a service: real ones, with simulated devices."""
 
-import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from paxtune.service.study_location import ServiceLocation
 from paxtune.study.plan import SearchPlan
 from paxtune.study.redefinition import fingerprint
 from tests.factories import multi_process as joined
-from tests.paxtune.engines.conftest import search, told
+from tests.paxtune.engines.conftest import told
 from tests.paxtune.test_serve import served
 from tests.servers.processes import Ended, all_passed, job
 
@@ -38,19 +37,6 @@ def kept(service: Service) -> list[Any]:
 def history(service: Service, trial: int) -> list[str]:
     with ServiceLocation(service).open() as study:
         return [event.event for event in study.trial(trial).record.history]
-
-
-@pytest.mark.parametrize('which', [0, 1])
-def test_a_lost_process_of_a_search_ends_all_and_the_trial_continues(
-    which: int, tmp_path: Path, undisturbed: list[Any], service: Service
-) -> None:
-    flags = [f'--vizier_endpoint={service.endpoint}', f'--study={service.study}', '--num_trials=2']
-    ended = search(tmp_path / 'runs', *flags, kill={which: 'step:11'})
-    assert ended[which].code == -signal.SIGKILL
-    assert ended[1 - which].code in _AGAIN, ended
-    out = all_passed(search(tmp_path / 'runs', *flags))
-    assert re.search('trial 2: resumed from step [24]', out), out
-    assert kept(service) == undisturbed[:2]
 
 
 class Group:

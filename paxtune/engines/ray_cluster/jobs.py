@@ -16,7 +16,7 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from paxtune.engines.outcome import Outcome
+from paxtune.engines.cluster_worker import Outcome
 from paxtune.engines.ray_cluster.member import Member
 from paxtune.engines.ray_cluster.worker_group import WorkerGroup
 from paxtune.running.supervisor import DETACHED, STOPPED
@@ -25,76 +25,91 @@ from paxtune.service.address import Service
 _LOG = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.5
-_PAUSE_SECONDS = 1.0
 _WAITING_SECONDS = 20.0
 _LEAVING_SECONDS = 300.0
-_MAX_FALSE_STARTS = 3
 
 
-class Worker(threading.Thread):
-    """Keeps one worker running: a placement group, and an actor for each process of the worker.
+class RayJobs:
+    """Jobs on Ray: a placement group each, and an actor for each process of the worker.
 
-    A lost node, or a killed actor, loses all processes of the worker. They start again where Ray
-    finds room; until then their demand is visible to its autoscaler.
+    Until Ray finds room for a job, its demand is visible to Ray's autoscaler.
 
     Attributes:
-        outcome: the end of the worker; None while it runs.
+        group: the workers.
+        name: of the group; the names of its placement groups begin with it.
+        service: keeps the study.
+        certificate: of the service, PEM.
+        leaving: set once workers are to save their trials and end.
+        withdrawn: set once jobs that wait for room are not needed.
+    """
+
+    def __init__(self, group: WorkerGroup, name: str, service: Service, certificate: str) -> None:
+        self.group, self.name = group, name
+        self.service, self.certificate = service, certificate
+        self.leaving, self.withdrawn = threading.Event(), threading.Event()
+        self._jobs: dict[str, _Job] = {}
+
+    @property
+    def waiting(self) -> int:
+        """The number of jobs that have waited for room on the cluster, for a while."""
+        return sum(job.is_waiting for job in list(self._jobs.values()))
+
+    def submit(self, count: int) -> set[str]:
+        """Starts jobs in free places. Each place, from 1, has one job at a time."""
+        places = map(str, range(1, self.group.count + 1))
+        free = [each for each in places if each not in self._jobs][:count]
+        for place in free:
+            self._jobs[place] = _Job(self, int(place) - 1)
+            self._jobs[place].start()
+        return set(free)
+
+    def live(self) -> set[str]:
+        """Lists the places whose jobs have not ended."""
+        return {place for place, job in self._jobs.items() if job.is_alive()}
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """Takes the outcomes of jobs that have ended, by place."""
+        ended = self._jobs.keys() - self.live()
+        return {place: self._jobs.pop(place).outcome for place in ended}
+
+    def leave(self) -> None:
+        """Lets workers save their trials and end."""
+        self.leaving.set()
+
+    def withdraw(self) -> None:
+        """Takes the jobs back that wait for room."""
+        self.withdrawn.set()
+
+    def cancel(self) -> None:
+        """Lets workers save their trials, and waits for their ends."""
+        self.leaving.set()
+        for job in self._jobs.values():
+            job.join()
+
+
+class _Job(threading.Thread):
+    """Runs one worker. A lost node, or a killed actor, loses all processes of the worker.
+
+    Attributes:
+        outcome: the end of the worker.
         is_waiting: whether it has waited for room on the cluster, for a while.
     """
 
-    def __init__(
-        self,
-        group: WorkerGroup,
-        index: int,
-        name: str,
-        service: Service,
-        certificate: str,
-        leaving: threading.Event,
-    ) -> None:
-        """Prepares a worker.
-
-        Args:
-            index: of the worker, from 0.
-            name: of its placement group.
-            service: keeps the study.
-            certificate: of the service, PEM.
-            leaving: set to end the workers of the group; an error of one ends all.
-        """
-        super().__init__(name=name, daemon=True)
-        self._group, self._index = group, index
-        self._service, self._certificate, self._leaving = service, certificate, leaving
-        self.outcome: Outcome | None = None
+    def __init__(self, jobs: RayJobs, index: int) -> None:
+        super().__init__(name=f'{jobs.name}-{index + 1}', daemon=True)
+        self._jobs, self._group, self._index = jobs, jobs.group, index
+        self.outcome = Outcome(0)
         self.is_waiting = False
 
     def run(self) -> None:
         try:
             with _placed(self._group, self.name) as placement:
-                self.outcome = self._keep(placement)
+                self.outcome = self._run_members(placement)
         except Exception as error:
             _LOG.exception('worker %d', self._index + 1)
             self.outcome = Outcome(STOPPED, f'{type(error).__name__}: {error}')
-        if self.outcome.code:
-            self._leaving.set()
 
-    def _keep(self, placement: PlacementGroup) -> Outcome:
-        false_starts = 0
-        while not self._leaving.is_set():
-            outcome = self._once(placement)
-            if outcome.code != DETACHED:
-                return outcome
-            if outcome.message:
-                _LOG.warning('worker %d: %s', self._index + 1, outcome.message)
-            false_starts = false_starts + 1 if outcome.false_starts else 0
-            if false_starts >= _MAX_FALSE_STARTS:
-                return Outcome(
-                    STOPPED,
-                    f'worker {self._index + 1} ended {false_starts} times in a row before it had '
-                    f'a trial. {outcome.message}'.rstrip(),
-                )
-            self._leaving.wait(_PAUSE_SECONDS)
-        return Outcome(0)
-
-    def _once(self, placement: PlacementGroup) -> Outcome:
+    def _run_members(self, placement: PlacementGroup) -> Outcome:
         """Runs the processes of the worker until one of them ends."""
         actor = ray.remote(Member)
         members = [
@@ -103,17 +118,17 @@ class Worker(threading.Thread):
                 max_concurrency=2,  # `leave` while it runs.
                 scheduling_strategy=PlacementGroupSchedulingStrategy(placement, i),
             ).remote()
-            for i in range(self._group.processes)
+            for i in range(self._group.worker.processes)
         ]
         addresses: list[str] = []
         try:
             addresses = self._addresses(members, placement)
-            return self._run(members, addresses[0]) if addresses else Outcome(0)
+            return self._outcome(members, addresses[0]) if addresses else Outcome(DETACHED)
         except RayTaskError:
             raise
         except RayError as error:
             if not addresses:
-                return Outcome(DETACHED, f'it did not start: {error}', 1)
+                return Outcome(DETACHED, f'it did not start: {error}', True)
             return Outcome(DETACHED, f'it was lost: {str(error).splitlines()[0]}')
         finally:
             for member in members:
@@ -125,7 +140,7 @@ class Worker(threading.Thread):
         count, began = len(waiting), time.monotonic()
         try:
             while len(ray.wait(waiting, num_returns=count, timeout=_LOOK_SECONDS)[0]) < count:
-                if self._leaving.is_set():
+                if self._jobs.leaving.is_set() or self._jobs.withdrawn.is_set():
                     return []
                 is_late = time.monotonic() - began > _WAITING_SECONDS
                 self.is_waiting = is_late and _state(placement) != 'CREATED'
@@ -134,21 +149,21 @@ class Worker(threading.Thread):
         found: list[str] = ray.get(waiting)
         return found
 
-    def _run(self, members: list[Any], coordinator: str) -> Outcome:
+    def _outcome(self, members: list[Any], coordinator: str) -> Outcome:
         count = len(members)
         joining = [f'--coordinator={coordinator}', f'--num_processes={count}'] if count > 1 else []
         running = [
             member.run.remote(
-                self._group,
+                self._group.worker,
                 self._index * count + i + 1,
-                self._service,
-                self._certificate,
+                self._jobs.service,
+                self._jobs.certificate,
                 [*joining, f'--process_id={i}'] if joining else [],
             )
             for i, member in enumerate(members)
         ]
         while not ray.wait(running, timeout=_LOOK_SECONDS)[0]:
-            if self._leaving.is_set():
+            if self._jobs.leaving.is_set():
                 for member in members:
                     member.leave.remote()
                 break
