@@ -92,7 +92,8 @@ class PaxtuneBackend(pg.tuning.Backend):
             self._loop.join(algorithm)
             if early_stopping_policy is not None and early_stopping_policy.dna_spec is None:
                 early_stopping_policy.setup(dna_spec)
-                early_stopping_policy.recover(self._loop.measured_trials())
+                measured = [each for each in self._loop.view.trials() if each.measurements]
+                early_stopping_policy.recover(measured)
         self._policy, self._metrics = early_stopping_policy, metrics_to_optimize
         self._num_examples = num_examples
         self._worker: Worker = (
@@ -153,7 +154,7 @@ class _Feedback(pg.tuning.Feedback):
 
     def get_trial(self) -> pg.tuning.Trial:
         with self._loop.lock:
-            return self._loop.trial(self._id)
+            return self._loop.view.trial(self._loop.study.store.trial(self._id))
 
     @property
     def checkpoint_to_warm_start_from(self) -> str | None:
@@ -173,9 +174,9 @@ class _Feedback(pg.tuning.Feedback):
         checkpoint_path: str | None,
         elapse_secs: float,
     ) -> None:
-        measurement = Measurement(step, metrics, checkpoint=checkpoint_path)
+        measurement = Measurement(step, metrics, (), checkpoint_path, elapse_secs)
         with self._loop.lock:
-            self._loop.add_measurement(self._id, measurement, reward, elapse_secs)
+            self._loop.add_measurement(self._id, measurement, reward)
 
     def set_metadata(self, key: str, value: Any, per_trial: bool = True) -> None:
         """Keeps plain data or components with the trial, or with the study.
@@ -195,12 +196,14 @@ class _Feedback(pg.tuning.Feedback):
         """Returns an item that `set_metadata` stored, or None."""
         with self._loop.lock:
             study = self._loop.study
-            text = (study.trial(self._id).record if per_trial else study.record).metadata.get(key)
+            # Metadata change after the end, when the study no longer reads the trial.
+            record = study.store.trial(self._id) if per_trial else study.record
+            text = record.metadata.get(key)
         return None if text is None else from_text(text)
 
     def add_link(self, name: str, url: str) -> None:
         with self._loop.lock:
-            self._loop.add_link(self._id, name, url)
+            self._loop.study.open_trial(self._id).set_memo({LINK + name: url})
 
     def done(
         self, metadata: dict[str, Any] | None = None, related_links: dict[str, str] | None = None
@@ -237,6 +240,19 @@ class _Feedback(pg.tuning.Feedback):
     def end_loop(self) -> None:
         with self._loop.lock:
             self._loop.end()
+
+
+def forget() -> list[Path]:
+    """Lets go of the loops that this process finds by name.
+
+    A study is closed, and its directory free for others, when nothing else holds its loop.
+
+    Returns:
+        The directories of loops that are still held.
+    """
+    with _lock:
+        _by_name.clear()
+        return list(_by_directory)
 
 
 def _validate_spec(owner: Any, dna_spec: pg.DNASpec) -> None:

@@ -50,7 +50,9 @@ def proposals(study: Study) -> list[Proposal]:
     for record in study.store.trials():
         if DNA_METADATA not in record.memo:
             continue
-        trial, fed_back = Trial(record, study.context), record.memo.get(FED_BACK)
+        trial = Trial(record, study.context)
+        # The item is written before the end, which a kill may prevent.
+        fed_back = record.memo.get(FED_BACK) if trial.rewards else None
         after, number = map(int, (fed_back or '0 0').split())
         rewards = trial.rewards if fed_back else None
         found.append(Proposal(trial.id, record, trial.by_id, rewards, (after, number)))

@@ -1,6 +1,5 @@
 import contextlib
 import dataclasses
-import datetime
 import math
 import os
 import threading
@@ -16,14 +15,15 @@ from paxtune.config.search import Search
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.pyglove_backend.history import FED_BACK, proposals, replay, to_reward
-from paxtune.pyglove_backend.views import DNA_METADATA, LINK, View, is_active, to_text
+from paxtune.pyglove_backend.views import DNA_METADATA, View, is_active, to_text
 from paxtune.search_space.decisions import from_dna, size
 from paxtune.search_space.spec_value import value_of
+from paxtune.storage.claims import next_claim
 from paxtune.storage.open_study import open_study
-from paxtune.study import stop_requests, transitions
-from paxtune.study.record import Status, TrialRecord
+from paxtune.study import stop_requests
+from paxtune.study.record import Status
 from paxtune.study.study import Study
-from paxtune.study.transitions import Transition, claim
+from paxtune.study.transitions import IllegalTransition
 from trainer.symbolic.errors import UserError
 
 Worker = tuple[str, str | int]
@@ -31,7 +31,6 @@ Worker = tuple[str, str | int]
 
 _GROUP = 'group'
 _ENDLESS = 10**9
-_OPEN = (Status.REQUESTED, Status.ACTIVE)
 
 
 class PyGloveAlgorithm(Algorithm):
@@ -53,17 +52,17 @@ class Loop:
 
     Attributes:
         lock: held by each user of the study.
+        view: shows its trials to PyGlove.
     """
 
     def __init__(self, study: Study, spec: pg.DNASpec) -> None:
         self.study, self._spec, self.lock = study, spec, threading.RLock()
-        self._view = View(study, spec)
-        self._objectives = self._view.objectives
+        self.view = View(study, spec)
+        self._objectives = self.view.objectives
         self._algorithm: pg.DNAGenerator | None = None
         self._dnas: dict[int, pg.DNA] = {}
         self._holders: dict[Worker, int] = {}
-        self._left_behind = {trial.id for trial in study.trials if not trial.is_terminal}
-        self._num_fed_back = sum(FED_BACK in each.memo for each in study.store.trials())
+        self._num_fed_back = sum(each.rewards is not None for each in proposals(study))
 
     def validate_same(self, value: Any, metrics: Sequence[str]) -> None:
         """Compares the loop with what `pg.sample` was called with.
@@ -98,7 +97,7 @@ class Loop:
             algorithm.setup(self._spec)
         elif past and (is_new or not self._is_in_step(algorithm, len(past))):
             try:
-                dnas = replay(algorithm, past, self._view)
+                dnas = replay(algorithm, past, self.view)
             except Exception as error:
                 raise UserError(
                     f'{type(algorithm).__name__} cannot go on from the {len(past)} trials that are '
@@ -111,9 +110,6 @@ class Loop:
         seen = (algorithm.num_proposals, algorithm.num_feedbacks)
         return bool(seen == (num_proposals, self._num_fed_back))
 
-    def _is_open(self, id_: int) -> bool:
-        return self.study.trial(id_).state == 'ACTIVE'
-
     def next(self, worker: Worker, num_examples: int | None) -> tuple[int, pg.DNA]:
         """The trial that a worker is to work on, and its DNA.
 
@@ -124,30 +120,31 @@ class Loop:
             StopIteration: there are `num_examples` trials, the loop was ended, or the algorithm
                 has nothing more to propose.
         """
-        held = self._holders.get(worker)
         if not is_active(self.study):
             raise StopIteration
+        held = self._holders.get(worker)
         if held is None or not self._is_open(held):
-            held = self._abandoned(worker)
+            held = self._claimed(worker)
         if held is None:
             held = self._proposed(worker, num_examples)
         self._holders[worker] = held
-        return held, self._dna(held)
+        if held not in self._dnas:
+            # The algorithm did not propose the trial, or was in step when the loop was opened.
+            self._dnas[held] = self.view.dna(self.study.trial(held).record)
+        return held, self._dnas[held]
 
-    def _abandoned(self, worker: Worker) -> int | None:
-        if not self._left_behind:
-            return None
+    def _is_open(self, id_: int) -> bool:
+        return self.study.trial(id_).status is Status.ACTIVE
+
+    def _claimed(self, worker: Worker) -> int | None:
+        """Claims a trial that waits: one of the worker's group, or without a group."""
         kind, name = worker
-        own = self.study.store.worker
-        for each in self.study.store.trials():
-            group = each.memo.get(_GROUP)
-            if each.id not in self._left_behind or each.status not in _OPEN:
-                continue
-            if group is None or kind == 'thread' or group == name:
-                self._left_behind.remove(each.id)
-                self.study.store.apply(each.id, lambda record, now: claim(record, own, now))
-                return each.id
-        return None
+        waiting = [trial.record for trial in self.study.trials.unended]
+        if kind == 'group':
+            waiting = [each for each in waiting if each.memo.get(_GROUP, name) == name]
+        store = self.study.store
+        found = next_claim(waiting, store.worker, store.is_alive)
+        return None if found is None else store.apply(*found).id
 
     def _proposed(self, worker: Worker, num_examples: int | None) -> int:
         if num_examples is not None and self.study.store.max_id() >= num_examples:
@@ -163,28 +160,11 @@ class Loop:
         self._dnas[trial.id] = dna
         return trial.id
 
-    def _dna(self, id_: int) -> pg.DNA:
-        if id_ not in self._dnas:
-            # The algorithm did not propose the trial, or was in step when the loop was opened.
-            self._dnas[id_] = self._view.dna(self.study.store.trial(id_))
-        return self._dnas[id_]
-
-    def trial(self, id_: int) -> Any:
-        """A `pg.tuning.Trial` that shows a trial as it stands."""
-        return self._view.trial(self.study.store.trial(id_))
-
-    def measured_trials(self) -> list[Any]:
-        """The trials of which something was measured, as they stand."""
-        return [trial for trial in self._view.trials() if trial.measurements]
-
-    def add_measurement(
-        self, id_: int, measurement: Measurement, reward: float | None, seconds: float
-    ) -> None:
+    def add_measurement(self, id_: int, measurement: Measurement, reward: float | None) -> None:
         """Adds to what was measured of a trial. What is not finite is left out.
 
         Args:
             measurement: of its metrics, without rewards.
-            seconds: how long the trial has run.
 
         Raises:
             pg.tuning.RaceConditionError: the trial is done.
@@ -196,21 +176,15 @@ class Loop:
         finite = {name: value for name, value in values.items() if math.isfinite(value)}
         are_known = all(name in finite for name in self._objectives)
         rewards = tuple(finite[name] for name in self._objectives) if are_known else ()
-        for name in values:
-            if name.startswith('$'):
-                raise ValueError(f'no metric can be called {name!r}: names with $ are for rewards')
-
-        added = Measurement(measurement.step, finite, rewards, measurement.checkpoint, seconds)
-
-        def change(record: TrialRecord, _: datetime.datetime) -> TrialRecord:
-            if record.status is not Status.ACTIVE:
-                raise pg.tuning.RaceConditionError(
-                    f'Measurements can only be added to PENDING trials. '
-                    f'Encountered: {self._view.trial(record)}'
-                )
-            return transitions.report(record, added, {*values} - {*finite})
-
-        self.study.store.apply(id_, change)
+        added = dataclasses.replace(measurement, metrics=finite, rewards=rewards)
+        trial = self.study.open_trial(id_)
+        try:
+            trial.add(added, {*values} - {*finite})
+        except IllegalTransition as error:
+            raise pg.tuning.RaceConditionError(
+                'Measurements can only be added to PENDING trials. '
+                f'Encountered: {self.view.trial(trial.view.record)}'
+            ) from error
 
     def complete(self, id_: int, metadata: Mapping[str, str], links: Mapping[str, str]) -> None:
         """Ends a trial with its last measurement, and gives the algorithm its feedback.
@@ -224,49 +198,36 @@ class Loop:
         Raises:
             ValueError: nothing was measured.
         """
-        record = self.study.store.trial(id_)
-        if record.status is not Status.ACTIVE:
+        trial = self.study.open_trial(id_)
+        record, memo = trial.view.record, dict(links)
+        if trial.view.is_terminal:
             return
         if not len(record.measurements):
             raise ValueError(f'At least one measurement should be added for trial {id_}.')
         *_, final = record.measurements
-        memo = dict(links)
         is_finite = len(final.rewards) == len(self._objectives)
         if is_finite and DNA_METADATA in record.memo:
             assert self._algorithm is not None
-            self._algorithm.feedback(self._dna(id_), to_reward(final.rewards))
+            self._algorithm.feedback(self._dnas[id_], to_reward(final.rewards))
             self._num_fed_back += 1
             memo[FED_BACK] = f'{self.study.store.max_id()} {self._num_fed_back}'
-
-        def ended(record: TrialRecord, now: datetime.datetime) -> TrialRecord:
-            noted = dataclasses.replace(
-                record,
-                metadata={**record.metadata, **metadata},
-                memo={**record.memo, **memo},
-                run_time=dataclasses.replace(record.run_time, seconds=final.elapsed_seconds),
-            )
-            if not is_finite:
-                return transitions.fail(noted, 'the reward is not finite', now)
-            return transitions.complete(noted, final, now)
-
-        self._end(id_, ended)
+        # A kill before the end leaves these notes: they count once the trial has ended.
+        if memo:
+            trial.set_memo(memo)
+        if metadata:
+            trial.set_metadata(metadata)
+        trial.set_time(final.elapsed_seconds, record.run_time.devices)
+        if is_finite:
+            trial.finish(final)
+        else:
+            trial.fail('the reward is not finite')
+        self._dnas.pop(id_, None)
 
     def skip(self, id_: int, reason: str) -> None:
         """Ends a trial as infeasible, unless it has ended. The algorithm gets no feedback."""
         if self._is_open(id_):
-            self._end(id_, lambda record, now: transitions.fail(record, reason, now))
-
-    def _end(self, id_: int, transition: Transition) -> None:
-        self.study.store.apply(id_, transition)
-        self._dnas.pop(id_, None)
-
-    def add_link(self, id_: int, name: str, url: str) -> None:
-        """Keeps a link with a trial."""
-
-        def linked(record: TrialRecord, _: datetime.datetime) -> TrialRecord:
-            return dataclasses.replace(record, memo={**record.memo, LINK + name: url})
-
-        self.study.store.apply(id_, linked)
+            self.study.open_trial(id_).fail(reason)
+            self._dnas.pop(id_, None)
 
     def end(self) -> None:
         """Gives no worker another trial."""

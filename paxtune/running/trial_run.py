@@ -16,6 +16,7 @@ from paxtune.running.trial_errors import BadRewardError, StudyStoppedError, abou
 from paxtune.running.trial_json import OtherTrialError, TrialJson
 from paxtune.schedulers import Pause
 from paxtune.storage.database import DatabaseUnavailableError
+from paxtune.study.invariants import InvariantError
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.stopping_criteria import seconds_left
 from paxtune.study.study import Study
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _ENDS_SEARCH = (
     BadRewardError,
     DatabaseUnavailableError,
+    InvariantError,
     LostProcessError,
     OtherTrialError,
     sqlalchemy.exc.SQLAlchemyError,

@@ -14,6 +14,7 @@ from paxtune.running.trial_run import TrialRun
 from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.study import stop_requests
 from paxtune.study.checkpoint_retention import CheckpointCleaner
+from paxtune.study.invariants import InvariantError
 from paxtune.study.record import Status
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
@@ -46,7 +47,7 @@ INTERRUPTED, STOP_REQUESTED = 'interrupted', 'python -m paxtune.studies stop ask
 
 _POLL_SECONDS = 0.5
 
-_LOST = DatabaseUnavailableError, DetachedError, sqlalchemy.exc.SQLAlchemyError, OSError
+_GONE = DatabaseUnavailableError, sqlalchemy.exc.SQLAlchemyError
 
 
 def take_up(study: Study) -> None:
@@ -139,7 +140,7 @@ class Tuner:
             except Exception as error:
                 if is_disk_full(error):
                     raise StudyStoppedError(full_disk_text(error, self.study.directory)) from error
-                if isinstance(error, OSError):  # From the study's own files, or a callback.
+                if isinstance(error, OSError | InvariantError):  # Not of the trial itself.
                     raise StudyStoppedError(reason_of(error)) from error
                 raise
         if not study.is_done:
@@ -164,7 +165,7 @@ class Tuner:
         """Adds the time since the last trial to the profile of the study."""
         if not self._is_detached:
             rest = self._clock.take()
-            with contextlib.suppress(*_LOST):  # It is for people alone.
+            with contextlib.suppress(*_GONE, DetachedError, OSError):  # It is for people alone.
                 self.study.store.update_study(
                     lambda record: dataclasses.replace(record, profile=added(record.profile, rest))
                 )
@@ -178,14 +179,12 @@ class Tuner:
         """Gives a trial back that an error has left, for another call in this process."""
         try:
             yield
-        except (DatabaseUnavailableError, DetachedError, sqlalchemy.exc.SQLAlchemyError):
+        except (*_GONE, DetachedError):
             raise
         except BaseException:
             if not self.study.store.is_shared and trial.view.status is Status.ACTIVE:
                 # An interrupt may come after its end was committed, and before that was known here.
-                ended = IllegalTransition
-                lost = DatabaseUnavailableError, sqlalchemy.exc.SQLAlchemyError
-                with contextlib.suppress(ended, *lost):
+                with contextlib.suppress(IllegalTransition, *_GONE):
                     trial.release('the search ended')
             raise
 

@@ -2,6 +2,11 @@
 
 from paxtune.study.record import Status, TrialRecord
 
+
+class InvariantError(Exception):
+    """A change would break an invariant of a trial, and is not made: a defect of this program."""
+
+
 _WITH_REWARDS = (Status.COMPLETED, Status.STOPPED)
 
 

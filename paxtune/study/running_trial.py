@@ -3,7 +3,7 @@
 import dataclasses
 import datetime
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from paxtune.objectives.aggregation import NothingMeasuredError
@@ -69,11 +69,6 @@ class RunningTrial:
         """The trial and the step to continue from: see `Trial.continues_from`."""
         return self.view.continues_from
 
-    @property
-    def last_step(self) -> int:
-        """The last step that was reported, here or in another process; 0 before the first."""
-        return max([self.step, *(each.step for each in self.view.measurements)])
-
     def materialize(self) -> Any:
         """Makes the experiment, or the values, of the trial: see `Trial.materialize`."""
         return self.view.materialize()
@@ -94,9 +89,6 @@ class RunningTrial:
             NonFiniteRewardError: the reward is NaN or infinite. Nothing is written.
             IllegalTransition: the trial is not ACTIVE.
         """
-        for name in metrics:
-            if name.startswith('$'):
-                raise ValueError(f'no metric can be called {name!r}: names with $ are for rewards')
         finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
 
         # Code of users computes rewards: outside of the transaction, which holds locks.
@@ -117,6 +109,11 @@ class RunningTrial:
         self._apply(reported)
         self.step = step
         return next(each for each in self.view.measurements if each.step == step)
+
+    def add(self, measurement: Measurement, non_finite: Collection[str] = ()) -> None:
+        """Adds a measurement with its rewards: see `transitions.report`. Steps may repeat."""
+        self._apply(lambda record, _: transitions.report(record, measurement, non_finite))
+        self.step = measurement.step
 
     def _rewards_of(self, metrics: Mapping[str, float]) -> tuple[float, ...]:
         return measured_rewards(self._scoring.rewards, metrics, self._scoring.sub_experiments)
@@ -143,7 +140,21 @@ class RunningTrial:
         except NothingMeasuredError as error:
             raise IllegalTransition(f'trial {self.id} cannot be completed: {error}') from error
         rewards = tuple(reward.value(metrics) for reward in self._scoring.rewards)
-        self._end(Measurement(self.view.measurements[-1].step, metrics, rewards))
+        self.finish(Measurement(self.view.measurements[-1].step, metrics, rewards))
+
+    def finish(
+        self, final: Measurement, *, reason: str | None = None, is_stopped: bool = False
+    ) -> None:
+        """Ends the trial with a given final measurement: see `transitions.complete`."""
+        # Before NaN is left out: it is within no limit.
+        if broken := violation(self._scoring.limits, final.metrics):
+            self.fail(broken)
+            return
+        self._apply(
+            lambda record, now: transitions.complete(
+                record, final, now, reason=reason, is_stopped=is_stopped
+            )
+        )
 
     def stop(self, reason: str) -> None:
         """Ends the trial early, with its last measurement. Such a trial is never the best.
@@ -159,7 +170,7 @@ class RunningTrial:
             )
         last = next(each for each in reversed(self.view.measurements) if each.step in curve)
         known = with_carried(self.view.measurements, last.metrics)
-        self._end(Measurement(last.step, known, last.rewards), reason=reason, is_stopped=True)
+        self.finish(Measurement(last.step, known, last.rewards), reason=reason, is_stopped=True)
 
     def end_early(self, reason: str) -> None:
         """Stops the trial; without any reward it becomes infeasible. Raises as `stop`."""
@@ -183,8 +194,8 @@ class RunningTrial:
             IllegalTransition: the trial has ended.
         """
         self._require_open()
-        last = self.view.measurements[-1].metrics if self.view.measurements else {}
-        known = {**with_carried(self.view.measurements, last), **(metrics or {})}
+        *_, last = [Measurement(0, {}), *self.view.measurements]
+        known = {**with_carried(self.view.measurements, last.metrics), **(metrics or {})}
         if reward is None:
             rewards = self._rewards_of(known)
         elif len(self._scoring.rewards) != 1:
@@ -196,18 +207,10 @@ class RunningTrial:
         if len(rewards) < len(self._scoring.rewards):
             self.fail(f'{reason} (before a reward was measured)')
             return
-        self._end(Measurement(self.last_step, known, rewards), reason=reason)
+        self.finish(Measurement(last.step, known, rewards), reason=reason)
 
     def fail(self, reason: str, is_error: bool = False) -> None:
-        """Ends the trial as infeasible.
-
-        Args:
-            reason: for people.
-            is_error: whether an error is the reason: see `Faults.max_failures`.
-
-        Raises:
-            IllegalTransition: the trial has ended.
-        """
+        """Ends the trial as infeasible, with `is_error` as failed: see `Faults.max_failures`."""
         self._apply(lambda record, now: transitions.fail(record, reason, now, is_error=is_error))
 
     def pause(self, step: int, why: str) -> None:
@@ -256,6 +259,10 @@ class RunningTrial:
         """Adds to the trial's metadata, in any state."""
         self._change(metadata=lambda record: {**record.metadata, **values})
 
+    def set_memo(self, values: Mapping[str, str]) -> None:
+        """Adds to the notes of the trial's algorithm, in any state."""
+        self._change(memo=lambda record: {**record.memo, **values})
+
     def set_time(self, seconds: float, devices: int, profile: Profile | None = None) -> None:
         """Sets the run time and the profile of all attempts, and the number of devices."""
         self._change(run_time=lambda _: RunTime(seconds, devices), profile=lambda _: profile or {})
@@ -279,19 +286,6 @@ class RunningTrial:
             return dataclasses.replace(record, **made)
 
         self._apply(changed)
-
-    def _end(
-        self, final: Measurement, *, reason: str | None = None, is_stopped: bool = False
-    ) -> None:
-        # Before NaN is left out: it is within no limit.
-        if broken := violation(self._scoring.limits, final.metrics):
-            self.fail(broken)
-            return
-        self._apply(
-            lambda record, now: transitions.complete(
-                record, final, now, reason=reason, is_stopped=is_stopped
-            )
-        )
 
     def _require_open(self) -> None:
         self._show(self._store.trial(self.id))

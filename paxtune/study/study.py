@@ -5,11 +5,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
+from paxtune.algorithms import Suggestion
 from paxtune.objectives.rewards import NonFiniteRewardError
 from paxtune.schedulers import Pause, Stop, TrialCurve
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.parameters import to_parameters
-from paxtune.study import notes, replicates, stop_requests, transfer, transitions
+from paxtune.study import notes, replicates, stop_requests, transfer
 from paxtune.study.checkpoint_retention import require_weights
 from paxtune.study.plan import SearchPlan
 from paxtune.study.record import RETRY, Lineage, Prior, TrialRecord
@@ -147,21 +148,12 @@ class Study(StudyView):
         return self._open(self.trial(number).record)
 
     def start(self, decisions: Decisions, memo: Mapping[str, str]) -> RunningTrial:
-        """Adds an ACTIVE trial that another algorithm than the study's own has proposed.
-
-        Args:
-            decisions: legal ones, all of them.
-            memo: the state that the algorithm keeps with the trial.
-        """
-        parameters = to_parameters(self.space.spec, decisions)
-        record = TrialRecord(parameters, id=self.store.max_id() + 1, memo=memo)
-        return self._add(transitions.claim(record, self.store.worker, self.store.now()))
-
-    def _add(self, record: TrialRecord) -> RunningTrial:
-        return self._open(self.store.add_trials([record])[0])
+        """Adds an ACTIVE trial of another algorithm, with the state that it keeps there."""
+        return self._queue.start(Suggestion(decisions, algorithm_state=memo))
 
     def _request(self, decisions: Decisions, lineage: Lineage) -> RunningTrial:
-        return self._add(TrialRecord(to_parameters(self.space.spec, decisions), lineage=lineage))
+        record = TrialRecord(to_parameters(self.space.spec, decisions), lineage=lineage)
+        return self._open(self.store.add_trials([record])[0])
 
     def add(
         self, decisions: Mapping[str, Any], *, warm_start: int | None = None, origin: str = 'added'
@@ -268,7 +260,8 @@ class Study(StudyView):
             metrics = {metric.name: metrics for reward in self.rewards for metric in reward.metrics}
         try:
             if metrics is not None:
-                trial.report(trial.last_step + 1 if step is None else step, metrics)
+                last = max((each.step for each in trial.view.measurements), default=0)
+                trial.report(last + 1 if step is None else step, metrics)
             trial.complete()
         except NonFiniteRewardError as error:
             trial.fail(str(error))

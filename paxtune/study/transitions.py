@@ -1,7 +1,7 @@
 """Transitions of a trial between its states: pure functions of a record, total, without a clock.
 
 Each function returns a new record or raises `IllegalTransition`. A store applies one of them to a
-stored record in one transaction, by `applied`, which asserts the invariants of a trial.
+stored record in one transaction, by `applied`, which checks the invariants of a trial.
 
 A trial leaves ACTIVE or PAUSED for an end state exactly once. The number of its attempt never
 decreases: it grows when the worker that was lost may come back, and when the loss counts. That
@@ -13,11 +13,12 @@ import datetime
 import math
 import socket
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
 from paxtune.objectives.measurement import Measurement
 from paxtune.study import attributes, invariants
+from paxtune.study.invariants import InvariantError
 from paxtune.study.record import Event, Failures, RequestIds, Status, TrialRecord
 
 Transition: TypeAlias = Callable[[TrialRecord, datetime.datetime], TrialRecord]
@@ -63,10 +64,10 @@ class WorkerLoss:
 
 
 def applied(transition: Transition, record: TrialRecord, now: datetime.datetime) -> TrialRecord:
-    """Applies a transition, and asserts the invariants of a trial."""
+    """Applies a transition; raises InvariantError where it breaks an invariant of a trial."""
     after = transition(record, now)
-    broken = invariants.broken(record, after)
-    assert not broken, f'trial {record.id}: {broken}'
+    if broken := invariants.broken(record, after):
+        raise InvariantError(f'trial {record.id}: {broken}. This is a defect of paxtune')
     return after
 
 
@@ -143,7 +144,9 @@ def lose(
     return lost
 
 
-def report(record: TrialRecord, measurement: Measurement, non_finite: Iterable[str]) -> TrialRecord:
+def report(
+    record: TrialRecord, measurement: Measurement, non_finite: Collection[str]
+) -> TrialRecord:
     """Adds a measurement.
 
     Args:
@@ -152,6 +155,9 @@ def report(record: TrialRecord, measurement: Measurement, non_finite: Iterable[s
         non_finite: metrics that were NaN or infinite at that step.
     """
     _require_active(record)
+    for name in (*measurement.metrics, *non_finite):
+        if name.startswith('$'):
+            raise ValueError(f'no metric can be called {name!r}: names with $ are for rewards')
     added = (measurement,)
     return dataclasses.replace(
         record,

@@ -5,13 +5,15 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from paxtune.algorithms import Exhausted
+from paxtune.algorithms import Exhausted, Suggestion
 from paxtune.config.search import Search
 from paxtune.schedulers import Fork, Promote
 from paxtune.search_space.parameters import to_parameters
 from paxtune.search_space.space import Space
 from paxtune.study import schedule, stopping_criteria, transitions
+from paxtune.study.invariants import InvariantError
 from paxtune.study.record import SCHEDULER, Lineage, Status, TrialRecord
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.schedule import Action, Claim, Decision, Done, Suggest, View
@@ -61,6 +63,11 @@ class TrialQueue:
         """Returns the next trial to run; None if there is none now: see `Study.suggest`."""
         with self._lock:
             return self._take()
+
+    def start(self, suggestion: Suggestion) -> RunningTrial:
+        """Adds an ACTIVE trial that another algorithm has suggested. Its decisions may repeat."""
+        with self._store.turn() as add:
+            return self._handed_out(self._added(add, suggestion, id=self._store.max_id() + 1))
 
     def done_reason(self, trials: Trials) -> str | None:
         """Says why the study needs no more trials than these; None while it does."""
@@ -132,8 +139,9 @@ class TrialQueue:
             trials, may_claim = self._read_trials(), True
 
     def _handed_out(self, record: TrialRecord) -> RunningTrial:
-        is_own = record.status is Status.ACTIVE and record.holder == self._store.worker
-        assert is_own, f'trial {record.id} is {record.status}, and {record.holder!r} holds it'
+        if (record.status, record.holder) != (Status.ACTIVE, self._store.worker):
+            state = f'it is {record.status}, and {record.holder or "nobody"} holds it'
+            raise InvariantError(f'trial {record.id}: {state}. This is a defect of paxtune')
         return self._open_trial(record)
 
     def _promote_or_fork(self) -> None:
@@ -199,14 +207,12 @@ class TrialQueue:
         except Exhausted:
             self._note_exhausted(len(trials))
             return None
-        is_own = lineage.origin == Lineage().origin
-        record = TrialRecord(
-            to_parameters(self._space.spec, suggestion.decisions),
-            id=number,
-            lineage=lineage,
-            memo=suggestion.algorithm_state,
-            suggest_seconds=round(time.monotonic() - began, 6) if is_own else 0.0,
-        )
+        seconds = round(time.monotonic() - began, 6) if lineage.origin == 'algorithm' else 0.0
+        return self._added(add, suggestion, id=number, lineage=lineage, suggest_seconds=seconds)
+
+    def _added(self, add: AddSuggested, suggestion: Suggestion, **fields: Any) -> TrialRecord:
+        parameters = to_parameters(self._space.spec, suggestion.decisions)
+        record = TrialRecord(parameters, memo=suggestion.algorithm_state, **fields)
         return add(transitions.claim(record, self._store.worker, self._store.now()))
 
     def _note_exhausted(self, num_trials: int) -> None:

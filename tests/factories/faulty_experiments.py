@@ -8,6 +8,7 @@ import time
 import pyglove as pg
 
 from paxtune.experiment import Tunable
+from paxtune.study.invariants import InvariantError
 from tests.factories import tunables
 from tests.factories.tiny import CountingInput
 from tests.factories.tunables import Rates
@@ -22,7 +23,8 @@ class FaultyInput(CountingInput):
     Attributes:
         seconds: how long a batch takes.
         fault: 'none'; 'abort', the process dies; 'hang', the batch never comes; 'memory', it takes
-            three GiB; the name of a signal, which the process gets.
+            three GiB; the name of a signal, which the process gets. With 'invariant' an
+            invariant of the study breaks.
         at: the batch that does it.
     """
 
@@ -43,6 +45,8 @@ def _do(fault: str) -> None:
     if fault.startswith('SIG'):
         os.kill(os.getpid(), signal.Signals[fault])
         return
+    if fault == 'invariant':
+        raise InvariantError('trial 1: its decisions have changed')
     taken = b'x' * (3 * _GIB if fault == 'memory' else 0)
     time.sleep(3600)
     del taken

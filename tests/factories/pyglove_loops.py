@@ -30,9 +30,9 @@ def run(algorithm, num_examples, **kwargs):
 
 def forget():
     """Lets go of all loops, as the end of a process would."""
-    pyglove_backend._by_name.clear()
+    pyglove_backend.forget()
     gc.collect()
-    assert not pyglove_backend._by_directory
+    assert not pyglove_backend.forget()
 
 
 def examples(loop, reward=0.0):

@@ -1,7 +1,6 @@
 """Studies, and where they are kept, for tests."""
 
 import contextlib
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,10 +21,9 @@ def study(tmp_path):
 
 
 @pytest.fixture
-def alone(monkeypatch):
+def alone():
     """Each test has its own loops."""
-    monkeypatch.setattr(pyglove_backend, '_by_name', {})
-    monkeypatch.setattr(pyglove_backend, '_by_directory', weakref.WeakValueDictionary())
+    pyglove_backend.forget()
 
 
 @pytest.fixture

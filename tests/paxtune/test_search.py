@@ -165,6 +165,15 @@ def test_a_study_without_a_completed_trial_says_so(tmp_path: Path, capsys: Any) 
     assert 'No trial was completed' in capsys.readouterr().out
 
 
+def test_a_broken_invariant_stops_the_search(tmp_path: Path, capsys: Any) -> None:
+    flags = ['--exp=tests.factories.faulty_experiments.Slow', f'--job_log_dir={tmp_path}']
+    assert search.main([*flags, '--set', 'train_input.fault=invariant']) == 1
+    reason = 'InvariantError: trial 1: its decisions have changed'
+    assert f'Stopped: {reason}' in capsys.readouterr().out
+    with load_study(tmp_path) as study:
+        assert [trial.state for trial in study.trials] == ['ACTIVE']
+
+
 @pytest.mark.slow
 def test_a_search_may_begin_with_what_is_known(tmp_path: Path, searched: Searched) -> None:
     rate = 'task.learner.learning_rate'

@@ -1,6 +1,7 @@
 """The study behind `pg.sample`, and what PyGlove's own backend does not do."""
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -13,6 +14,7 @@ from paxtune.reports import study_edits
 from paxtune.search_space.decisions import to_dna
 from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import load_study
+from paxtune.study.record import Status
 from tests.factories.pyglove_loops import evolution, examples, forget, run, sample
 from tests.factories.studies import best, rewrite
 from trainer.symbolic.errors import UserError
@@ -179,23 +181,39 @@ class Harm:
 
 
 def test_nothing_that_is_read_is_executed(tmp_path):
-    _, feedback = next(sample(pg.geno.Random(), job_log_dir=tmp_path))
+    run(pg.geno.Random(), 1, job_log_dir=tmp_path)
     ran = tmp_path / 'ran'
     harm = pg.to_json(Harm(ran))
-    rewrite(
-        feedback._loop.study,
-        1,
-        metadata={'harm': json.dumps({'value': harm}), 'text': 'from elsewhere'},
-        memo={'dna_metadata': json.dumps({'value': {'x': harm}})},
+
+    def feedback_after(**fields):
+        forget()
+        with load_study(tmp_path, read_only=False) as study:
+            rewrite(study, 1, status=Status.ACTIVE, ended=None, final=None, **fields)
+        return next(sample(pg.geno.Random(), job_log_dir=tmp_path))[1]
+
+    feedback = feedback_after(
+        metadata={'harm': json.dumps({'value': harm}), 'text': 'from elsewhere'}
     )
     assert feedback.get_metadata('text') == 'from elsewhere'
-    for read in (lambda: feedback.get_metadata('harm'), feedback.get_trial):
+    for read in (functools.partial(feedback.get_metadata, 'harm'), feedback.get_trial):
         with pytest.raises(UserError, match='which is not a known component'):
             read()
+    del feedback, read
+    with pytest.raises(UserError, match='which is not a known component'):
+        feedback_after(memo={'dna_metadata': json.dumps({'value': {'x': harm}})})
     assert not ran.exists()
     with contextlib.suppress(TypeError):
         pg.from_json(harm)
     assert ran.exists()
+
+
+def test_metadata_of_an_ended_trial_change():
+    algorithm = pg.geno.Random()
+    _, feedback = next(loop := sample(algorithm))
+    feedback(0.5)
+    next(loop)
+    feedback.set_metadata('late', 1)
+    assert feedback.get_metadata('late') == 1
 
 
 @pytest.mark.slow

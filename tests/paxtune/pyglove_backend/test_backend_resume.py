@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from paxtune.search_space.decisions import to_dna
 from paxtune.storage.open_study import load_study
+from paxtune.study.record import Status
 from tests.factories.pyglove_loops import SPACE, evolution, examples, forget, run, sample
+from tests.factories.studies import rewrite
 from tests.paxtune.search_space.test_spec_value import Custom
 from tests.servers.processes import ROOT, environment
 from trainer.runtime import directory
@@ -169,6 +171,18 @@ def test_a_killed_process_loses_nothing(tmp_path):
     with load_study(tmp_path / 'killed') as study:
         decisions = [to_dna(study.space.spec, trial.by_id).to_numbers() for trial in study.trials]
     assert decisions == run(evolution(), 9)
+
+
+def test_a_kill_before_the_end_of_a_trial_repeats_its_feedback(tmp_path):
+    run(evolution(), 3, job_log_dir=tmp_path)
+    forget()
+    with load_study(tmp_path, read_only=False) as study:
+        rewrite(study, 3, status=Status.ACTIVE, ended=None, final=None)
+    algorithm = evolution()
+    _, feedback = next(sample(algorithm, job_log_dir=tmp_path))
+    assert (feedback.id, algorithm.num_feedbacks) == (3, 2)
+    feedback.done()
+    assert algorithm.num_feedbacks == 3
 
 
 @pytest.mark.slow

@@ -27,21 +27,23 @@ CASES = unittest.TestLoader().getTestCaseNames(SAMPLE_TEST.SamplingTest)
 
 
 @pytest.fixture(params=['in memory', 'on disk'])
-def by_default(request, monkeypatch, tmp_path):
-    """Makes `pg.sample` use paxtune's backend, and no other."""
+def by_default(request, tmp_path):
+    """Makes `pg.sample` use paxtune's backend."""
+    opened = []
+
+    @pg.tuning.add_backend('cases of PyGlove')
+    class Backend(PaxtuneBackend):
+        def __init__(self, name, **kwargs):
+            opened.append(name)
+            if request.param == 'on disk':
+                kwargs['job_log_dir'] = tmp_path / (name or str(len(opened)))
+            super().__init__(name, **kwargs)
+
     before = pg.tuning.default_backend()
-    pg.tuning.set_default_backend('paxtune')
-    in_memory = pg.tuning.backend.get_backend_cls('in-memory')
-    monkeypatch.setattr(in_memory, '__init__', lambda *_, **__: pytest.fail('another backend'))
-    if request.param == 'on disk':
-        init, places = PaxtuneBackend.__init__, iter(range(99))
-
-        def init_on_disk(self, name, **kwargs):
-            init(self, name, **kwargs, job_log_dir=tmp_path / (name or str(next(places))))
-
-        monkeypatch.setattr(PaxtuneBackend, '__init__', init_on_disk)
+    pg.tuning.set_default_backend('cases of PyGlove')
     yield
     pg.tuning.set_default_backend(before)
+    assert opened
 
 
 def test_there_are_cases():

@@ -19,6 +19,7 @@ from paxtune.storage.codec import decode_trial, encode_trial, parse_trial
 from paxtune.storage.open_study import open_study
 from paxtune.study import export, invariants, transitions
 from paxtune.study.columns import columns_of, row_of
+from paxtune.study.invariants import InvariantError
 from paxtune.study.record import Failures, RequestIds, Status, TrialRecord
 from paxtune.study.transitions import IllegalTransition, WorkerLoss
 from paxtune.study.trial import Trial
@@ -270,7 +271,7 @@ def test_a_broken_transition_is_caught(
     def transition(record: TrialRecord, _: datetime.datetime) -> TrialRecord:
         return dataclasses.replace(record, **changes)
 
-    with pytest.raises(AssertionError, match=f'^trial 3: .*{broken}'):
+    with pytest.raises(InvariantError, match=f'^trial 3: .*{broken}'):
         transitions.applied(transition, before, START)
 
 
