@@ -4,7 +4,6 @@ from etils import epy
 
 from paxtune.engines.base import Engine
 from paxtune.engines.in_process import InProcess
-from paxtune.running.function_runner import import_name
 from paxtune.running.workloads import FunctionWorkload, Workload
 from trainer.symbolic.errors import UserError
 
@@ -47,7 +46,7 @@ def _parallel(workload: Workload, workers: int) -> Engine:
         return worker_engine.Workers(workers)
     if workers == 1:
         return InProcess()
-    is_importable = import_name(workload.what) is not None
+    is_importable = workload.runner().import_name is not None
     return worker_engine.Workers(workers) if is_importable else threads.Threads(workers)
 
 

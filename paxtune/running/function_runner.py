@@ -1,3 +1,4 @@
+import contextlib
 import functools
 import inspect
 import operator
@@ -42,14 +43,24 @@ class FunctionRunner(Runner):
         """Imports the function of a name (`import_name`)."""
         return cls(pkgutil.resolve_name(name))
 
+    @property
+    def import_name(self) -> str | None:
+        """The name by which another process imports the function; None where it cannot."""
+        module, name = _place(self._function)
+        found = None if module == '__main__' else sys.modules.get(module)
+        with contextlib.suppress(AttributeError):
+            same = getattr(found, '__spec__', None) and operator.attrgetter(name)(found)
+            if same is self._function:
+                return f'{module}:{name}'
+        return None
+
     def worker_flags(self) -> list[str]:
-        name = import_name(self._function)
-        if name is None:
+        if self.import_name is None:
             raise UserError(
                 f'workers are processes, which cannot import {_place(self._function)[1]}: put it '
                 'at the top level of a module, or use engine=paxtune.Threads(…)'
             )
-        return [f'--function={name}']
+        return [f'--function={self.import_name}']
 
     def prepare(self, study: Study, trial: RunningTrial) -> Running:
         return functools.partial(self._run, study, trial)
@@ -90,19 +101,6 @@ class FunctionRunner(Runner):
             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
         ]
         return self._signature.bind(values, *([trial] if len(required) > 1 else []))
-
-
-def import_name(function: Callable[..., Any]) -> str | None:
-    """Returns the name by which another process imports a function; None if it cannot."""
-    module, name = _place(function)
-    found = sys.modules.get(module)
-    if module == '__main__' or found is None or found.__spec__ is None:
-        return None
-    try:
-        is_same = operator.attrgetter(name)(found) is function
-    except AttributeError:
-        return None
-    return f'{module}:{name}' if is_same else None
 
 
 def _place(function: Callable[..., Any]) -> tuple[str, str]:

@@ -107,7 +107,7 @@ class FunctionWorkload(Workload):
         value, search = pg.clone(self._value(), deep=True), self._configured(changes)
         return SearchPlan.compile(value, search, None, self.exp, self.command)
 
-    def runner(self) -> Runner:
+    def runner(self) -> FunctionRunner:
         return FunctionRunner(self.what)
 
     def _value(self) -> Any:

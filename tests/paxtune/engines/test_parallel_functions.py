@@ -20,7 +20,7 @@ from paxtune.engines.threads import Threads, run_in_threads
 from paxtune.engines.workers import Workers
 from paxtune.objectives.rewards import MetricReward
 from paxtune.running.callbacks import Callback
-from paxtune.running.function_runner import FunctionRunner, import_name
+from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import STOP_REQUESTED, Paused, Tuner
 from paxtune.storage.open_study import open_study
 from paxtune.study import stop_requests
@@ -136,8 +136,8 @@ def test_a_request_to_stop_is_the_reason_of_all_threads() -> None:
 
 
 def test_workers_run_what_they_can_import() -> None:
-    assert import_name(process_of) == 'tests.factories.function_studies:process_of'
-    assert import_name(lambda x: x) is None
+    assert FunctionRunner(process_of).import_name == 'tests.factories.function_studies:process_of'
+    assert FunctionRunner(lambda x: x).import_name is None
     with pytest.raises(UserError, match='at least 1'):
         tune(process_of, workers=0, **PARALLEL)
     with pytest.raises(UserError, match='Threads run functions'):
