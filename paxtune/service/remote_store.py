@@ -94,7 +94,7 @@ class RemoteStore(StudyStore):
             return self._spec
 
     def created(self) -> datetime.datetime:
-        if self._study_spec() is None:
+        if self._spec is None and self._study_spec() is None:
             raise KeyError('study')
         return datetime.datetime.fromtimestamp(self._created, datetime.UTC)
 
