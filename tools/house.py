@@ -48,7 +48,7 @@ BUDGETS = {
     'paxtune/vizier_service': 1_150,
     'search_spaces': 1_280,
     'trainer': 2_130,
-    'trainer/checkpoints': 1_380,
+    'trainer/checkpoints': 1_395,
     'trainer/decoding': 560,
     'trainer/inputs': 4_390,
     'trainer/layers': 3_080,

@@ -10,7 +10,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from absl import logging
@@ -34,7 +34,6 @@ GRACE = 600.0
 """Seconds for which checkpoints are kept after the last heartbeat of a job. The clocks of the
 machines may differ by a part of that."""
 
-_HEARTBEAT = 20.0
 _POLL, _POLL_STORE = 1.0, 10.0
 
 
@@ -46,9 +45,12 @@ class CheckpointWatcher:
         done: the last processed step, of this process or an earlier one; -1 for none.
     """
 
-    def __init__(self, job_log_dir: JobPath, job: str) -> None:
+    def __init__(
+        self, job_log_dir: JobPath, job: str, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self.directory = job_log_dir / JOBS / job
         self._job_log_dir, self._job = epath.Path(job_log_dir), job
+        self._sleep = sleep
         self._writing = threading.Lock()
         found = _progress(epath.Path(self.directory)) if processes.is_first() else {}
         self.done: int = processes.broadcast(found.get('done', -1))
@@ -83,7 +85,7 @@ class CheckpointWatcher:
                 if not has_printed:
                     self._print(f'waiting for checkpoints in {self._path}')
                     has_printed = True
-                time.sleep(_POLL if is_local(self._path) else _POLL_STORE)
+                self._sleep(_POLL if is_local(self._path) else _POLL_STORE)
 
     def _poll(self) -> tuple[bool, int, int | None]:
         """Returns (training has ended, the last processed step, the next step to process)."""
@@ -127,7 +129,12 @@ class CheckpointWatcher:
 
 
 @contextlib.contextmanager
-def watch_checkpoints(job_log_dir: epath.PathLike, job: str) -> Iterator[CheckpointWatcher]:
+def watch_checkpoints(
+    job_log_dir: epath.PathLike,
+    job: str,
+    heartbeat_seconds: float = 20.0,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[CheckpointWatcher]:
     """Watches the checkpoints of a run, which may not have begun, for a job of a unique name.
 
     While the job is live, the run deletes no unprocessed checkpoint. The job is live until the
@@ -144,21 +151,21 @@ def watch_checkpoints(job_log_dir: epath.PathLike, job: str) -> Iterator[Checkpo
                 held.enter_context(locked(own))
             else:
                 create(own)  # There are no locks.
-        watcher = CheckpointWatcher(directory, job)
+        watcher = CheckpointWatcher(directory, job, sleep)
         watcher.heartbeat()
         if processes.is_first():
-            held.enter_context(_heartbeats(watcher))
+            held.enter_context(_heartbeats(watcher, heartbeat_seconds))
         yield watcher
         held.close()  # No heartbeat comes after this.
         watcher.end()
 
 
 @contextlib.contextmanager
-def _heartbeats(watcher: CheckpointWatcher) -> Iterator[None]:
+def _heartbeats(watcher: CheckpointWatcher, seconds: float) -> Iterator[None]:
     is_over = threading.Event()
 
     def send() -> None:
-        while not is_over.wait(_HEARTBEAT):
+        while not is_over.wait(seconds):
             try:
                 watcher.heartbeat()
             except Exception as error:  # A store may raise anything. The next one may succeed.

@@ -10,7 +10,8 @@ import errno
 import json
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 from absl import logging
 from etils import epath
@@ -36,8 +37,24 @@ _IS_THERE = (errno.EEXIST, errno.ENOTEMPTY)
 
 _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)
 
+CopyFile: TypeAlias = Callable[[epath.Path, epath.Path], None]
 
-def take_over(earlier: Sequence[epath.PathLike], run_dir: epath.PathLike) -> int:
+
+def copy_file(source: epath.Path, target: epath.Path) -> None:
+    """Copies a file, as a hard link where the file system has them."""
+    if is_local(source) and is_local(target):
+        try:
+            os.link(source, target)
+            return
+        except OSError as error:
+            if error.errno not in _CANNOT_LINK:
+                raise
+    source.copy(target, overwrite=True)
+
+
+def take_over(
+    earlier: Sequence[epath.PathLike], run_dir: epath.PathLike, copy: CopyFile = copy_file
+) -> int:
     """Copies the newest checkpoint of earlier attempts into the directory of a new attempt.
 
     The checkpoint before it, as a fallback, the metrics up to it, and the record of the experiment
@@ -49,6 +66,7 @@ def take_over(earlier: Sequence[epath.PathLike], run_dir: epath.PathLike) -> int
         earlier: directories of the earlier attempts, in order. They may be missing, and may change
             during the call.
         run_dir: directory of the new attempt, for `trainer.loop.train_loop.run`.
+        copy: copies a file of a checkpoint.
 
     Returns:
         Step of the newest checkpoint of the new attempt, from which it resumes unless that is
@@ -58,11 +76,17 @@ def take_over(earlier: Sequence[epath.PathLike], run_dir: epath.PathLike) -> int
         OSError: a checkpoint cannot be read or written. Repeating the call continues.
     """
     with processes.together():
-        step = _take_over(earlier, _absolute(run_dir)) if processes.is_first() else None
+        target = _absolute(run_dir)
+        step = _take_over(earlier, target, copy) if processes.is_first() else None
         return processes.broadcast(step) or 0
 
 
-def fork_checkpoint(sources: Sequence[epath.PathLike], step: int, run_dir: epath.PathLike) -> None:
+def fork_checkpoint(
+    sources: Sequence[epath.PathLike],
+    step: int,
+    run_dir: epath.PathLike,
+    copy: CopyFile = copy_file,
+) -> None:
     """Starts a fresh run from the checkpoint of another run at a given step.
 
     `train_loop.run` then resumes from it, with the state of the optimizer, the random numbers, the
@@ -80,6 +104,7 @@ def fork_checkpoint(sources: Sequence[epath.PathLike], step: int, run_dir: epath
     Args:
         sources: directories of the attempts at the parent run, the newest first. They may be
             missing, and may change during the call.
+        copy: copies a file of the checkpoint.
 
     Raises:
         CheckpointGoneError: no source has the checkpoint (any more), and the run has none.
@@ -94,7 +119,7 @@ def fork_checkpoint(sources: Sequence[epath.PathLike], step: int, run_dir: epath
             return
         checkpoint = directory / 'checkpoints' / str(step)
         if newest_checkpoint(checkpoint) == checkpoint:
-            _fork(checkpoint, target)
+            _fork(checkpoint, target, copy)
     if newest_checkpoint(target / 'checkpoints') is None:
         raise CheckpointGoneError(
             f'{target}: there is no checkpoint of step {step} to fork in '
@@ -117,12 +142,12 @@ def _require_same_origin(target: epath.Path, sources: Sequence[epath.Path], step
         )
 
 
-def _fork(checkpoint: epath.Path, target: epath.Path) -> None:
+def _fork(checkpoint: epath.Path, target: epath.Path, copy: CopyFile) -> None:
     """Copies a checkpoint, unless it vanishes, or another process has copied one."""
     final = target / 'checkpoints' / checkpoint.name
     partial = _partial(final, f'-{uuid.uuid4().hex}')
     try:
-        _copy_tree(checkpoint, partial)
+        _copy_tree(checkpoint, partial, copy)
         provenance = {'run': str(checkpoint.parent.parent), 'step': int(checkpoint.name)}
         write_json(target / FORKED_FROM, provenance)
         if partial == final:
@@ -135,7 +160,7 @@ def _fork(checkpoint: epath.Path, target: epath.Path) -> None:
             raise
 
 
-def _take_over(earlier: Sequence[epath.PathLike], target: epath.Path) -> int:
+def _take_over(earlier: Sequence[epath.PathLike], target: epath.Path, copy: CopyFile) -> int:
     saved = newest_checkpoint(target / 'checkpoints')
     for _ in range(_MAX_TRIES):
         if saved is not None:
@@ -143,7 +168,7 @@ def _take_over(earlier: Sequence[epath.PathLike], target: epath.Path) -> int:
         found = _found([_absolute(directory) for directory in earlier])
         if not found:
             return 0
-        _copy_newest(found, target)
+        _copy_newest(found, target, copy)
         saved = newest_checkpoint(target / 'checkpoints')
     if saved is None:
         logging.warning('%s: its checkpoints disappear; the run starts from the beginning', target)
@@ -164,14 +189,14 @@ def _found(earlier: Sequence[epath.Path]) -> list[epath.Path]:
     return [by_step[step] for step in sorted(by_step, reverse=True)]
 
 
-def _copy_newest(found: Sequence[epath.Path], target: epath.Path) -> None:
+def _copy_newest(found: Sequence[epath.Path], target: epath.Path, copy: CopyFile) -> None:
     """Copies the first two checkpoints that still exist, with the metrics of the first."""
     ready: list[tuple[epath.Path, epath.Path]] = []
     for checkpoint in found:
         final = target / 'checkpoints' / checkpoint.name
         partial = _partial(final)
         try:
-            _copy_tree(checkpoint, partial)
+            _copy_tree(checkpoint, partial, copy)
         except OSError as error:
             if not _has_vanished(error):
                 raise
@@ -209,14 +234,14 @@ def _commit(partial: epath.Path, final: epath.Path) -> None:
     partial.rename(final)
 
 
-def _copy_tree(source: epath.Path, target: epath.Path) -> None:
+def _copy_tree(source: epath.Path, target: epath.Path, copy: CopyFile) -> None:
     """Copies a checkpoint, except for the file that completes it in a remote store."""
     files = sorted(_files(source))
     for directory in sorted({os.path.dirname(file) for file in files}):
         (target / directory).mkdir(parents=True, exist_ok=True)
     for file in files:
         if file != COMMITTED or is_local(target):
-            _copy(source / file, target / file)
+            copy(source / file, target / file)
     if not files or sorted(_files(source)) != files:
         raise FileNotFoundError(errno.ENOENT, 'it was being deleted', str(source))
 
@@ -228,17 +253,6 @@ def _files(directory: epath.Path, under: str = '') -> Iterator[str]:
             yield from _files(directory, name)
         else:
             yield name
-
-
-def _copy(source: epath.Path, target: epath.Path) -> None:
-    if is_local(source) and is_local(target):
-        try:
-            os.link(source, target)
-            return
-        except OSError as error:
-            if error.errno not in _CANNOT_LINK:
-                raise
-    source.copy(target, overwrite=True)
 
 
 def _remove(directory: epath.Path) -> None:

@@ -21,7 +21,7 @@ from tests.factories.tiny import experiment
 from tests.servers.processes import ROOT, environment
 from trainer.checkpoints import handover
 from trainer.checkpoints.checkpoint import CheckpointStore, saved_checkpoints
-from trainer.checkpoints.handover import take_over
+from trainer.checkpoints.handover import copy_file, take_over
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
 from trainer.loop.train_loop import run
@@ -71,10 +71,13 @@ def assert_same(made: Experiment, directory: JobPath, undisturbed: JobPath) -> N
 def digests(directory: epath.PathLike) -> dict[str, str]:
     """Reads the files of a directory."""
     path = epath.Path(directory)
-    return {
-        name: hashlib.sha256((path / name).read_bytes()).hexdigest()
-        for name in handover._files(path)
-    }
+    found = {}
+    for child in path.iterdir():
+        if child.is_dir():
+            found |= {f'{child.name}/{name}': text for name, text in digests(child).items()}
+        else:
+            found[child.name] = hashlib.sha256(child.read_bytes()).hexdigest()
+    return found
 
 
 def steps(run_dir: JobPath) -> list[int]:
@@ -120,37 +123,16 @@ def test_a_run_that_was_taken_over_ends_as_the_undisturbed_one(
     assert digests(first / 'checkpoints') == before
 
 
-@pytest.mark.slow
-def test_concurrent_writes_of_the_earlier_attempt_change_nothing(
-    made: Experiment, undisturbed: Path, tmp_path: Path
-) -> None:
-    first, second = tmp_path / 'first', tmp_path / 'second'
-    begin(made, first)
+def test_each_attempt_goes_on_from_the_furthest_of_all_before_it(tmp_path: Path) -> None:
+    first, second, third = (tmp_path / name for name in ('first', 'second', 'third'))
+    fake(first, 2)
     assert take_over([first], second) == 2
-    taken = digests(second)
-    measured(made, first)
-    assert steps(first) == [4, 6]
-    assert digests(second) == taken
-    shutil.rmtree(first)
-    measured(made, second)
-    assert_same(made, second, undisturbed)
-
-
-@pytest.mark.slow
-def test_each_attempt_goes_on_from_the_furthest_of_all_before_it(
-    made: Experiment, undisturbed: Path, tmp_path: Path
-) -> None:
-    directories = [tmp_path / name for name in ('first', 'second', 'third')]
-    begin(made, directories[0])
-    assert take_over(directories[:1], directories[1]) == 2
-    begin(made, directories[1])
-    assert take_over([*directories[:2], tmp_path / 'missing'], directories[2]) == 2
-    measured(made, directories[1])
-    assert take_over(directories[:2], directories[2]) == 2, 'it has one of its own'
-    shutil.rmtree(directories[2])
-    assert take_over(directories[:2], directories[2]) == 6
-    assert measured(made, directories[2])[0].resumed_from == 6
-    assert_same(made, directories[2], undisturbed)
+    assert take_over([first, second, tmp_path / 'missing'], third) == 2
+    fake(second, 4, 6)
+    assert take_over([first, second], third) == 2, 'it has one of its own'
+    shutil.rmtree(third)
+    assert take_over([first, second], third) == 6
+    assert steps(third) == [4, 6]
 
 
 def test_where_the_newest_is_damaged_the_one_before_it_counts(
@@ -202,8 +184,8 @@ def test_a_kill_leaves_nothing_that_looks_like_a_checkpoint(
         target = job / f'target{kill_at}'
         with monkeypatch.context() as patch:
             left = [kill_at]
-            for owner, name in _CHANGES:
-                _die_after(patch, owner, name, left)
+            for owner, name in CHANGES:
+                die_after(patch, owner, name, left)
             try:
                 assert take_over([first], target) == 4
                 break
@@ -224,14 +206,14 @@ def test_a_kill_leaves_nothing_that_looks_like_a_checkpoint(
     assert steps(target) == [2, 4]
 
 
-_CHANGES = [
+CHANGES = [
     (os, 'link'),
     (handover, 'write_text'),
     *((_PATH, name) for name in ('mkdir', 'rename', 'copy', 'rmtree', 'write_text')),
 ]
 
 
-def _die_after(patch: pytest.MonkeyPatch, owner: Any, name: str, left: list[int]) -> None:
+def die_after(patch: pytest.MonkeyPatch, owner: Any, name: str, left: list[int]) -> None:
     """Has the process die in place of a call, after a number of counted ones."""
     original = getattr(owner, name)
 
@@ -246,12 +228,10 @@ def _die_after(patch: pytest.MonkeyPatch, owner: Any, name: str, left: list[int]
 
 @pytest.mark.parametrize('at', range(5))
 @pytest.mark.fast(6)
-def test_a_checkpoint_that_vanishes_gives_way_to_another(
-    at: int, how: str, job: JobPath, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_vanishes_gives_way_to_another(at: int, how: str, job: JobPath) -> None:
     first, target = job / 'first', job / 'target'
     fake(first, 2, 4)
-    copy, calls = handover._copy, [0]
+    calls = [0]
 
     def vanishing(source: epath.Path, to: epath.Path) -> None:
         if calls[0] == at:
@@ -259,10 +239,9 @@ def test_a_checkpoint_that_vanishes_gives_way_to_another(
             epath.Path(first / 'checkpoints' / '4').rmtree()
             fake(first, 6)
         calls[0] += 1
-        copy(source, to)
+        copy_file(source, to)
 
-    monkeypatch.setattr(handover, '_copy', vanishing)
-    taken = take_over([first], target)
+    taken = take_over([first], target, vanishing)
     # All files of 4 were there already when it was deleted in the last case. In a store one of
     # them is written last.
     assert taken == (4 if at >= (3 if how == 'in a store' else 4) else 2)
@@ -271,53 +250,42 @@ def test_a_checkpoint_that_vanishes_gives_way_to_another(
     assert [r['step'] for r in read_metrics(target / 'metrics.jsonl')][-1] == taken
 
 
-def test_where_all_vanish_it_is_looked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_all_vanish_it_is_looked_again(tmp_path: Path) -> None:
     first, target = tmp_path / 'first', tmp_path / 'target'
     fake(first, 2)
-    link = os.link
 
-    def vanishing(source: Any, to: Any) -> None:
+    def vanishing(source: epath.Path, to: epath.Path) -> None:
         if (first / 'checkpoints' / '2').exists():
             shutil.rmtree(first / 'checkpoints' / '2')
             fake(first, 4)
-        link(source, to)
+        copy_file(source, to)
 
-    monkeypatch.setattr(os, 'link', vanishing)
-    assert take_over([first], target) == 4
+    assert take_over([first], target, vanishing) == 4
 
 
-def test_a_checkpoint_of_which_only_directories_are_left_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_of_which_only_directories_are_left_is_left_out(tmp_path: Path) -> None:
     first, target = tmp_path / 'first', tmp_path / 'target'
-    fake(first, 2, 4)
+    fake(first, 2, 4, 6)
 
-    def emptied(directory: epath.Path) -> list[epath.Path]:
-        saved = saved_checkpoints(directory)
+    def emptied(source: epath.Path, to: epath.Path) -> None:
         for file in (first / 'checkpoints' / '4').rglob('*'):
             if file.is_file():
                 file.unlink()
-        return saved
+        copy_file(source, to)
 
-    monkeypatch.setattr(handover, 'saved_checkpoints', emptied)
-    assert take_over([first], target) == 2
+    assert take_over([first], target, emptied) == 6
+    assert steps(target) == [2, 6]
 
 
-def test_a_checkpoint_that_cannot_be_written_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     first, target = tmp_path / 'first', tmp_path / 'target'
     fake(first, 2)
 
-    def link(source: Any, to: Any) -> None:
+    def full(source: epath.Path, to: epath.Path) -> None:
         raise OSError(errno.ENOSPC, 'No space left on device')
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, 'link', link)
-        with pytest.raises(OSError, match='No space left'):
-            take_over([first], target)
+    with pytest.raises(OSError, match='No space left'):
+        take_over([first], target, full)
     assert steps(target) == []
     assert take_over([first], target) == 2
 

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etils import epath
 
 from tests.factories.runs import measured, without_speed
 from tests.factories.tiny import experiment
-from tests.trainer.checkpoints import test_handover
 from tests.trainer.checkpoints.test_handover import (
+    CHANGES,
     Killed,
-    _die_after,
     assert_same,
+    die_after,
     digests,
     fake,
     steps,
@@ -22,7 +23,7 @@ from tests.trainer.checkpoints.test_handover import (
 from trainer.checkpoints import handover
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.experiment_record import FORKED_FROM
-from trainer.checkpoints.handover import fork_checkpoint, take_over
+from trainer.checkpoints.handover import copy_file, fork_checkpoint, take_over
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
 from trainer.learner import DecayAtRungs
@@ -217,27 +218,26 @@ def test_a_missing_checkpoint_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize('at', range(4))
 def test_one_that_is_deleted_meanwhile_is_looked_for_in_the_other_attempts(
-    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: int, tmp_path: Path
 ) -> None:
     fake(tmp_path / 'first', 4)
     fake(tmp_path / 'second', 4)
-    link, calls = os.link, [0]
+    calls = [0]
 
-    def vanishing(source: Any, to: Any) -> None:
+    def vanishing(source: epath.Path, to: epath.Path) -> None:
         if calls[0] == at:
             shutil.rmtree(tmp_path / 'second' / 'checkpoints' / '4')
         calls[0] += 1
-        link(source, to)
+        copy_file(source, to)
 
-    monkeypatch.setattr(os, 'link', vanishing)
     target = tmp_path / 'target'
-    fork_checkpoint([tmp_path / 'second', tmp_path / 'first'], 4, target)
+    fork_checkpoint([tmp_path / 'second', tmp_path / 'first'], 4, target, vanishing)
     assert [path.name for path in (target / 'checkpoints').iterdir()] == ['4']
     assert json.loads((target / FORKED_FROM).read_text())['run'] == str(tmp_path / 'first')
     assert digests(target / 'checkpoints') == digests(tmp_path / 'first' / 'checkpoints')
 
 
-_CHANGES = [*test_handover._CHANGES, (os, 'rename'), (handover, 'write_json')]
+BRANCH_CHANGES = [*CHANGES, (os, 'rename'), (handover, 'write_json')]
 
 
 def test_a_kill_leaves_nothing_that_looks_like_a_branch(
@@ -249,8 +249,8 @@ def test_a_kill_leaves_nothing_that_looks_like_a_branch(
         target = tmp_path / f'target{kill_at}'
         with monkeypatch.context() as patch:
             left = [kill_at]
-            for owner, name in _CHANGES:
-                _die_after(patch, owner, name, left)
+            for owner, name in BRANCH_CHANGES:
+                die_after(patch, owner, name, left)
             try:
                 fork_checkpoint([tmp_path / 'first'], 4, target)
                 break
@@ -271,7 +271,7 @@ def test_two_processes_at_once_bring_it_once(
     for at in range(100):  # The other one does all of it before this change of the first.
         target, left = tmp_path / f'target{at}', [at]
         with monkeypatch.context() as patch:
-            for owner, name in _CHANGES:
+            for owner, name in BRANCH_CHANGES:
                 _let_the_other_go_first(patch, owner, name, left, [tmp_path / 'first'], target)
             fork_checkpoint([tmp_path / 'first'], 4, target)
         assert [path.name for path in (target / 'checkpoints').iterdir()] == ['4']
