@@ -71,7 +71,7 @@ def assert_same(made: Experiment, directory: JobPath, undisturbed: JobPath) -> N
 def digests(directory: epath.PathLike) -> dict[str, str]:
     """Reads the files of a directory."""
     path = epath.Path(directory)
-    found = {}
+    found: dict[str, str] = {}
     for child in path.iterdir():
         if child.is_dir():
             found |= {f'{child.name}/{name}': text for name, text in digests(child).items()}

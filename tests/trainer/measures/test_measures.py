@@ -63,7 +63,7 @@ def batches(outcome: Any, cuts: list[int]) -> list[Outcome]:
             )
             for array, filler in zip(outcome[:3], (9, 1, 0), strict=True)
         ]
-        found.append(Outcome(*padded, outcome.is_multi_label))
+        found.append(outcome_of(*padded, is_multi_label=outcome.is_multi_label))
     return found
 
 
