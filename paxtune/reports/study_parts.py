@@ -126,7 +126,7 @@ _MAX_REASONS = 5
 
 
 def budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Lists what is used of each budget, and its limit; None without one."""
+    """Lists the used part of each budget, and its limit; None without one."""
     search = study.search
     failures = sum(trial.is_failed for trial in trials)
     rows: list[tuple[str, float | None, float | None]] = [

@@ -150,7 +150,7 @@ class VizierLocation(ServiceLocation):
         from paxtune.service.vizier_server_store import VizierServerStore
 
         store, service = VizierServerStore(self._service), self._service
-        where = f'the Vizier server at {service.endpoint} has no such study of a search'
+        where = f'the Vizier server at {service.endpoint} has no such study of paxtune'
         begin = store.refuse if can_write else store.connect
         return _known(store, begin, f'--study={service.study}: {where}')
 

@@ -96,7 +96,7 @@ class Sqlite:
             raise UserError(_held_by_another(self.display_name)) from None
 
     def release(self) -> None:
-        """Ends what `hold` began."""
+        """Releases the lock of `hold`."""
         if self._anchor is not None:
             self._anchor.close()
             self._anchor = None

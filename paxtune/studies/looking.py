@@ -16,7 +16,7 @@ _INTERVAL = 2.0
 _AXIS = 'reward, or metric to minimize; +METRIC to maximize it'
 
 
-@register('list', 'shows the studies in a directory and below', is_view=True, is_on_all=True)
+@register('list', 'lists the studies in a directory and below', is_view=True, is_on_all=True)
 def _list(args: Args) -> None:
     from paxtune.reports.study_list import listing, table_of
 
