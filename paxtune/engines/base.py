@@ -123,7 +123,7 @@ class Engine:
             prior_studies: directories of studies to learn from, where this one is new.
 
         Returns:
-            The study, and what to leave when the search ends.
+            The study, and a context to leave when the search ends.
         """
         is_alone = not self.joins or isinstance(plan.space.value, Component)
         study = open_plan(

@@ -34,7 +34,7 @@ class Flag(NamedTuple):
         name: without dashes.
         metavar: the placeholder of its value.
         text: the help.
-        read: makes the value of a text, or of the list of texts where it is `options.parse`.
+        read: makes the value of a text; `options.parse`, of a list of texts.
         engine: the only --engine that takes the flag; '' for all.
         field: the field of that engine.
     """
@@ -59,16 +59,16 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 _NEEDS = 'resources of each process of a trial, such as \'{"GPU": 1}\''
-_NODES = 'the nodes of these processes: STRICT_SPREAD, STRICT_PACK, …'
+_NODES = 'placement of these processes on nodes: STRICT_SPREAD, STRICT_PACK, …'
 _CODE = 'code and packages for the nodes, such as \'{"working_dir": "."}\''
 _SBATCH = 'options of sbatch for each worker: partition=gpu gres=gpu:1 nodes=2 time=04:00:00'
 
 FLAGS = (
-    Flag('workers', 'N', 'processes that run trials, and may die without harm', int),
-    Flag('pack', 'K', 'train K trials at a time as one program; auto where that is faster, or off'),
+    Flag('workers', 'N', 'processes that run trials; one that dies starts again', int),
+    Flag('pack', 'K', 'train K trials at a time as one program; auto: if that is faster; or off'),
     Flag('worker_memory', 'GIB', 'main memory that a worker may use', float),
-    Flag('engine', 'NAME', f'where workers run: {", ".join(CLUSTERS)}'),
-    Flag('ray_address', 'ADDRESS', 'the cluster: auto, or HOST:PORT', str, 'ray', 'address'),
+    Flag('engine', 'NAME', f'cluster that runs the workers: {", ".join(CLUSTERS)}'),
+    Flag('ray_address', 'ADDRESS', 'Ray cluster: auto, or HOST:PORT', str, 'ray', 'address'),
     Flag('trial_resources', 'JSON', _NEEDS, _json_object, 'ray', 'trial_resources'),
     Flag('trial_placement', 'STRATEGY', _NODES, str, 'ray', 'strategy'),
     Flag('trial_processes', 'N', 'processes that train a trial together', int, 'ray', 'processes'),
@@ -89,7 +89,7 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
             kind = flag.read if isinstance(flag.read, type) else str
             flags.add_argument(name, type=kind, metavar=flag.metavar, help=text)
     study_location.add_flags(
-        flags, 'join the study that a service keeps (python -m paxtune.serve), with --workers, or 1'
+        flags, 'run trials of a study in a service (python -m paxtune.serve); one worker by default'
     )
 
 
@@ -117,7 +117,7 @@ def from_flags(args: argparse.Namespace, name: str) -> 'Engine | None':
         return _stored(storage, args)
     if service is None and args.workers is None and engine is None:
         if args.worker_memory is not None:
-            raise UserError('--worker_memory is what each of --workers may use: give both')
+            raise UserError('--worker_memory limits each of --workers: give both')
         if pack is None:
             return None
         from paxtune.engines.packed import Packed

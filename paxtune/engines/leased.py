@@ -63,7 +63,7 @@ class Heartbeat(threading.Thread):
                 lost = f'{type(error).__name__}: {error}'
             if lost is not None:
                 _LOG.warning('the trial is lost: %s', lost)
-                # At once: what this process would still write counts for nothing.
+                # At once: later writes of this process are void.
                 os._exit(DETACHED)
 
 

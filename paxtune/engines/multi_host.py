@@ -1,7 +1,7 @@
 """A search over several processes: the first owns the study, and all train its trials together.
 
 The first process runs the tuner. It sends the others each trial, each decision of the scheduler
-and the end of the search. They do what `ExperimentRunner` does there, at the same steps. An error
+and the end of the search. They follow `ExperimentRunner` there, at the same steps. An error
 of a trial in any process fails the trial in all. A lost process ends the attempt
 (`LostProcessError`), not the study: the same command resumes it.
 """

@@ -22,7 +22,7 @@ from trainer.runtime import directory as directories
 from trainer.symbolic.errors import UserError
 
 FOLDER = 'service'
-"""The folder in a study's directory with what its workers need to know, readable by its user."""
+"""The folder in a study's directory with the address and secrets for workers, for its user only."""
 
 _STUDY = 'study'
 
@@ -93,7 +93,7 @@ def kept_service(directory: Path) -> Service:
 
 
 def _kept(folder: Path, host: str) -> tuple[int, str, tuple[Path, Path]]:
-    """Returns the port, the token and the files of the certificate; makes what is missing."""
+    """Returns the port, the token and the files of the certificate; makes missing ones."""
     certificate, key, token = folder / 'certificate.pem', folder / 'key.pem', folder / 'token'
     last_host, _, port = (tokens.read_private(folder / 'endpoint') or '').rpartition(':')
     kept = [tokens.read_private(file) for file in (certificate, key, token)]

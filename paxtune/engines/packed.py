@@ -26,7 +26,7 @@ class Packed(Engine):
     metrics, checkpoints and scheduler decisions, as if it were alone. When one ends, the next
     suggestion takes its place, without a compilation.
 
-    The numbers of a trial differ from those of the trial alone by what rounding does. A trial is
+    The numbers of a trial differ by rounding errors from the same trial alone. A trial is
     charged its share of the time.
 
     Attributes:

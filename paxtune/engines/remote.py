@@ -28,7 +28,7 @@ class Remote(Engine):
 
     Attributes:
         service: keeps the study.
-        workers: those of this machine.
+        workers: of this machine.
     """
 
     has_workers, keeps_study = True, False

@@ -97,7 +97,7 @@ def in_threads(
         look: called several times a second, and at the end.
 
     Raises:
-        Exception: that of a thread; what may have another one as its cause comes last.
+        Exception: the error of a thread; one that another may have caused comes last.
     """
     leaving = threading.Event()
 
@@ -120,5 +120,5 @@ def in_threads(
 
 
 def _order(error: BaseException) -> tuple[bool, bool]:
-    # One that another thread made leave says that it was interrupted.
+    # A thread that another one made leave reports an interrupt.
     return isinstance(error, Paused | DetachedError), str(error) == INTERRUPTED

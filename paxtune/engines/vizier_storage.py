@@ -64,8 +64,8 @@ class VizierStorage(InProcess):
                 on_error.pop_all()
             logging.warning(
                 "%s%s: Vizier's API has no leases and no compare-and-swap. Run one search of this "
-                'study at a time: of two, the older one stops before its next write, and what '
-                'both write at the same moment may be lost.',
+                'study at a time: of two, the older one stops before its next write, and '
+                'writes of both at the same moment may be lost.',
                 FLAG,
                 self.server.endpoint,
             )

@@ -1,4 +1,4 @@
-"""`pg.sample` on a paxtune study. Importing this module is what registers the backend 'paxtune'.
+"""`pg.sample` on a paxtune study. Importing this module registers the backend 'paxtune'.
 
 Example:
     >>> import paxtune.pyglove_backend
@@ -15,7 +15,7 @@ With `job_log_dir='runs/parabola'` the study is `runs/parabola/study.db`, which 
 and `paxtune.load_study` read. It survives the process: the same call again goes on, the trials
 that were left behind first, and `num_examples` counts all trials of the study.
 
-What differs from PyGlove's backend 'in-memory':
+Differences from PyGlove's backend 'in-memory':
 
 - A trial whose last reward is NaN or infinite is infeasible. The algorithm does not observe it.
 - Metadata are plain data and components, and tuples come back as lists.
@@ -67,7 +67,7 @@ class PaxtuneBackend(pg.tuning.Backend):
         """Called by `pg.sample`, with its arguments.
 
         Args:
-            name: what this process finds the loop by, in `pg.sample` and `pg.poll_result`.
+            name: of the loop in this process, for `pg.sample` and `pg.poll_result`.
             group: workers of one group work on the same trial; None for a group of this thread.
             metrics_to_optimize: which metrics are maximized.
             num_examples: how many trials the study is to have, all in all.
@@ -110,7 +110,7 @@ class PaxtuneBackend(pg.tuning.Backend):
         """A result of a loop so far.
 
         Args:
-            name: that of a loop in this process.
+            name: of a loop in this process.
             job_log_dir: where the study is; any process may be working on it.
 
         Raises:
@@ -222,7 +222,7 @@ class _Feedback(pg.tuning.Feedback):
 
     def skip(self, reason: str | None = None) -> None:
         """Makes the trial infeasible, unless it is completed. The algorithm observes nothing."""
-        # PyGlove gives a whole traceback: its last line says what happened.
+        # PyGlove gives a whole traceback: its last line has the error.
         lines = (reason or '').strip().splitlines()
         with self._loop.lock:
             self._loop.skip(self._id, lines[-1] if lines else 'skipped')

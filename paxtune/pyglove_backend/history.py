@@ -19,7 +19,7 @@ class Proposal:
     """A trial that an algorithm has proposed.
 
     Attributes:
-        decisions: what was proposed.
+        decisions: of the proposal.
         rewards: the rewards that the algorithm observed; None without any.
         fed_back: the trial before this observation, and the position in a row.
     """

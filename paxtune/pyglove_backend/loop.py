@@ -47,8 +47,8 @@ class Loop:
     """The study of a sampling loop, with the algorithm in this process.
 
     All of it is done under one lock. PyGlove's algorithms keep state, so there is one algorithm at
-    a time for all workers: the one that was given last. It observes a trial before that trial is
-    written as completed, so it observes again what a kill loses.
+    a time for all workers: the last one given. It observes a trial before that trial is written as
+    completed, so it observes a trial again that a kill loses.
 
     Attributes:
         lock: held by each user of the study.
@@ -65,10 +65,10 @@ class Loop:
         self._num_fed_back = sum(each.rewards is not None for each in proposals(study))
 
     def validate_same(self, value: Any, metrics: Sequence[str]) -> None:
-        """Compares the loop with what `pg.sample` was called with.
+        """Compares the loop with the arguments of `pg.sample`.
 
         Raises:
-            ValueError: the space differs, or what is optimized.
+            ValueError: the space or the optimized metrics differ.
         """
         if pg.ne(self.study.value, value):
             raise ValueError(
@@ -161,7 +161,7 @@ class Loop:
         return trial.id
 
     def add_measurement(self, id_: int, measurement: Measurement, reward: float | None) -> None:
-        """Adds to what was measured of a trial. What is not finite is left out.
+        """Adds a measurement to a trial. Values that are not finite are left out.
 
         Args:
             measurement: of its metrics, without rewards.
@@ -245,7 +245,7 @@ def open_loop(
     The study is closed, and its directory free for others, when no thread has the loop any more.
 
     Args:
-        metrics: what is optimized: all of them are maximized.
+        metrics: the optimized metrics, all of them maximized.
         num_examples: how many trials there are to be, all in all; None for no limit.
         job_log_dir: where the study is; None keeps it in memory.
 

@@ -32,10 +32,10 @@ def to_text(value: Any, what: str) -> str:
 
     Args:
         value: plain data, or components, or containers of them.
-        what: what it is, for messages.
+        what: its name for messages.
 
     Raises:
-        UserError: the value could not be read back without running what a file says.
+        UserError: the value could not be read back without running code of a file.
     """
     text = json.dumps({_VALUE: _without_tuples(pg.to_json(value))})
     try:
@@ -43,7 +43,7 @@ def to_text(value: Any, what: str) -> str:
     except UserError as error:
         raise UserError(
             f'{what}: a paxtune study keeps plain data and components, so that reading it runs '
-            f'nothing. Of this value it could not be read back that {error}'
+            f'nothing. This value could not be read back: {error}'
         ) from error
     return text
 
@@ -87,8 +87,7 @@ class View:
         """Makes a view.
 
         Args:
-            spec: the space, as `pg.sample` made it; None for that of the study, which is the same
-                but for what a study does not keep.
+            spec: the space, as `pg.sample` made it; None for the study's, which lacks some fields.
         """
         self.study, self.spec = study, study.space.spec if spec is None else spec
         self.objectives = [m.name for reward in study.search.rewards for m in reward.metrics]
@@ -131,7 +130,7 @@ class View:
         return dna
 
     def _measurement(self, measurement: Measurement) -> Any:
-        # What was optimized and is missing was not finite.
+        # A missing optimized metric was not finite.
         metrics: dict[Any, float] = dict.fromkeys(self.objectives, math.nan)
         metrics |= measurement.metrics
         is_metric = self._only not in (None, 'reward')

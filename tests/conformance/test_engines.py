@@ -1,6 +1,6 @@
 """The contract of engines, checked on one study of each.
 
-Those of Ray and SLURM are in tests/paxtune/engines/, beside other tests of the same cluster.
+Engines of Ray and SLURM are in tests/paxtune/engines/, beside other tests of the same cluster.
 """
 
 import contextlib

@@ -92,7 +92,7 @@ class Coordinator:
             self._asked = time.monotonic()
 
     def state(self) -> State:
-        """Returns what the workers do."""
+        """Returns the state of the workers."""
         self._asked = time.monotonic()
         is_running = self._is_running  # First: the end is known before it is over.
         return State(is_running, 0 if self._jobs is None else self._jobs.waiting, self._end)

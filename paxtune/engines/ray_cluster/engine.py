@@ -42,14 +42,14 @@ class Ray(Cluster):
     again.
 
     Attributes:
-        address: of the cluster, as for `ray.init`; None for that of `RAY_ADDRESS`, or one that
-            runs on this machine, or else a new one. Not used where Ray is connected already.
+        address: of the cluster, as for `ray.init`; None for the one of `RAY_ADDRESS`, else one on
+            this machine, else a new one. Not used if Ray is connected already.
         trial_resources: of each process of a trial, by the names of Ray.
         processes: the number of processes that train a trial together.
         strategy: Ray's placement strategy of these processes.
-        runtime_env: Ray's runtime environment, such as `{'working_dir': '.'}`: what nodes need of
-            code and packages. That of the job by default. Where it has changed, the next call
-            ends the workers, and begins others.
+        runtime_env: Ray's runtime environment, such as `{'working_dir': '.'}`, has the code and
+            packages of nodes. By default it is the job's. If it has changed, the next call ends the
+            workers, and begins others.
     """
 
     address: str | None = None
@@ -187,7 +187,7 @@ class Ray(Cluster):
     def _say_that_wait(self, workers: int) -> None:
         needs = f'{self.processes} × {dict(self.trial_resources)}'
         logging.warning(
-            '%d of %d workers wait for room: each needs %s (%s). `ray status` shows what there is.',
+            '%d of %d workers wait for room: each needs %s (%s). `ray status` shows the resources.',
             workers,
             self.count,
             needs,
@@ -264,7 +264,7 @@ def _end_idle(coordinator: Any) -> None:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keeps what this process does on SIGTERM, which Ray replaces where it starts a cluster."""
+    """Keeps the handler of SIGTERM, which Ray replaces if it starts a cluster."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -61,7 +61,7 @@ class Member:
 
 
 class _Output:
-    """Forwards what a process prints; Ray prints what an actor prints at the driver."""
+    """Forwards the output of a process; Ray prints the output of an actor at the driver."""
 
     def __init__(self, log: Path) -> None:
         self._log = log

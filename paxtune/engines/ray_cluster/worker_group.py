@@ -51,7 +51,7 @@ class WorkerGroup:
 
     @classmethod
     def from_json(cls, text: str) -> 'WorkerGroup':
-        """Reads what `to_json` has rendered."""
+        """Reads the text of `to_json`."""
         values = json.loads(text)
         worker = values['worker']
         lists = {name: tuple(worker[name]) for name in ('modules', 'flags')}

@@ -104,7 +104,7 @@ def _parameters(name: str, given: Mapping[str, str]) -> dict[str, Any]:
     """Returns the parameters of submitit for options of `sbatch`."""
     minutes = options.minutes(given['time'])
     counted = {'time', 'nodes', 'ntasks-per-node'}
-    # What this process can import, its workers can.
+    # Workers can import all modules of this process.
     path = os.pathsep.join(each or os.getcwd() for each in sys.path)
     return {
         'job_name': name,

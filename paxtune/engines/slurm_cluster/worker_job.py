@@ -60,7 +60,7 @@ class WorkerJob:
             raise SystemExit(outcome.code)
 
     def checkpoint(self) -> Any:
-        """Saves the trial, and returns what the job runs when it has queued again."""
+        """Saves the trial, and returns the submission that queues the job again."""
         from submitit.helpers import DelayedSubmission
 
         _leaving.set()
