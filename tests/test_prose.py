@@ -69,3 +69,30 @@ def test_comments_name_their_thing(tmp_path: Path) -> None:
         "'so many': this numb",
         'a comment begins wit',
     ]
+
+
+def test_pronouns_have_their_noun(tmp_path: Path) -> None:
+    path = tmp_path / 'paxtune' / 'module.py'
+    path.parent.mkdir()
+    path.write_text(
+        '_MOST_STEPS = 2  # One that has ended.\n'
+        '"""Those of a curve."""\n\n\n'
+        'def read(what: str) -> None:\n'
+        '    """Reads what a trial wrote: `$(echo what)`.\n\n'
+        '    Args:\n'
+        '        what: that of the trial.\n'
+        '    """\n'
+    )
+    assert [each.message.partition(': ')[0] for each in prose.problems(path, tmp_path)] == [
+        "a comment begins with 'One that'",
+        "the name '_MOST_STEPS'",
+        '"that of" without its noun',
+        '"that of" without its noun',
+        "'what'",
+    ]
+
+
+def test_documents_may_ask_questions(tmp_path: Path) -> None:
+    path = tmp_path / 'guide.md'
+    path.write_text('## What to run\n')
+    assert not messages(path)

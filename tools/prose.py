@@ -58,7 +58,8 @@ WORDS = {
 """Words that the house does not use, as regular expressions, and the words to use instead."""
 
 NAMES = {
-    r'told|Told|Tell|Ask|\w+_told': 'observe, observed, reported',
+    r'told|Told|Tell|Ask|\w+_told|sown': 'observe, observed, reported, added',
+    r'(?:MOST|LEAST)(?:_\w+)?': 'MAX_, MIN_',
     r'heard|said|shown': 'received, message, rendered',
     r'Advancing|NextTrial': 'Scheduler, TrialQueue',
     r'PastTrial': 'Observation',
@@ -88,8 +89,10 @@ _ASK_AND_TELL = re.compile(r'\bask(?:[- ]and[- ]|\|)tell\b', re.IGNORECASE)
 _BAD_TEST_NAME = re.compile(
     r'test_(?:what|they|who|how|whether|which)_|_(?:told|tells|nobody|somebody|whoever)(?:_|$)'
 )
-_BAD_COMMENT = re.compile(r'(Of|That|Those) ')
+_BAD_COMMENT = re.compile(r'(Of|That|Those|One that) ')
 _THAT_OF_TWICE = re.compile(r'\b(?:that|those) of\b.*\b(?:that|those) of\b', re.IGNORECASE)
+_THAT_OF_ALONE = re.compile(r':\s+(?:that|those) of\b|^(?:that|those) of\b', re.IGNORECASE)
+_WHAT = re.compile(r'(?<!\$\()\bwhat\b(?!:)', re.IGNORECASE)
 _CODE = re.compile(r'``.+?``|`[^`]+`', re.DOTALL)
 _SENTENCE_END = re.compile(r'(?<=[.!?])[)\'"*_]*\s+(?=[^a-z])')
 
@@ -233,6 +236,10 @@ def problems(path: Path, root: Path = ROOT) -> list[Problem]:
                 found.append((text.line, f'{length} words: {sentence[:60]} …'))
             if _THAT_OF_TWICE.search(sentence):
                 found.append((text.line, f'"that of" twice: {sentence[:60]} …'))
+            if text.kind == 'docstring' and _THAT_OF_ALONE.search(sentence):
+                found.append((text.line, f'"that of" without its noun: {sentence[:60]} …'))
+            if name.startswith(PACKAGES) and _WHAT.search(sentence):
+                found.append((text.line, f"'what': name the thing: {sentence[:60]} …"))
     if path.suffix == '.py':
         check = _test_names if name.startswith('tests/') else _defined_names
         found += check(ast.parse(path.read_text()))
