@@ -19,8 +19,7 @@ class Access:
     """Decides which requests the page answers.
 
     Attributes:
-        names: host names of this machine. An attacker may have pointed any other name at this
-            machine (DNS rebinding).
+        names: host names of this machine. Others may be an attacker's (DNS rebinding).
         only_loopback: refuses addresses other than loopback.
         secret: the token that each request needs; None if requests need none.
         scheme: 'http' or 'https'.

@@ -27,8 +27,7 @@ class View:
 
     Attributes:
         path: its address.
-        layout: makes its elements, given the study and the numbers of its address; callbacks fill
-            in live content.
+        layout: makes its elements from the study and its numbers; callbacks add live content.
         register: adds its callbacks.
         title: its name in the navigation; '' for a view that other views link to.
         place: its place in the navigation.
