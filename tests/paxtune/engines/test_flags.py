@@ -37,7 +37,7 @@ from trainer.symbolic.errors import UserError
             '--pack: several processes train one trial at a time',
         ),
         (['--engine=ray', '--vizier_endpoint=a:1'], '--engine keeps the study itself'),
-        (['--worker_memory=1'], '--worker_memory is what each of --workers may use'),
+        (['--worker_memory=1'], '--worker_memory limits each of --workers'),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(given: list[str], message: str, tmp_path: Path) -> None:
