@@ -14,6 +14,7 @@ from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FORMS = {'.html': ('plotly', 'plotly'), '.png': ('matplotlib', "'paxtune[png]'")}
 """The library that draws a file, and its name for `pip install`, by suffix."""
@@ -48,6 +49,13 @@ def to_html(front: Front) -> str:
 
 def to_png(front: Front) -> bytes:
     """A picture of 1600 × 1000 pixels; trials of the front have their numbers beside them."""
+    buffer = io.BytesIO()
+    drawn(front).savefig(buffer, format='png')
+    return buffer.getvalue()
+
+
+def drawn(front: Front) -> 'Figure':
+    """The figure of `to_png`."""
     # Not `pyplot`, which looks for a screen and keeps figures.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -67,9 +75,7 @@ def to_png(front: Front) -> bytes:
     axes.legend(frameon=False, fontsize=9)
     figure.canvas.draw()
     _number(axes, front.best)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format='png')
-    return buffer.getvalue()
+    return figure
 
 
 def _scale(axes: 'Axes', front: Front) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from paxtune import pyglove_backend
 from paxtune.storage.open_study import open_study
-from paxtune.studies import __main__ as studies
+from paxtune.studies.__main__ import main as studies
 from tests.factories.studies import ask, mixed, run
 from tests.factories.toys import OBJECTIVES, search, toy
 from tools.servers.postgres import PostgresMissingError, PostgresServer
@@ -31,7 +31,7 @@ def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Runs `python -m paxtune.studies`; returns what it prints."""
 
     def show(*argv: object) -> str:
-        assert studies.main([str(each) for each in argv]) == 0
+        assert studies([str(each) for each in argv]) == 0
         return capsys.readouterr().out
 
     return show

@@ -1,14 +1,13 @@
 """The command `paxtune`."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import paxtune
-from paxtune import __main__ as console
 from paxtune import completion
+from paxtune.__main__ import COMMANDS, main
 from tests.servers.processes import ROOT, command
 from tests.servers.terminal import environment
 from trainer.symbolic.errors import UserError
@@ -27,15 +26,15 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_help_lists_every_command_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        console.main(['--help'])
+        main(['--help'])
     assert stopped.value.code == 0
     listed = capsys.readouterr().out.partition('\ncommands:\n')[2]
     names = [line.split()[0] for line in listed.splitlines()]
-    assert names == [*console.COMMANDS, 'completion']
+    assert names == [*COMMANDS, 'completion']
     modules = {path.stem for path in (ROOT / 'paxtune').glob('*.py') if _is_command(path)}
     packages = {path.parent.name for path in (ROOT / 'paxtune').glob('*/__main__.py')}
     # A search starts its workers itself.
-    assert (modules | packages) - {'__main__', 'worker'} == {*console.COMMANDS}
+    assert (modules | packages) - {'__main__', 'worker'} == {*COMMANDS}
 
 
 def _is_command(path: Path) -> bool:
@@ -44,19 +43,15 @@ def _is_command(path: Path) -> bool:
 
 def test_a_command_that_is_not_there_is_refused_with_near_names() -> None:
     with pytest.raises(UserError, match=r"no command 'serach'. Did you mean search"):
-        console.main(['serach', '--exp=x'])
+        main(['serach', '--exp=x'])
     with pytest.raises(UserError, match=r"no command 'x'. There are search, train"):
-        console.main(['x'])
+        main(['x'])
 
 
-def test_a_command_gets_its_flags_and_names_itself(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, 'argv', [*sys.argv])
-    with pytest.raises(SystemExit) as stopped:
-        console.main(['studies', 'trials', '--help'])
-    assert stopped.value.code == 0
-    assert capsys.readouterr().out.startswith('usage: paxtune studies trials [-h]')
+def test_a_command_gets_its_flags_and_names_itself(tmp_path: Path) -> None:
+    done = run(tmp_path, 'studies', 'trials', '--help')
+    assert done.returncode == 0
+    assert done.stdout.startswith('usage: paxtune studies trials [-h]')
 
 
 def test_the_command_runs_as_a_module() -> None:
@@ -79,4 +74,4 @@ def test_completion_prints_the_script_of_a_shell(shell: str) -> None:
 @pytest.mark.parametrize('words', [[], ['tcsh'], ['bash', 'zsh']])
 def test_completion_refuses_other_shells(words: list[str]) -> None:
     with pytest.raises(UserError, match='expected a shell: bash, zsh, fish'):
-        console.main(['completion', *words])
+        main(['completion', *words])

@@ -16,10 +16,10 @@ import pytest
 from paxtune.analysis.trade_off import Axis, Front, Point, front_of
 from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, Objectives
-from paxtune.plots.pareto import title
-from paxtune.reports.pareto_plot import to_html, to_png
+from paxtune.plots.pareto import figure_of, title
+from paxtune.reports.pareto_plot import drawn, to_html, to_png
 from paxtune.storage.open_study import open_study
-from paxtune.studies import __main__ as studies
+from paxtune.studies.__main__ import main as studies
 from paxtune.study.study import Study
 from tests.factories.studies import ask, read_csv
 from tests.factories.toys import LOSS, search, toy
@@ -209,31 +209,18 @@ WIDE = front(Axis('state_bytes', False), Axis('acc', True, 0), [(1e3, 0.1, True)
 MOST = front(Axis('a', True), Axis('b', True), [(1, 2, True), (2, 1, True)])
 
 
-def figure(page: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The traces and the layout that a page draws."""
-    start = page.rindex('Plotly.newPlot(')
-    found: list[Any] = []
-    decoder, at = json.JSONDecoder(), start
-    while len(found) < 2:
-        at = min(place for c in '[{' if (place := page.find(c, at)) >= 0)
-        value, at = decoder.raw_decode(page, at)
-        found.append(value)
-    return found[0], found[1]
-
-
 @pytest.mark.parametrize(('made', 'shape'), [(NARROW, 'hv'), (WIDE, 'hv'), (MOST, 'vh')])
 def test_a_page_has_every_trial_and_the_line_of_the_front(made: Front, shape: str) -> None:
-    page = to_html(made)
-    assert not re.search(r'<script[^>]+src=', page)  # It needs no network.
-    *groups, line = figure(page)[0]
-    assert sum(len(group['hovertext']) for group in groups) == len(made.points)
-    assert groups[-1]['name'] == 'front'
-    assert len(groups[-1]['hovertext']) == len(made.best)
-    assert line['line']['shape'] == shape
-    layout = figure(page)[1]
-    assert layout['xaxis']['title']['text'] == title(made.x)
-    assert layout['xaxis']['type'] == ('log' if made is WIDE else 'linear')
-    text = groups[0]['hovertext'][0]
+    assert not re.search(r'<script[^>]+src=', to_html(made))  # It needs no network.
+    figure = figure_of(made)
+    *groups, line = figure.data
+    assert sum(len(group.hovertext) for group in groups) == len(made.points)
+    assert groups[-1].name == 'front'
+    assert len(groups[-1].hovertext) == len(made.best)
+    assert line.line.shape == shape
+    assert figure.layout.xaxis.title.text == title(made.x)
+    assert figure.layout.xaxis.type == ('log' if made is WIDE else 'linear')
+    text = groups[0].hovertext[0]
     assert '<b>wide' not in text and '&lt;b&gt;wide' in text and '…' in text
 
 
@@ -250,21 +237,10 @@ def test_a_picture(made: Front) -> None:
     assert struct.unpack('>II', picture[16:24]) == (1600, 1000)
 
 
-def test_numbers_beside_points_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    drawn: list[Axes] = []
-    save = Figure.savefig
-
-    def kept(figure: Figure, *args: Any, **kwargs: Any) -> None:
-        drawn.extend(figure.axes)
-        save(figure, *args, **kwargs)
-
-    monkeypatch.setattr(Figure, 'savefig', kept)
+def test_numbers_beside_points_do_not_overlap() -> None:
     close = [(1.0 + i * 0.01, 2.0 + i * 0.01, True) for i in range(30)]
-    to_png(front(Axis('a', False), Axis('b', True), [*close, (5.0, 5.0, True)]))
-    boxes = [text.get_window_extent() for text in drawn[0].texts]
+    figure = drawn(front(Axis('a', False), Axis('b', True), [*close, (5.0, 5.0, True)]))
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
     assert 1 < len(boxes) < 31  # Where there is no room, there is no number.
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
@@ -294,12 +270,12 @@ def test_missing_matplotlib_is_reported(
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(UserError, match=f'--out={name}: {library} draws it, .*{install}'):
-        studies.main(['pareto', str(made / 'one'), f'--out={name}'])
+        studies(['pareto', str(made / 'one'), f'--out={name}'])
 
 
 def test_a_plot_is_a_page_or_a_picture(made: Path) -> None:
     with pytest.raises(UserError, match=r'^--out=front.svg: a plot is FILE.html or FILE.png$'):
-        studies.main(['pareto', str(made / 'one'), '--out=front.svg'])
+        studies(['pareto', str(made / 'one'), '--out=front.svg'])
 
 
 def test_a_study_of_a_function_has_a_front(tmp_path: Path, shown: Callable[..., str]) -> None:

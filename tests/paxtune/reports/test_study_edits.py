@@ -2,9 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,14 +13,13 @@ from paxtune.running.callbacks import Callback
 from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import Paused, Tuner
 from paxtune.storage.open_study import load_study, open_study
-from paxtune.studies import __main__ as studies
+from paxtune.studies.__main__ import main as studies
 from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
 from tests.factories.studies import ask, finish, run
 from tests.factories.toys import Toy, search, toy
-from tests.servers.processes import ROOT, command, environment, passed
 from trainer.runtime.directory import locked
 from trainer.symbolic.errors import UserError
 
@@ -125,7 +121,7 @@ def test_an_import_of_other_data_is_warned_of(
         run(study)
     shown('export', tmp_path / 'old', f'--out={tmp_path / "file"}')
     open_study(tmp_path / 'new', toy(), {'train_input': 'abd', 'other': 'x'}).close()
-    studies.main(['import', str(tmp_path / 'new'), str(tmp_path / 'file')])
+    studies(['import', str(tmp_path / 'new'), str(tmp_path / 'file')])
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
         f'warning: {tmp_path / "file"}: the fingerprint of train_input is abc there'
@@ -338,55 +334,3 @@ def test_changes_wait_for_the_search(
     with locked(directory), pytest.raises(UserError, match=r'process \d+ is working there'):
         shown(*(flag.format(directory) for flag in flags))
     assert len(trials_of(directory)) == 5
-
-
-_SEARCH = """
-import sys, time
-import pyglove as pg
-from paxtune import tune
-def function(values):
-    for _ in range(2000):
-        time.sleep(0.02)
-        yield {'objective': values.x}
-tune(function, space={'x': pg.floatv(0.0, 1.0)}, num_trials=3, objective='minimize',
-     job_log_dir=sys.argv[1])
-"""
-
-
-@pytest.mark.slow
-def test_a_search_of_another_process_is_looked_at_and_stopped(tmp_path: Path) -> None:
-    directory = tmp_path / 'study'
-
-    def told(*argv: str) -> Any:
-        return command('paxtune.studies', argv[0], str(directory), *argv[1:])
-
-    def shown(*argv: str) -> Any:
-        return json.loads(passed(told(*argv, '--format=json')))
-
-    with subprocess.Popen(
-        [sys.executable, '-c', _SEARCH, str(directory)],
-        env=environment(), cwd=ROOT, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        try:
-            _wait(lambda: (directory / 'study.db').exists() and shown('list')[0]['active'])
-            assert shown('show')['trials']['active'] == 1
-            refused = told('add', 'x=0.5')
-            assert refused.returncode == 2
-            assert f'process {process.pid} is working there' in refused.stderr
-            assert 'trial 1' in passed(told('stop', '1'))
-            _wait(lambda: shown('list')[0]['stopped'] and shown('list')[0]['active'])
-            assert 'will pause' in passed(told('stop'))
-            _, error = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert 'Paused: python -m paxtune.studies stop asked for it' in error
-    trials = trials_of(directory)
-    assert [trial.status for trial in trials] == ['stopped', 'active']
-    assert trials[0].reason == 'stopped by request'
-
-
-def _wait(condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
