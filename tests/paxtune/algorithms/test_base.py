@@ -87,7 +87,8 @@ def test_fields_are_checked(kind, fields, message):
 
 
 @pytest.mark.parametrize(
-    ('algorithm', 'count'), [(CMAES(), 80), (HillClimbing(), 50), (NSGA2(10), 80)]
+    ('algorithm', 'count'),
+    [(CMAES(), 80), (HillClimbing(), 50), (NSGA2(10), 80), (RegularizedEvolution(8, 4), 80)],
 )
 def test_results_beat_random_search(algorithm, count):
     ours, random = (

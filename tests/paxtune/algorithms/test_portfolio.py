@@ -3,10 +3,7 @@ import random
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import Observation, Portfolio, SuggestionContext
-from paxtune.algorithms.gp import search as gp_search
-from paxtune.algorithms.tpe import search as tpe_search
-from paxtune.search_space.decisions import Decisions
+from paxtune.algorithms import TPE, Observation, Portfolio, SuggestionContext
 from tests.conformance.algorithm_suite import check_algorithm
 
 SPEC = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(3)}))
@@ -23,42 +20,25 @@ def _observed(merit, count: int) -> list[Observation]:
     return [Observation(i, d, 'completed', (merit(d),)) for i, d in enumerate(drawn, start=1)]
 
 
-@pytest.fixture
-def members(monkeypatch) -> list[str]:
-    """The members that were asked, in their order."""
-    asked: list[str] = []
-
-    def spied(name: str, module) -> None:
-        real = module.suggest_decisions
-
-        def suggest_decisions(*args) -> Decisions | None:
-            asked.append(name)
-            return real(*args)
-
-        monkeypatch.setattr(module, 'suggest_decisions', suggest_decisions)
-
-    spied('gp', gp_search)
-    spied('tpe', tpe_search)
-    return asked
+def _shares_of_tpe(history: list[Observation], count: int = 6) -> list[bool]:
+    """Lists for each seed whether the suggestion is that of the Parzen estimator."""
+    contexts = [
+        SuggestionContext(SPEC, seed, len(history) + 1, lambda: history) for seed in range(count)
+    ]
+    return [Portfolio().suggest(each) == TPE().suggest(each) for each in contexts]
 
 
-def _asked(history: list[Observation], count: int = 6) -> None:
-    for seed in range(count):
-        Portfolio().suggest(SuggestionContext(SPEC, seed, len(history) + 1, lambda: history))
+def test_a_smooth_objective_is_searched_by_the_gaussian_process():
+    history = _observed(lambda d: -sum((x - 0.3) ** 2 for x in d.values()), 20)
+    assert _shares_of_tpe(history) == [False] * 6
 
 
-def test_a_smooth_objective_is_searched_by_the_gaussian_process(members):
-    _asked(_observed(lambda d: -sum((x - 0.3) ** 2 for x in d.values()), 20))
-    assert members == ['gp'] * 6
-
-
-def test_noise_is_searched_by_the_parzen_estimator(members):
+def test_noise_is_searched_by_the_parzen_estimator():
     noise = random.Random(1)
-    _asked(_observed(lambda d: noise.random(), 20))
-    assert members == ['tpe'] * 6
+    assert _shares_of_tpe(_observed(lambda d: noise.random(), 20)) == [True] * 6
 
 
-def test_both_are_drawn_where_the_process_predicts_a_little(members):
+def test_both_are_drawn_where_the_process_predicts_a_little():
     noise = random.Random(2)
-    _asked(_observed(lambda d: d['x0'] - d['x1'] + 0.2 * noise.gauss(0, 1), 20), 12)
-    assert {'gp', 'tpe'} == set(members)
+    history = _observed(lambda d: d['x0'] - d['x1'] + 0.2 * noise.gauss(0, 1), 20)
+    assert {*_shares_of_tpe(history, 12)} == {False, True}

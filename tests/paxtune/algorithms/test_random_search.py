@@ -25,23 +25,6 @@ def test_conforms():
     check_algorithm(RandomSearch())
 
 
-def test_random_search_does_not_read_observations_for_ranges():
-    def read():
-        raise AssertionError('read')
-
-    spec = pg.dna_spec(pg.Dict(rate=pg.floatv(0.0, 1.0)))
-    RandomSearch().suggest(SuggestionContext(spec, 0, 1, read))
-
-
-def test_random_search_differs_by_seed_and_trial():
-    spec = pg.dna_spec(pg.Dict(rate=pg.floatv(0.0, 1.0)))
-    asked = [
-        SuggestionContext(spec, seed, number, list) for seed in range(3) for number in range(1, 4)
-    ]
-    drawn = {RandomSearch().suggest(context).decisions['rate'] for context in asked}
-    assert len(drawn) == 9
-
-
 def test_random_search_finds_the_last_of_a_lopsided_space():
     # 'b' comes up once in 4096 draws for each of its place; the last one must still be found.
     value: Any = 'b'

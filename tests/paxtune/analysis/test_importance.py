@@ -78,7 +78,6 @@ CONDITIONAL = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(('value', 'space'), [(smooth, RANGES), (mixed, MIXED)])
 def test_fanova_agrees_with_optuna(value: Callable[[Any], float], space: dict[str, Any]) -> None:
     with study_of(value, **space) as study:
@@ -89,7 +88,6 @@ def test_fanova_agrees_with_optuna(value: Callable[[Any], float], space: dict[st
     assert ours == pytest.approx(theirs, abs=TOLERANCE)
 
 
-@pytest.mark.slow
 def test_fanova_of_a_conditional_space_agrees_with_optuna() -> None:
     """Optuna sees the shared decisions of all trials, or the trials of one branch."""
     with study_of(conditional, **CONDITIONAL) as study:
@@ -109,7 +107,6 @@ def test_fanova_of_a_conditional_space_agrees_with_optuna() -> None:
         assert share == pytest.approx(theirs[name], abs=CONDITIONAL_TOLERANCE)
 
 
-@pytest.mark.slow
 def test_shares_of_a_conditional_space_are_near_the_exact_variances() -> None:
     """The variances are integrals of `conditional`, halved for what one of two branches opens."""
     exact = {'kind': 0.2517, 'x': 0.0833, 'kind.gain': 0.0378, 'kind.slope': 0.0104}

@@ -105,11 +105,9 @@ def test_failed_and_constrained_trials_are_infeasible_and_pruned_ones_count() ->
     study.tell(ask(0.6), float('inf'))
     ask(0.7)
     Recording.seen.clear()
-    study.sampler.sample_relative(
-        study,
-        study._storage.get_trial(study.ask()._trial_id),
-        {'x': study.trials[0].distributions['x']},
-    )
+    study.ask()
+    domains = {'x': study.trials[0].distributions['x']}
+    study.sampler.sample_relative(study, study.trials[-1], domains)
     found = {
         next(iter(each.decisions.values())): (each.id, each.state, each.scores)
         for each in Recording.seen[0]
@@ -138,7 +136,6 @@ def test_running_trials_are_pending_with_suggested_parameters_and_state_comes_ba
     assert pending.algorithm_state == {'n': '1'}
 
 
-@pytest.mark.slow
 def test_parallel_trials_differ() -> None:
     study = optuna.create_study(sampler=PaxtuneSampler(seed=0))
     study.optimize(conditional, n_trials=12, n_jobs=2)
@@ -162,7 +159,6 @@ def test_regions_where_trials_fail_are_avoided() -> None:
     assert study.best_value < 0.45
 
 
-@pytest.mark.slow
 def test_several_objectives_and_algorithms_by_name() -> None:
     def two(trial: optuna.Trial) -> tuple[float, float]:
         x = trial.suggest_float('x', 0.0, 1.0)
@@ -189,7 +185,6 @@ def test_points_repeat_once_all_were_tried() -> None:
     assert len(study.trials) == 7
 
 
-@pytest.mark.slow
 def test_a_message_without_the_extra() -> None:
     code = """
 import sys

@@ -146,17 +146,12 @@ def test_wandb_groups_the_runs_of_each_study(tmp_path: Path) -> None:
         assert run.group == f'{name}-{study.record.uuid[:12]}'
 
 
-def test_wandb_that_fails_ends_no_search(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def down(*args: Any, **kwargs: Any) -> Any:
-        raise ConnectionError('no network')
-
-    monkeypatch.setattr('wandb.init', down)
-    study = tuned(tmp_path, num_trials=2)
+def test_wandb_that_fails_ends_no_search(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    callbacks = [WandbCallback('tests', mode='no mode')]
+    study = tuned(tmp_path, num_trials=2, callbacks=callbacks)
     assert all(trial.is_terminal for trial in study.trials)
     (warning,) = (r.getMessage() for r in caplog.records if 'of the study' in r.getMessage())
-    assert warning.startswith('Weights & Biases lacks a part of the study: ConnectionError: no')
+    assert warning.startswith('Weights & Biases lacks a part of the study: ')
     assert not runs_in(tmp_path)
 
 

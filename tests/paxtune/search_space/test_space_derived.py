@@ -57,15 +57,6 @@ def test_decoding_leaves_derived_values_unresolved():
     assert isinstance(decided.total, Derived)
 
 
-def test_decoding_does_not_modify_the_space():
-    space = Space(_blocks())
-    before = space.value.to_json_str()
-    for seed in range(4):
-        made = space.materialize(draw(space.spec, random.Random(seed)))
-        made.layers[0].rebind(extra=1)
-    assert space.value.to_json_str() == before
-
-
 def test_derived_values_distinguish_illegal_values_and_unknown_paths():
     block = Block(heads=derived('width / parts'))
     space = Space(

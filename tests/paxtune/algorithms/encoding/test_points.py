@@ -1,6 +1,5 @@
 import numpy as np
 import pyglove as pg
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +9,6 @@ from tests.factories.spaces import values
 from tests.properties import examples
 
 
-@pytest.mark.slow
 @examples(10)
 @given(values(), st.integers(0, 2**32))
 def test_points_encode_the_decoded_decisions(value, seed):

@@ -39,12 +39,6 @@ def test_numbers_are_drawn_on_their_scale(scale, median):
     assert max(drawn) <= 1.0
 
 
-def test_reverse_log_draws_densely_at_the_top():
-    drawn = [number for (number,) in _draws(pg.floatv(1e-4, 1.0, 'rlog'))]
-    # The probability of a decade: log10(1 / 0.1) of four.
-    assert abs(sum(number > 0.9 for number in drawn) / len(drawn) - 0.75) < 0.04
-
-
 @pytest.mark.parametrize(
     ('decision', 'outcomes'),
     [

@@ -9,28 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.algorithms import (
-    NSGA2,
-    Algorithm,
     AnyMutation,
     ChangeLayer,
     ChangeOneDecision,
     DeleteLayer,
     InsertLayer,
-    LayerRangeCrossover,
     Mutation,
-    RegularizedEvolution,
     SwapLayers,
-    UniformCrossover,
 )
 from paxtune.algorithms.encoding.sampling import draw, mutate
 from paxtune.algorithms.evolution.layer_lists import active_layer_lists
-from paxtune.search_space.decisions import Decisions, size, spec_from_json, spec_to_json, to_dna
-from tests.conformance.algorithm_suite import ask, conditional, run
+from paxtune.search_space.decisions import Decisions, size, to_dna
+from tests.conformance.algorithm_suite import conditional
 from tests.factories import spaces
 from tests.factories.spaces import values
 from tests.properties import examples
 from trainer.symbolic.errors import UserError
-from trainer.symbolic.serialization import from_json_text, to_json_text
 
 LAYER_MUTATIONS: list[Mutation] = [ChangeLayer(), InsertLayer(), DeleteLayer(), SwapLayers()]
 MUTATIONS: list[Mutation] = [*LAYER_MUTATIONS, ChangeOneDecision(), AnyMutation()]
@@ -219,24 +213,3 @@ def test_layer_mutations_require_layers():
 def test_fields_are_checked(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-@pytest.mark.parametrize(
-    'algorithm',
-    [
-        RegularizedEvolution(4, 2, mutation=AnyMutation(), crossover=LayerRangeCrossover()),
-        RegularizedEvolution(4, 2, mutation=InsertLayer(), crossover=UniformCrossover()),
-        NSGA2(4, mutation=AnyMutation(), crossover=LayerRangeCrossover()),
-    ],
-    ids=['range', 'uniform', 'nsga2'],
-)
-@pytest.mark.fast(1)
-def test_the_population_survives_restarts(algorithm: Algorithm):
-    """Each suggestion runs in a new process, from the stored study alone."""
-    whole = run(algorithm, SPEC, 16)
-    text, space = to_json_text(algorithm), spec_to_json(SPEC)
-    for done in range(len(whole)):
-        spec_from_json.cache_clear()
-        again = from_json_text(text, Algorithm, source='text')
-        suggestion = ask(again, spec_from_json(space), whole[:done])
-        assert suggestion.decisions == whole[done].decisions

@@ -165,21 +165,6 @@ def test_a_space_of_one_experiment_is_exhausted():
         ask(algorithm, spec, [Observation(1, {'x': 0}, 'completed', (1.0,))])
 
 
-def test_children_do_not_repeat_ancestors():
-    spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a', 'b']), rate=pg.floatv(0.0, 1.0)))
-    algorithm = RegularizedEvolution(population_size=2, tournament_size=2)
-    trials = run(algorithm, spec, 60, infeasible=0.0)
-    assert len({tuple(trial.decisions.items()) for trial in trials}) == 60
-
-
-def test_results_beat_chance():
-    spec = pg.dna_spec(pg.Dict({f'x{i}': pg.oneof([0, 1]) for i in range(12)}))
-    algorithm = RegularizedEvolution(population_size=8, tournament_size=4)
-    history = searched(algorithm, spec, lambda made: float(sum(made.values())), 80)
-    mean = sum(trial.scores[0] for trial in history[-20:]) / 20
-    assert mean > 8.5
-
-
 def test_the_given_mutation_is_used():
     spec = pg.dna_spec(layer_stack())
     history = run(RandomSearch(), spec, 1, infeasible=0.0)
