@@ -11,7 +11,7 @@ from paxtune.api import tune
 from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.objectives.aggregation import BestStep, MeanOfSteps, MetricAggregation
+from paxtune.objectives.aggregation import BestStep
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward, Objectives
@@ -56,22 +56,6 @@ def test_each_sub_experiment_has_its_own_directory_and_metrics_and_all_make_the_
         assert trial.reward == pytest.approx((long + short) / 2)
         checkpoint = trial.measurements[-1].checkpoint
         assert checkpoint == str(directory / 'short' / 'checkpoints' / '2')
-
-
-@pytest.mark.parametrize(
-    ('aggregation', 'expected'),
-    [(MeanOfSteps(), (3.0, 2.0)), (BestStep('eval/log_pplx', 'min'), (1.0, 2.0))],
-)
-def test_metrics_of_each_are_folded_alone(
-    aggregation: MetricAggregation, expected: tuple[float, float]
-) -> None:
-    with open_study(None, folds(metric_aggregation=aggregation)) as study:
-        trial = ask(study)
-        for step, name, loss in ((2, 'long', 1.0), (4, 'long', 5.0), (6, 'short', 2.0)):
-            trial.report(step, {f'eval/log_pplx:{name}': loss})
-        trial.complete()
-        found = [trial.view.metrics[f'eval/log_pplx:{name}'] for name in ('long', 'short')]
-    assert tuple(found) == expected
 
 
 def test_a_limit_holds_for_each() -> None:

@@ -11,7 +11,6 @@ from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
-from trainer.symbolic.serialization import from_json_text, to_json_text
 
 
 class Heads(Component):
@@ -90,11 +89,6 @@ def test_undefined_conditions_raise(condition: str, message: str) -> None:
 def test_unparsable_conditions_are_rejected(condition: str) -> None:
     with pytest.raises(ValueError, match='condition: cannot read'):
         Requires(condition, 'reason')
-
-
-def test_constraints_survive_json() -> None:
-    constraint = Requires('dims % heads.count == 0', 'heads must divide dims')
-    assert pg.eq(from_json_text(to_json_text(constraint), Constraint), constraint)
 
 
 def _why(space: Space, constraints: list[Constraint], decisions: Decisions) -> str | None:
