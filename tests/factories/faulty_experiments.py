@@ -72,9 +72,18 @@ def Slow() -> Tunable:
 
 def Faulty() -> Tunable:
     """Each fault, and none."""
-    fault = pg.oneof(['none', 'abort', 'hang', 'memory'])
-    made = _with(FaultyInput(batch_size=8, is_training=True, fault=fault), 10)
-    made.rebind({'task.learner.learning_rate': 1e-2, 'search.budget.trials': 4})
+    return _failing('none', 'abort', 'hang', 'memory')
+
+
+def Hungry() -> Tunable:
+    """A trial that needs too much memory, and one that does not."""
+    return _failing('none', 'memory')
+
+
+def _failing(*faults: str) -> Tunable:
+    data = FaultyInput(batch_size=8, is_training=True, fault=pg.oneof(faults))
+    made = _with(data, 10)
+    made.rebind({'task.learner.learning_rate': 1e-2, 'search.budget.trials': len(faults)})
     return made
 
 

@@ -47,11 +47,13 @@ def _nothing_is_left() -> Iterator[None]:
     _started.clear()
 
 
-def start(module: str, *flags: str, cwd: Path = ROOT) -> 'subprocess.Popen[str]':
-    """A command in a process of its own."""
+def start(
+    module: str, *flags: str, cwd: Path = ROOT, path: str = str(ROOT)
+) -> 'subprocess.Popen[str]':
+    """A command in a process of its own, with `path` as its PYTHONPATH."""
     process = subprocess.Popen(
         [sys.executable, '-m', module, *flags],
-        env=environment(),
+        env=environment() | {'PYTHONPATH': path},
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -62,14 +64,14 @@ def start(module: str, *flags: str, cwd: Path = ROOT) -> 'subprocess.Popen[str]'
 
 
 def search(
-    directory: JobPath, *flags: str, exp: str = 'Slow', cwd: Path = ROOT
+    directory: JobPath, *flags: str, exp: str = 'Slow', **place: Any
 ) -> 'subprocess.Popen[str]':
     given = [
         f'--exp=tests.factories.faulty_experiments.{exp}',
         f'--job_log_dir={directory}',
         *flags,
     ]
-    return start('paxtune.search', *given, cwd=cwd)
+    return start('paxtune.search', *given, **place)
 
 
 def ended(process: 'subprocess.Popen[str]', code: int = 0) -> str:
@@ -81,13 +83,6 @@ def ended(process: 'subprocess.Popen[str]', code: int = 0) -> str:
 def workers_of(process: 'subprocess.Popen[str]') -> list[psutil.Process]:
     children = psutil.Process(process.pid).children()
     return [child for child in children if 'paxtune.worker' in child.cmdline()]
-
-
-def trains_one_at_a_time(process: 'subprocess.Popen[str]') -> bool:
-    """True if a worker of a search with packed trials has them one after another."""
-    with contextlib.suppress(psutil.ZombieProcess):  # The one that was killed.
-        return any('--pack=1' in worker.cmdline() for worker in workers_of(process))
-    return False
 
 
 def loaded(directory: Path) -> Study:
@@ -168,31 +163,6 @@ def test_killed_workers_lose_nothing(tmp_path: Path, undisturbed: dict[str, Any]
         assert any(event['event'] == 'resumed' and int(event['step']) >= 10 for event in events)
 
 
-@slow
-def test_a_killed_worker_with_packed_trials_loses_none_of_them(
-    tmp_path: Path, undisturbed: dict[str, Any]
-) -> None:
-    first = search(tmp_path, '--workers=1', '--pack=3')
-    with loaded(tmp_path) as study:
-        until(lambda: len(running(study, measured=1)) == 3, 120)
-        (worker,) = workers_of(first)
-        worker.kill()
-        # One of its trials may have filled the memory: the next worker finds out which.
-        until(lambda: trains_one_at_a_time(first), 60)
-        out = ended(first)
-        assert 'The study is done: it has all of its 6 trials (6 completed)' in out
-        events = [event for trial in study.trials for event in trial.history]
-        lost = [event['detail'] for event in events if event['event'] == 'lost']
-        assert lost == ['its worker was ended by SIGKILL'] * 3
-        assert sum(event['event'] == 'resumed' for event in events) == 3
-        assert {trial.attempt for trial in study.trials} == {1}
-        alone = {name: dict(steps) for name, (_, steps) in undisturbed.items()}
-        for trial in study.trials:
-            for each in trial.measurements:
-                expected = alone[str(trial.decisions)][each.step]
-                assert each.rewards == pytest.approx(expected, rel=1e-4)
-
-
 @pytest.mark.pax(2)
 @slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(
@@ -211,11 +181,8 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
 
 
 @slow
-@pytest.mark.parametrize('workers', [['--workers=2'], ['--workers=1', '--pack=4']])
-def test_faults_end_attempts_and_after_the_last_one_the_trial(
-    tmp_path: Path, workers: list[str]
-) -> None:
-    flags = [*workers, '--worker_memory=2.5', '--trial_timeout=25', '--max_attempts=2']
+def test_faults_end_attempts_and_after_the_last_one_the_trial(tmp_path: Path) -> None:
+    flags = ['--workers=2', '--worker_memory=2.5', '--trial_timeout=25', '--max_attempts=2']
     out = ended(search(tmp_path, *flags, exp='Faulty'))
     assert '(1 completed, 3 infeasible)' in out
     with load_study(tmp_path) as study:
@@ -228,6 +195,17 @@ def test_faults_end_attempts_and_after_the_last_one_the_trial(
         assert reasons['memory'].endswith('more than --worker_memory allows (attempt 2 of 2)')
         assert {trial.attempt for trial in study.trials if trial.reason} == {2}
         assert all(trial.is_failed for trial in study.trials if trial.reason)
+
+
+@slow
+def test_the_worker_after_one_that_ended_with_packed_trials_finds_the_cause(tmp_path: Path) -> None:
+    flags = ['--workers=1', '--pack=2', '--worker_memory=2.5', '--max_attempts=2']
+    assert '(1 completed, 1 infeasible)' in ended(search(tmp_path, *flags, exp='Hungry'))
+    with load_study(tmp_path) as study:
+        by_fault = {trial.decisions['train_input.fault']: trial for trial in study.trials}
+        reason = by_fault['memory'].reason or ''
+        assert reason.endswith('more than --worker_memory allows (attempt 2 of 2)')
+        assert 'lost' in events(by_fault['none'])
 
 
 @slow
@@ -245,21 +223,16 @@ def test_a_study_that_only_fails_ends(tmp_path: Path) -> None:
 def test_a_search_ends_if_its_workers_are_always_killed_before_they_have_a_trial(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / 'deadly.py').write_text(
+    # Python imports it before anything else.
+    (tmp_path / 'sitecustomize.py').write_text(
         'import os, signal, sys\n'
-        'from tests.factories.faulty_experiments import FaultyInput\n'
-        'from tests.factories.tunables import Rates\n'
-        "if 'worker' in sys.argv[0]:\n"
+        "if 'paxtune.worker' in sys.orig_argv:\n"
         '    os.kill(os.getpid(), signal.SIGKILL)\n'
-        'class OwnInput(FaultyInput):\n'
-        '    pass\n'
-        'def Own():\n'
-        '    return Rates().rebind(train_input=OwnInput(batch_size=8, is_training=True))\n'
     )
-    out = ended(start('paxtune.search', '--exp=deadly.Own', '--workers=1', cwd=tmp_path), 1)
+    out = ended(search(tmp_path / 'study', '--workers=1', path=f'{tmp_path}:{ROOT}'), 1)
     assert '8 workers in a row ended before they had a trial' in out
     assert 'its worker was ended by SIGKILL' in out
-    with load_study(tmp_path / 'runs' / 'deadly.Own') as study:
+    with load_study(tmp_path / 'study') as study:
         assert not study.trials
 
 
@@ -274,32 +247,12 @@ def serve(tmp_path: Path, port: str = '0') -> tuple['subprocess.Popen[str]', str
 
 @pytest.mark.pax('vizier_service_endpoint')
 @slow
-def test_a_service_restarts_under_its_workers(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
-    process, port = serve(tmp_path)
-    flags = [f'--vizier_endpoint=127.0.0.1:{port}', '--study=slow', '--workers=2']
-    searching = search(tmp_path / 'job', *flags)
-    database = Database(tmp_path / 'studies.db', read_only=True)
-    store = LocalStore(database, 'slow')
-    until(lambda: store.study() is not None, 60)
-    with join_study(store, tmp_path / 'job') as study:
-        until(lambda: len(running(study, measured=1)) == 2, 120)
-        process.kill()
-        process.communicate()
-        time.sleep(3)
-        serve(tmp_path, port)
-        until(lambda: any(trial.is_terminal for trial in study.trials), 60)
-        workers_of(searching)[0].kill()
-        ended(searching)
-        assert told(study.trials) == undisturbed
-
-
-@slow
-def test_trials_move_between_machines_through_a_store(
+def test_a_trial_survives_its_service_and_moves_to_another_machine(
     store: epath.Path, tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
-    _, port = serve(tmp_path)
+    service, port = serve(tmp_path)
     flags = [f'--vizier_endpoint=127.0.0.1:{port}', '--study=slow', '--num_trials=2']
-    flags += ['--set', 'search.retention.best=1']
+    flags += ['--set', 'search.retention.best=1', 'train_input.seconds=0.3']
     machines = [tmp_path / 'one', tmp_path / 'two']
     for machine in machines:
         machine.mkdir()
@@ -308,9 +261,12 @@ def test_trials_move_between_machines_through_a_store(
     until(lambda: kept.study() is not None, 120)
     with join_study(kept, store) as study:
         until(lambda: bool(running(study, measured=1)), 120)
-        workers_of(first)[0].kill()
-        # It goes on in the same attempt.
-        until(lambda: any('resumed' in events(trial) for trial in study.trials), 60)
+        service.kill()
+        service.communicate()
+        serve(tmp_path, port)
+        # The worker waits for the service, and goes on.
+        until(lambda: bool(running(study, measured=2)), 60)
+        assert 'lost' not in events(study.trials[0])
         workers = workers_of(first)
         first.kill()
         first.communicate()
@@ -320,7 +276,7 @@ def test_trials_move_between_machines_through_a_store(
         assert 'The study is done: it has all of its 2 trials (2 completed)' in out
         assert out.count('The logs of workers are in runs/slow/logs') == 1
         trial = study.trials[0]
-        assert (trial.attempt, events(trial).count('resumed')) == (2, 2)
+        assert (trial.attempt, events(trial).count('resumed')) == (2, 1)
         assert 'restarted' not in events(trial)
         assert told(study.trials).items() <= undisturbed.items()
         where = [attempt_directory(study.directory, each) / 'checkpoints' for each in study.trials]

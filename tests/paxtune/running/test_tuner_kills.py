@@ -24,29 +24,18 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return told(trials)
 
 
-@pytest.mark.parametrize(
-    'where', ['saved:1', 'saved:10', 'save:2', 'step:4', 'suggestion:7', 'suggested:6', 'moved:12']
-)
 @pytest.mark.sentinel
-def test_a_killed_study_ends_as_the_undisturbed_one(
-    tmp_path: Path, undisturbed: list[Any], where: str
-) -> None:
-    killed = search('Kinds', tmp_path, kill=where)
+def test_a_killed_study_ends_as_the_undisturbed_one(tmp_path: Path, undisturbed: list[Any]) -> None:
+    killed = search('Kinds', tmp_path, kill='saved:1')
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    before = trials_of(tmp_path)
+    killed = search('Kinds', tmp_path, kill='suggestion:7')
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    trials = trials_of(tmp_path)
+    resumed = [event for event in trials[0].history if event['event'] == 'resumed']
+    assert [event['step'] for event in resumed] == [2]
+    done = sum(trial.is_terminal for trial in trials)
     out = passed(search('Kinds', tmp_path))
-    assert told(trials_of(tmp_path)) == undisturbed
-    done = sum(trial.is_terminal for trial in before)
-    if done:
-        assert f'{done} of {_TRIALS} trials are done' in out
-    if where == 'saved:1':
-        assert 'trial 1: resumed from step 2' in out
-
-
-def test_a_study_survives_many_kills(tmp_path: Path, undisturbed: list[Any]) -> None:
-    for where in ('saved:1', 'suggestion:2', 'save:3', 'suggested:3', 'moved:8', 'step:9'):
-        assert search('Kinds', tmp_path, kill=where).returncode == -signal.SIGKILL
-    passed(search('Kinds', tmp_path))
+    assert done > 0 and f'{done} of {_TRIALS} trials are done' in out
     assert told(trials_of(tmp_path)) == undisturbed
 
 

@@ -1,9 +1,7 @@
-"""Studies whose algorithm raises, or whose process dies."""
+"""Studies whose algorithm raises or suggests illegal decisions."""
 
-import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from paxtune.algorithms import Algorithm, RandomSearch, Suggestion
 from paxtune.storage.open_study import open_study
 from paxtune.study.suggester import SuggestionError
-from tests.factories.studies import ask, best, decisions, finish, run
+from tests.factories.studies import ask, finish
 from tests.factories.toys import search, toy
 
 
@@ -68,76 +66,3 @@ def test_vizier_does_not_turn_on_64_bit_floats(study):
 def test_importing_a_study_does_not_import_jax():
     code = 'import sys, paxtune.study.study; sys.exit("jax" in sys.modules)'
     assert subprocess.run([sys.executable, '-c', code], check=False).returncode == 0
-
-
-_DIE = """
-import os, signal, sys
-from paxtune.algorithms import RandomSearch
-from paxtune.storage.local_store import LocalStore
-from paxtune.storage.open_study import open_study
-from tests.factories.studies import ask, finish
-from tests.factories.toys import toy
-
-def die(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def after(method):
-    def killed(*args):
-        method(*args)
-        die()
-    return killed
-
-study = open_study(sys.argv[1], toy())
-for _ in range(3):
-    finish(ask(study))
-{arm}
-trial = ask(study)
-{then}
-"""
-
-
-def _die(directory: Path, arm: str, then: str = '') -> None:
-    code = _DIE.format(arm=arm, then=then)
-    root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, '-c', code, str(directory)], cwd=root, check=False)
-    assert done.returncode == -signal.SIGKILL
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    'arm',
-    [
-        'RandomSearch.suggest = die',
-        'LocalStore.add_protos = die',
-        'LocalStore.add_protos = after(LocalStore.add_protos)',
-    ],
-)
-def test_a_kill_inside_a_suggestion_loses_and_repeats_nothing(tmp_path, arm):
-    with open_study(tmp_path / 'whole', toy()) as whole:
-        run(whole)
-        expected = decisions(whole)
-    _die(tmp_path / 'killed', arm)
-    with open_study(tmp_path / 'killed', toy()) as study:
-        trial = ask(study)
-        assert trial.id == 4
-        finish(trial)
-        run(study)
-        assert decisions(study) == expected
-        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('when', ['die', 'after(LocalStore.apply)'])
-def test_a_kill_inside_a_stop_leaves_no_trial_that_passes_for_a_full_one(tmp_path, when):
-    report = "trial.report(10, {'loss': 1e-9})"
-    _die(tmp_path, 'pass', f"{report}; LocalStore.apply = {when}; trial.stop('bad')")
-    with open_study(tmp_path, toy()) as study:
-        trial = study.trials[3]
-        if when == 'die':
-            assert (trial.state, trial.stop_reason) == ('ACTIVE', None)
-            resumed = ask(study)
-            assert (resumed.id, resumed.resumed) == (4, True)
-        else:
-            assert (trial.state, trial.stop_reason, trial.reward) == ('COMPLETED', 'bad', 1e-9)
-            assert best(study).id != 4
-            assert ask(study).id == 5

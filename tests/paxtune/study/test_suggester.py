@@ -193,6 +193,6 @@ def test_kills_change_nothing_that_is_suggested(tmp_path: Path) -> None:
     assert len(expected) == 10
     # In a suggestion, before it is written, and around the start and the end of trials. Each
     # process comes a little further.
-    for where in ('suggested:2', 'suggestion:3', 'moved:1', 'moved:4', 'suggested:1', 'moved:9'):
+    for where in ('suggested:2', 'suggestion:3', 'moved:4'):
         killed(tmp_path / 'killed', where)
     assert ended(tmp_path / 'killed') == expected
