@@ -45,14 +45,6 @@ class Shorter(TextInput):
         return super().get_next()
 
 
-class Own(TextInput):
-    """A text whose positions are valid for the share of their host only."""
-
-    @property
-    def positions_are_global(self) -> bool:
-        return False
-
-
 def Text() -> Experiment:
     """On all devices; each of two processes reads half of each batch."""
     made = killed.Text()
@@ -66,16 +58,19 @@ def Text() -> Experiment:
     return made
 
 
+def Rolling() -> Experiment:
+    """Text, with evaluations that go on where the last one ended."""
+    made = Text()
+    fields = {'reset_for_eval': False, 'eval_loop_num_batches': 3, 'sequence_length': 64}
+    return made.rebind({f'eval_inputs.eval.{name}': value for name, value in fields.items()})
+
+
 def _with_input(kind: type[TextInput], path: str, **fields: object) -> Experiment:
     made = Text()
     data = made.sym_get(path)
     copied = {name: data.sym_getattr(name) for name in data.sym_keys()}
     made.rebind({path: kind(**copied, **fields)})
     return made
-
-
-def BrokenTrainingData() -> Experiment:
-    return _with_input(Failing, 'train_input', at_batch=5)
 
 
 def BrokenEvaluationData() -> Experiment:
@@ -88,10 +83,6 @@ def StoppedByData() -> Experiment:
 
 def ShorterEvaluationData() -> Experiment:
     return _with_input(Shorter, 'eval_inputs.eval')
-
-
-def OwnPositions() -> Experiment:
-    return _with_input(Own, 'train_input')
 
 
 _RATE, _BROKEN = 'task.learner.learning_rate', 'train_input.is_broken'

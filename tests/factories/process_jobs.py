@@ -51,7 +51,7 @@ def pause(args: argparse.Namespace) -> None:
             return processes.is_first() and heard[-1:] == [at]
 
         try:
-            for each in run(joined.Text(), args.job_log_dir, enough):
+            for each in run(joined.Rolling(), args.job_log_dir, enough):
                 heard.append(each.step)
                 spent = each.metrics
             told.append(f'ended at {heard[-1]}')

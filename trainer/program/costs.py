@@ -13,11 +13,7 @@ from trainer.inputs.base import Batch
 from trainer.layers.embedding import Embedding
 from trainer.program.flops import flops
 from trainer.program.setup import compiled, data_shard
-from trainer.program.step_functions import (
-    ElementSpec,
-    abstract_metrics,
-    spec_key,
-)
+from trainer.program.step_functions import ElementSpec, abstract_metrics, spec_key
 from trainer.runtime import processes
 from trainer.state import TrainState
 from trainer.symbolic.component import components, key
@@ -104,10 +100,15 @@ def step_cost(experiment: Experiment) -> dict[str, float]:
     Raises:
         UserError: the mesh does not fit the devices, or the model or a batch the mesh.
     """
+    train_step = compiled(experiment)[0].train_step
+    return {'step_seconds': max(processes.gather(time_steps(experiment, train_step)))}
+
+
+def time_steps(experiment: Experiment, train_step: Callable[..., Any]) -> float:
+    """Returns the median of the seconds of a train step in this process."""
     program, values = compiled(experiment)
     random_key = program.random_key(experiment.train.random_seed)
     batch = program.put(_synthetic_batch(experiment.task, experiment.train_input.padded_spec()))
-    train_step = program.train_step
     processes.agree()  # Now all processes are ready to begin.
     state = jax.block_until_ready(program.init(random_key, values))
     seconds = []
@@ -117,7 +118,7 @@ def step_cost(experiment: Experiment) -> dict[str, float]:
         state, metrics = train_step(state, batch, random_key, values)
         jax.block_until_ready((state, metrics))
         seconds.append(time.perf_counter() - began)
-    return {'step_seconds': max(processes.gather(statistics.median(seconds[_WARM_UP:])))}
+    return statistics.median(seconds[_WARM_UP:])
 
 
 def _synthetic_batch(task: Task, spec: ElementSpec) -> Batch:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 _MAX_BYTES = 4 * 2**30
-_LOCK_SECONDS = 5.0
 
 
 def enable() -> None:
@@ -30,7 +29,7 @@ def enable() -> None:
             os.environ[name.upper()] = str(value)
 
 
-def remove_incomplete_entries(directory: Path) -> None:
+def remove_incomplete_entries(directory: Path, lock_seconds: float = 5.0) -> None:
     """Removes the entries that processes were writing when they were killed.
 
     JAX replaces no entry, complete or not, and stores nothing more beside one without its time of
@@ -38,6 +37,7 @@ def remove_incomplete_entries(directory: Path) -> None:
 
     Args:
         directory: a cache with a limit of its size.
+        lock_seconds: waits so long for a process that is writing; then nothing is removed.
     """
     import filelock
 
@@ -45,7 +45,7 @@ def remove_incomplete_entries(directory: Path) -> None:
         return
     try:
         # The lock of JAX itself: waits until another process has written its entry.
-        with filelock.FileLock(directory / '.lockfile', timeout=_LOCK_SECONDS):
+        with filelock.FileLock(directory / '.lockfile', timeout=lock_seconds):
             names = set(os.listdir(directory))
             for name in names:
                 entry = name.removesuffix('-cache')

@@ -92,8 +92,8 @@ def _join_cluster(is_required: bool) -> None:
     except Exception as error:
         raise UserError(
             f'--coordinator={_AUTO}, which is the default in a cluster: its environment cannot be '
-            f'used: {_first_line(error)}. Give --coordinator=HOST:PORT, --num_processes and '
-            f'--process_id, or --coordinator={_ALONE} for this process alone'
+            f'used: {_first_line(error)}. Give --coordinator=HOST:PORT, '
+            f'--num_processes and --process_id, or --coordinator={_ALONE} for this process alone'
         ) from error
     if found is not None:
         devices = None if found.local_devices is None else list(found.local_devices)
@@ -265,7 +265,7 @@ class _Group(_SingleProcess):
         messages = self._round(message)
         for process, received in sorted(messages.items()):
             if 'error' in received:
-                self._known = _decoded(process, received['error'])
+                self._known = error_from_json(process, received['error'])
                 raise self._known
         return messages
 
@@ -278,7 +278,7 @@ class _Group(_SingleProcess):
         self._known = error
         seconds = _ERROR_SECONDS if isinstance(error, _JOINT_ERRORS) else _FOREVER
         try:
-            self._round({'error': _encoded(error)}, seconds)
+            self._round({'error': error_to_json(error)}, seconds)
         except LostProcessError as lost:
             raise LostProcessError(f'{_first_line(error)}; and {lost}') from error
 
@@ -346,7 +346,8 @@ def _interruptible(function: Callable[[], T]) -> T:
     return results[0]
 
 
-def _encoded(error: Exception) -> dict[str, Any]:
+def error_to_json(error: Exception) -> dict[str, Any]:
+    """Encodes an error as JSON data."""
     if isinstance(error, StopTrial):
         return {'stop': error.reason, 'reward': error.reward, 'metrics': error.metrics}
     if isinstance(error, SkipTrial):
@@ -361,7 +362,8 @@ def _first_line(error: Exception) -> str:
     return f'{type(error).__name__}: {text}' if text else type(error).__name__
 
 
-def _decoded(process: int, encoded: dict[str, Any]) -> Exception:
+def error_from_json(process: int, encoded: dict[str, Any]) -> Exception:
+    """Returns the error that another process has encoded."""
     if 'stop' in encoded:
         return StopTrial(encoded['stop'], reward=encoded['reward'], metrics=encoded['metrics'])
     if 'skip' in encoded:

@@ -12,17 +12,20 @@ from rich.text import Text
 from trainer.runtime.interrupt import Interrupt
 from trainer.runtime.step_events import listening
 
-_PLAIN_SECONDS = 10.0
-
 
 class RunDisplay:
-    """Context manager that shows the steps of the run of this thread."""
+    """Context manager that shows the steps of the run of this thread, and a requested interrupt."""
 
     def __init__(
-        self, num_steps: int, interrupt: Interrupt, console: Console | None = None
+        self,
+        num_steps: int,
+        interrupt: Interrupt,
+        console: Console | None = None,
+        plain_seconds: float = 10.0,
     ) -> None:
-        """Prepares a display; the line of a terminal also says that an interrupt was requested."""
+        """Prepares a display, which prints a line every `plain_seconds` outside of a terminal."""
         self._num_steps, self._interrupt = num_steps, interrupt
+        self._plain_seconds = plain_seconds
         self._console = console or Console(highlight=False)
         self._step, self._metrics = 0, dict[str, float]()
         self._printed = time.monotonic()
@@ -43,7 +46,7 @@ class RunDisplay:
     def _note(self, step: int, metrics: Mapping[str, float]) -> None:
         self._step = max(step, self._step)
         self._metrics |= metrics
-        is_due = time.monotonic() - self._printed > _PLAIN_SECONDS
+        is_due = time.monotonic() - self._printed > self._plain_seconds
         if is_due and not self._console.is_terminal:
             self._printed = time.monotonic()
             self._console.print(self._line())

@@ -6,9 +6,11 @@ import pytest
 
 from tests.factories.tiny import CountingInput, experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
+from trainer.checkpoints.manifest import Progress
 from trainer.experiment import Experiment
 from trainer.loop.checkpoint_jobs import process_one
 from trainer.loop.report import Interrupted
+from trainer.loop.run_inputs import RunInputs
 from trainer.loop.train_loop import run
 from trainer.program.setup import compiled, localized
 from trainer.symbolic.errors import UserError
@@ -44,8 +46,9 @@ def test_evaluations_do_not_overlap_until_all_is_read(tmp_path: Path) -> None:
     assert found[5] == found[0]  # Five evaluations of two batches read five batches twice.
 
 
-@pytest.mark.parametrize('stop_after', [1, 2, 3])
-@pytest.mark.parametrize(('interval', 'at_once'), [(1, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize(
+    ('stop_after', 'interval', 'at_once'), [(1, 1, 1), (3, 2, 1), (2, 2, 1), (2, 1, 2)]
+)
 @pytest.mark.fast(1)
 def test_a_resumed_run_goes_on_as_the_undisturbed_one(
     stop_after: int, interval: int, at_once: int, tmp_path: Path
@@ -98,3 +101,19 @@ def test_a_checkpoint_is_evaluated_on_the_batches_of_its_step(tmp_path: Path) ->
     evaluated: dict[int, dict[str, float]] = {}
     process_one('eval', rolling(), str(tmp_path), evaluated.__setitem__)
     assert evaluated[6]['rolls/loss'] == found[-1]
+
+
+class OfShare(CountingInput):
+    """An input whose positions are valid for the shard of their process alone."""
+
+    @property
+    def positions_are_global(self) -> bool:
+        return False
+
+
+def test_positions_of_shards_are_refused_by_another_number_of_processes() -> None:
+    made = localized(experiment(train_input=OfShare(batch_size=8, is_training=True)))
+    positions = [made.train_input.get_position()] * 2
+    with pytest.raises(UserError, match=r'^train_input: 2 processes, each .* wrote runs/a/5; now'):
+        RunInputs(made, (1, 0)).resume(Progress(positions), 'runs/a/5')
+    RunInputs(made, (2, 1)).resume(Progress(positions), 'runs/a/5')

@@ -36,9 +36,9 @@ def test_attention() -> None:
     assert grouped == ATTENTION - 2 * 2 * B * T * D * D // 2
 
 
-@pytest.mark.parametrize('remat', ['none', 'full', 'dots'])
-@pytest.mark.parametrize('scan', ['always', 'never'])
-@pytest.mark.fast(2)
+@pytest.mark.parametrize(
+    ('scan', 'remat'), [('always', 'none'), ('always', 'dots'), ('never', 'full')]
+)
 @pytest.mark.contract
 def test_a_stack_has_the_operations_of_its_layers_however_it_is_compiled(
     scan: Any, remat: Any

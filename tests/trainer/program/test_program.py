@@ -74,7 +74,6 @@ def test_structure_compiles_anew(compilations: Any) -> None:
     assert compilations
 
 
-@pytest.mark.slow
 def test_the_step_whose_memory_was_asked_for_is_the_one_that_runs(compilations: Any) -> None:
     made = localized(experiment(task__model__embedding__dims=24))
     program, values = compiled(made)
@@ -129,7 +128,6 @@ def test_microbatches_must_divide_the_batch() -> None:
         losses(experiment(task__learner__microbatches=3))
 
 
-@pytest.mark.slow
 def test_bfloat16_trains_float32_parameters() -> None:
     made = localized(experiment(task__fprop_dtype='bfloat16'))
     program, values = compiled(made)

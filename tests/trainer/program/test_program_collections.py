@@ -76,7 +76,6 @@ def test_layers_keep_state_add_losses_and_summaries(scan: str) -> None:
     assert summaries == {f'summaries/stack/layers_{i}/width': 16.0 for i in (0, 1)}
 
 
-@pytest.mark.slow
 def test_parts_of_a_batch_hand_state_on() -> None:
     _, state, metrics = steps(watched(task__learner__microbatches=2), 3)
     assert seen(state) == [6, 6]

@@ -56,12 +56,9 @@ def test_an_incomplete_entry_of_a_killed_process_is_removed(entries: Path) -> No
     assert {file.name for file in entries.iterdir()} == {'.lockfile', 'whole-cache', 'whole-atime'}
 
 
-def test_an_entry_that_another_process_is_writing_is_left(
-    entries: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compilation_cache, '_LOCK_SECONDS', 0.0)
+def test_an_entry_that_another_process_is_writing_is_left(entries: Path) -> None:
     with filelock.FileLock(entries / '.lockfile'):
-        compilation_cache.remove_incomplete_entries(entries)
+        compilation_cache.remove_incomplete_entries(entries, lock_seconds=0.0)
     assert (entries / 'half-cache').exists()
 
 

@@ -82,7 +82,7 @@ def test_create_refuses_a_bucket_that_is_not_there(store: epath.Path) -> None:
 
 
 def test_a_store_needs_what_speaks_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('importlib.util.find_spec', lambda name: None)
+    monkeypatch.setitem(sys.modules, 'gcsfs', None)  # As if it were not installed.
     with pytest.raises(UserError, match=r"gs:// needs gcsfs: pip install 'paxtune\[gcs\]'"):
         directory.job_path('gs://bucket/job')
 
@@ -181,11 +181,11 @@ def test_writers_with_the_same_process_id_share_no_partial_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In two containers with one directory, process ids coincide."""
-    path, sync = tmp_path / 'record.json', os.fsync
+    path, sync, others = tmp_path / 'record.json', os.fsync, ['other']
 
     def sync_while_another_writes(descriptor: int) -> None:
-        monkeypatch.setattr(os, 'fsync', sync)
-        directory.write_text(path, 'other')
+        if others:
+            directory.write_text(path, others.pop())
         sync(descriptor)
 
     monkeypatch.setattr(os, 'fsync', sync_while_another_writes)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.factories.tiny import experiment
 from trainer import main
+from trainer.program.packing.stepper import Stepper
 from trainer.program.program import Program
 from trainer.program.setup import localized
 from trainer.runtime import pgle
@@ -45,6 +46,7 @@ def test_a_step_is_compiled_again_once_it_has_been_profiled(compilations: list[s
     assert counts[0] > 0, 'compiled and profiled'
     assert counts[1] > 0, 'compiled with the profile'
     assert counts[2:] == [0, 0]
+    assert not Stepper(program, state, key, values).can_do_several
 
 
 def test_it_is_refused_where_it_does_nothing(tmp_path: Path) -> None:

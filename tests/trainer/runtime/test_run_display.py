@@ -31,14 +31,16 @@ def test_a_terminal_shows_compilation_then_steps_and_an_interrupt(
     assert last + Interrupt.MESSAGE in out.getvalue()
 
 
-def test_a_pipe_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ('seconds', 'printed'), [(0.0, 'step 2 of 100, train/loss=2.25\n'), (3600.0, '')]
+)
+def test_a_pipe_gets_a_line_now_and_then(seconds: float, printed: str) -> None:
     out = io.StringIO()
-    with Interrupt() as interrupt, RunDisplay(100, interrupt, Console(file=out, width=80)):
-        step_events.notify(1)
-        monkeypatch.setattr('trainer.runtime.run_display._PLAIN_SECONDS', 0.0)
+    console = Console(file=out, width=80)
+    with Interrupt() as interrupt, RunDisplay(100, interrupt, console, plain_seconds=seconds):
         step_events.notify(2, {'train/loss': 2.25})
     step_events.notify(3)
-    assert out.getvalue() == 'step 2 of 100, train/loss=2.25\n'
+    assert out.getvalue() == printed
 
 
 def test_training_prints_what_matters_and_where_the_run_lies(

@@ -75,6 +75,7 @@ class Pack:
         mode: Mode,
         patience: float | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        memory_limit: int | None = None,
     ) -> None:
         """Makes a pack without runs.
 
@@ -84,8 +85,10 @@ class Pack:
             mode: when runs train as one program.
             patience: as in `PATIENCE`; None for the backend's.
             clock: returns the time, in seconds.
+            memory_limit: bytes of a device that programs can use; None for those it states.
         """
         self.count = count
+        self._memory_limit = device_memory_limit() if memory_limit is None else memory_limit
         self._program, self._choice = program, _Choice(program, mode, patience, clock)
         self._can_pack = True
         self._state: TrainState | None = None
@@ -146,7 +149,7 @@ class Pack:
     @functools.cached_property
     def _compiled(self) -> Any | None:
         """The step of all rows; None if a device has too little memory, or cannot do it."""
-        limit = device_memory_limit()
+        limit = self._memory_limit
         try:
             step = self._program.packed_step(self.count)
         # An operation may have no batched form, and XLA may need too much memory. Each trial can

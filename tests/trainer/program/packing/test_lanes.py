@@ -46,6 +46,7 @@ def test_runs_of_several_programs_step_together_and_one_after_another() -> None:
         for _ in range(2):  # Trials.
             made, given = begun(0.01 * (index + 1), index, **changes[index])
             run = lane.stepper(given.program, given.state, given.random_key, given.values)
+            assert not run.can_do_several
             for _ in range(2 + index):
                 found.append(float(run.step(batch(made, run))['loss'].mean))
                 packs.append((index, run.pack is not None))

@@ -9,7 +9,7 @@ import pytest
 from tests.factories.tiny import experiment
 from trainer.experiment import Experiment
 from trainer.program.packing import packing
-from trainer.program.packing.packing import Mode, Pack, PackedRun
+from trainer.program.packing.packing import Pack, PackedRun
 from trainer.program.packing.stepper import Stepper
 from trainer.program.setup import compiled, localized
 
@@ -33,8 +33,8 @@ def losses_alone(rate: float, seed: int, steps: int) -> list[float]:
     return [float(Stepper.step(run, batch(made, run))['loss'].mean) for _ in range(steps)]
 
 
-def pack_of(run: Stepper, count: int, mode: Mode = 'always') -> Pack:
-    return Pack(run.program, count, mode)
+def pack_of(run: Stepper, count: int, **limits: Any) -> Pack:
+    return Pack(run.program, count, 'always', **limits)
 
 
 def step(pack: Pack, runs: list[tuple[Experiment, Any]]) -> list[float]:
@@ -87,11 +87,10 @@ def test_a_run_goes_on_alone_and_comes_back() -> None:
 
 
 def test_runs_train_apart_where_a_device_has_too_little_memory(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(packing, 'device_memory_limit', lambda: 1000)
     runs = [begun(0.01, 0), begun(0.02, 1)]
-    pack = pack_of(runs[0][1], 2)
+    pack = pack_of(runs[0][1], 2, memory_limit=1000)
     assert pack.wants_company
     step(pack, runs)
     assert runs[0][1].pack is None
@@ -99,16 +98,26 @@ def test_runs_train_apart_where_a_device_has_too_little_memory(
     assert not pack.wants_company
 
 
+class Unpackable:
+    """A program whose steps have no batched form."""
+
+    def __init__(self, program: Any, error: type[Exception]) -> None:
+        self._program, self._error = program, error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+    def packed_step(self, count: int) -> Any:
+        raise self._error('cannot reshape')
+
+
 @pytest.mark.parametrize('error', [TypeError, jax.errors.JaxRuntimeError])
 def test_runs_train_apart_where_their_steps_do_not_pack(
-    error: type[Exception], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def no_batched_form(count: int) -> Any:
-        raise error('cannot reshape')
-
     runs = [begun(0.01, 0), begun(0.02, 1)]
-    monkeypatch.setattr(runs[0][1].program, 'packed_step', no_batched_form)
-    pack = pack_of(runs[0][1], 2)
+    program: Any = Unpackable(runs[0][1].program, error)
+    pack = Pack(program, 2, 'always')
     np.testing.assert_allclose(step(pack, runs)[0], losses_alone(0.01, 0, 1)[0], rtol=1e-4)
     assert 'no packed step' in caplog.text and 'cannot reshape' in caplog.text
     assert not pack.wants_company
