@@ -135,7 +135,7 @@ class CountedTask(LanguageModelTask):
 def test_experiments_that_differ_in_numbers_are_traced_once() -> None:
     task = CountedTask(model(), Learner(learning_rate=0.01))
     first, counts = static_costs(experiment(task=task)), [len(CountedTask.traces)]
-    changes = {'task__learner__learning_rate': 0.5, 'num_steps': 9}
+    changes: dict[str, Any] = {'task__learner__learning_rate': 0.5, 'num_steps': 9}
     assert static_costs(experiment(task=task, **changes)) == first
     counts.append(len(CountedTask.traces))
     static_costs(experiment(task=task, task__model__embedding__dims=24))
