@@ -86,7 +86,9 @@ def memory_cost(experiment: Experiment) -> dict[str, float]:
     return {'device_memory_bytes': float(program.device_memory_bytes())}
 
 
-def step_cost(experiment: Experiment) -> dict[str, float]:
+def step_cost(
+    experiment: Experiment, train_step: Callable[..., Any] | None = None
+) -> dict[str, float]:
     """Measures the time of a train step on synthetic values.
 
     The compiled step of `memory_cost` runs a few times, each timed from dispatch to end. Training
@@ -100,13 +102,8 @@ def step_cost(experiment: Experiment) -> dict[str, float]:
     Raises:
         UserError: the mesh does not fit the devices, or the model or a batch the mesh.
     """
-    train_step = compiled(experiment)[0].train_step
-    return {'step_seconds': max(processes.gather(time_steps(experiment, train_step)))}
-
-
-def time_steps(experiment: Experiment, train_step: Callable[..., Any]) -> float:
-    """Returns the median of the seconds of a train step in this process."""
     program, values = compiled(experiment)
+    train_step = train_step or program.train_step
     random_key = program.random_key(experiment.train.random_seed)
     batch = program.put(_synthetic_batch(experiment.task, experiment.train_input.padded_spec()))
     processes.agree()  # Now all processes are ready to begin.
@@ -118,7 +115,7 @@ def time_steps(experiment: Experiment, train_step: Callable[..., Any]) -> float:
         state, metrics = train_step(state, batch, random_key, values)
         jax.block_until_ready((state, metrics))
         seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds[_WARM_UP:])
+    return {'step_seconds': max(processes.gather(statistics.median(seconds[_WARM_UP:])))}
 
 
 def _synthetic_batch(task: Task, spec: ElementSpec) -> Batch:

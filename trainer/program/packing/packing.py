@@ -149,7 +149,6 @@ class Pack:
     @functools.cached_property
     def _compiled(self) -> Any | None:
         """The step of all rows; None if a device has too little memory, or cannot do it."""
-        limit = self._memory_limit
         try:
             step = self._program.packed_step(self.count)
         # An operation may have no batched form, and XLA may need too much memory. Each trial can
@@ -158,7 +157,7 @@ class Pack:
             self._can_pack = False
             logging.warning('Trials train one after another: no packed step', exc_info=error)
             return None
-        if limit is None or (needed := memory_bytes(step)) <= limit:
+        if (limit := self._memory_limit) is None or (needed := memory_bytes(step)) <= limit:
             return step
         self._can_pack = False
         logging.warning(
