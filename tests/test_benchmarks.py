@@ -21,7 +21,7 @@ SHORT = [*CHECKED, 'function_start', 'large_study', 'optimum_at_bound', 'refusal
 """Benchmarks that take less than half a minute of processor time."""
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason='chaos waits for leases to end')
 @pytest.mark.parametrize('name', SHORT)
 def test_a_benchmark_prints_a_result(name: str) -> None:
     flags = ['--quick', *(['--check'] if name in CHECKED else [])]

@@ -21,7 +21,7 @@ COMMANDS = [
 each_page = pytest.mark.parametrize('page', FOLLOWED, ids=lambda path: path.stem)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason='a page is followed whole, as its reader does')
 @each_page
 def test_tutorial_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     followed = follow(page.read_text(), tmp_path)

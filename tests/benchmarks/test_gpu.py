@@ -46,7 +46,7 @@ def part_b(directory: Path, in_packing: str, part_seconds: int) -> list[str]:
     return (directory / 'b.txt').read_text().splitlines()[-3:]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason='a part has up to three measurements')
 @pytest.mark.parametrize('part', STEPS)
 def test_rehearsal_of_gpu_measurements(part: str, tmp_path: Path) -> None:
     variables = {'PYTHON': sys.executable, 'OUT': str(tmp_path), 'PART_SECONDS': '3600'}
