@@ -10,12 +10,14 @@ from trainer.experiment import Experiment
 from trainer.symbolic import registry
 
 PAGES = sorted([*ROOT.glob('*.md'), *(ROOT / 'docs').rglob('*.md')])
-# Commands of experiments that stand in the repository.
+# The other guides write modules of their own first: see their tests.
+PLAIN = ('training', 'performance', 'how-a-search-works', 'quick-start', 'tutorials/*')
 COMMANDS = [
-    words
-    for name in ('training', 'performance')
-    for words in commands_of((ROOT / 'docs' / f'{name}.md').read_text())
-    if words[0] == 'python'
+    [word for word in words if word != '&']
+    for name in PLAIN
+    for path in sorted((ROOT / 'docs').glob(f'{name}.md'))
+    for words in commands_of(path.read_text())
+    if words[:2] == ['python', '-m']
 ]
 _FENCE = re.compile(r'^```(.*)$', re.MULTILINE)
 _CODE = {'python', 'py', 'sh'}
@@ -40,4 +42,6 @@ def test_page_links_lead_to_files_and_headings(page: Path) -> None:
 
 @pytest.mark.parametrize('words', COMMANDS, ids=' '.join)
 def test_page_commands_take_their_flags(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    registry.find(parsed(words, monkeypatch).exp, Experiment)
+    exp = getattr(parsed(words, monkeypatch), 'exp', None)
+    if exp and not exp.startswith('my_'):
+        registry.find(exp, Experiment)

@@ -1,16 +1,10 @@
 """`tools/prose.py` finds what breaks the rules of the language."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT
-
-_SPEC = importlib.util.spec_from_file_location('prose', ROOT / 'tools' / 'prose.py')
-assert _SPEC is not None and _SPEC.loader is not None
-prose = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(prose)
+from tools import prose
 
 
 def messages(path: Path) -> list[str]:

@@ -4,19 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT, commands_of, links, pages_of, parsed
+from tests.documents import ROOT, links, pages_of
 from tests.followed import differences, files_of, follow
 
 PAGES = [page for page in pages_of(__file__) if page.name != 'README.md']
 CONCEPT = ROOT / 'docs' / 'how-a-search-works.md'
 FOLLOWED = [page for page in PAGES if page != CONCEPT]
 INDEX = ROOT / 'docs' / 'tutorials' / 'README.md'
-COMMANDS = [
-    (page, words)
-    for page in PAGES
-    for words in commands_of(page.read_text())
-    if words[:2] == ['python', '-m']
-]
 
 each_page = pytest.mark.parametrize('page', FOLLOWED, ids=lambda path: path.stem)
 
@@ -26,15 +20,6 @@ each_page = pytest.mark.parametrize('page', FOLLOWED, ids=lambda path: path.stem
 def test_tutorial_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     followed = follow(page.read_text(), tmp_path)
     assert not [*differences(followed)], followed.printed
-
-
-@pytest.mark.parametrize(
-    ('page', 'words'), COMMANDS, ids=[' '.join(words) for _, words in COMMANDS]
-)
-def test_tutorial_commands_take_their_flags(
-    page: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert parsed([word for word in words if word != '&'], monkeypatch)
 
 
 @each_page
