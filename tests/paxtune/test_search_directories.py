@@ -1,4 +1,4 @@
-"""Directories of searches, with the default flags, as commands."""
+"""Directories of searches, with the default flags."""
 
 import json
 import subprocess
@@ -9,6 +9,7 @@ import pyglove as pg
 import pytest
 
 import paxtune
+from paxtune import search
 from paxtune.config.budget import Budget
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
@@ -19,26 +20,29 @@ from tests.factories import tunables
 from tests.factories.function_studies import OBJECTIVE
 from tests.paxtune.test_serve import refused, served
 from tests.servers.processes import command, environment, passed
+from trainer.symbolic.errors import UserError
 
-SEARCH = ('paxtune.search', '--exp=tests.factories.tunables.Rates', '--num_trials=1')
+SEARCH = ('--exp=tests.factories.tunables.Rates', '--num_trials=1')
 
 
 @pytest.mark.slow
-def test_two_studies_of_one_service_do_not_share_a_directory(tmp_path: Path) -> None:
+def test_two_studies_of_one_service_do_not_share_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with served(f'--database={tmp_path}/studies.db', '--port=0') as (_, endpoint, _):
         service = f'--vizier_endpoint={endpoint}'
         batches = {'one': 8, 'two': 4}
         for study, batch in batches.items():
             flags = [service, f'--study={study}', '--set', f'train_input.batch_size={batch}']
-            passed(command(*SEARCH, *flags, cwd=tmp_path))
+            assert search.main([*SEARCH, *flags]) == 0
         for study, batch in batches.items():
             (record,) = (tmp_path / 'runs' / study / 'trials').glob('*/experiment.json')
             assert f'"batch_size": {batch}' in record.read_text()
         owners = {(tmp_path / 'runs' / study / UUID_FILE).read_text() for study in batches}
         assert len(owners) == 2
-        shared = command(*SEARCH, service, '--study=three', '--job_log_dir=runs/one', cwd=tmp_path)
-        assert shared.returncode == 2
-        assert 'runs/one has the trials of another study' in shared.stderr
+        with pytest.raises(UserError, match='runs/one has the trials of another study'):
+            search.main([*SEARCH, service, '--study=three', '--job_log_dir=runs/one'])
 
 
 @pytest.mark.slow
@@ -48,10 +52,11 @@ def test_a_service_and_a_search_do_not_share_a_database(tmp_path: Path) -> None:
     with open_study(study, tunables.rates(num_trials=1)) as opened:
         assert 'another service, or a search' in refused(database, '--port=0')
         assert opened.ask() is not None
-    with served(database, '--port=0') as (process, _, _):
-        done = command(*SEARCH, f'--job_log_dir={study}')
-        assert done.returncode == 2, done.stderr
-        assert f'process {process.pid} is working there' in done.stderr
+    with (
+        served(database, '--port=0') as (process, _, _),
+        pytest.raises(UserError, match=f'process {process.pid} is working there'),
+    ):
+        search.main([*SEARCH, f'--job_log_dir={study}'])
     with load_study(study) as opened:
         assert [trial.state for trial in opened.trials] == ['ACTIVE']
 
