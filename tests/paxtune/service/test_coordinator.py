@@ -394,5 +394,5 @@ def test_a_trial_that_was_asked_for_outside_is_kept_until_it_ends(service: Servi
     assert ask(service.study('b')).id == 3
     told = ask_tell.tell(service.study(''), 2, ['loss=0.5', 'accuracy=1'], None)
     assert told['rewards'] == {'loss': 0.5}
-    with pytest.raises(UserError, match='trial 3 is active by b: report one'):
+    with pytest.raises(UserError, match='trial 3 is active by b: report a trial'):
         ask_tell.tell(service.study(''), 3, ['loss=0.5'], None)
