@@ -29,10 +29,10 @@ _SMALL = [
 def test_c4_tunable_runs_on_c4_data_shrunk_by_set_alone(tmp_path: Path) -> None:
     make_tfds_directory(tmp_path / 'c4')
     where = [f'{path}.data_dir={tmp_path / "c4"}' for path in ('train_input', 'eval_inputs.eval')]
-    flags = ['--exp=lm.C4Tunable', '--num_trials=2', f'--job_log_dir={tmp_path / "study"}']
+    flags = ['--exp=lm.C4Tunable', '--num_trials=1', f'--job_log_dir={tmp_path / "study"}']
     passed(command('paxtune.search', *flags, '--set', *_SMALL, *where))
     with load_study(tmp_path / 'study') as study:
-        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 2
+        assert [trial.state for trial in study.trials] == ['COMPLETED']
         best = study.best
     assert best is not None
     assert best.reward is not None

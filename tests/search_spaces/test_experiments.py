@@ -1,5 +1,6 @@
 """Every registered experiment runs at its smoke size."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +23,31 @@ from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic import overrides, registry
 
 _NAMES = registry.available(Experiment)[0]
-# These train within a few seconds; the others are in the slow suite.
-_LIGHT = ('vision.MnistExperiment',)
-_MARKS = dict.fromkeys(_LIGHT, ()) | {'lm.StdlibTunable': (pytest.mark.slow, pytest.mark.sentinel)}
-_RUNS = [pytest.param(name, marks=_MARKS.get(name, (pytest.mark.slow,))) for name in _NAMES]
+# One of each family, whose others differ in sizes. `test_nas.py` searches architecture spaces.
+_RUNS = (
+    'vision.MnistExperiment',
+    'c4.C4Spmd1BAdam4Replicas',
+    'c4_multislice.C4Spmd22BAdamMaxText',
+    'gpt.GPT126M',
+    'lm.C4Small',
+    'lm_cloud.LmCloudTransformerAdamTest',
+    'lm_cloud.LmCloudSpmdTestTunable',
+    'vision.DigitsTunable',
+    'vision.ResNet50Pjit',
+)
 
 
 @pytest.mark.pax('An experiment that')
 def test_the_registered_experiments() -> None:
     names, broken = registry.available(Experiment)
     assert not broken
-    assert {'lm.StdlibTunable', 'lm.C4Small', 'c4.C4Spmd1BAdam4Replicas', *_LIGHT} <= set(names)
+    assert {'lm.StdlibTunable', 'lm.C4Small', *_RUNS} <= set(names)
 
 
 @pytest.mark.pax('LmCloudSpmdTest', 'ResNet50Pjit', 'MnistExperiment')
 @pytest.mark.parametrize('name', _RUNS)
-def test_each_runs_at_its_smoke_size(name: str, tmp_path: Path) -> None:
+@pytest.mark.fast(1)
+def test_one_of_each_family_runs_at_its_smoke_size(name: str, tmp_path: Path) -> None:
     flags = [f'--exp={name}', f'--job_log_dir={tmp_path}', '--smoke']
     if isinstance(registry.find(name, Experiment), Tunable):
         assert search.main([*flags, '--num_trials=1']) == 0
@@ -67,7 +77,6 @@ _TUNABLES = (
 )
 
 
-@pytest.mark.slow
 def test_tunables_are_these() -> None:
     found = {name for name in _NAMES if isinstance(registry.find(name, Experiment), Tunable)}
     assert found == set(_TUNABLES)
@@ -77,10 +86,17 @@ def test_tunables_are_these() -> None:
 @pytest.mark.fast(1)
 def test_every_choice_can_be_built_at_the_smoke_size(name: str) -> None:
     tunable = overrides.smoke(registry.find(name, Tunable))
-    for point in Space(tunable).spec.elements:
-        for index in range(len(getattr(point, 'candidates', []))):
+    choices = [each for each in Space(tunable).spec.elements if hasattr(each, 'candidates')]
+    # The last of equal choices at equal places of layers.
+    for point in {(places(each), str(each.literal_values)): each for each in choices}.values():
+        for index in range(len(point.candidates)):
             made = materialize_with(tunable, {point.id.path: index})
             compiled(localized(made))  # Traces the model, and compiles nothing.
+
+
+def places(point: Any) -> str:
+    """The path of a choice without the numbers of layers."""
+    return re.sub(r'\d+', '', point.id.path)
 
 
 def materialize_with(tunable: Tunable, decisions: dict[str, Any]) -> Experiment:
@@ -95,6 +111,11 @@ def materialize_with(tunable: Tunable, decisions: dict[str, Any]) -> Experiment:
         ),
     )
     return space.materialize(made)
+
+
+@pytest.mark.parametrize('name', sorted({*_NAMES} - {*_RUNS, *_TUNABLES}))
+def test_each_other_model_is_traced_at_its_smoke_size(name: str) -> None:
+    compiled(localized(overrides.smoke(registry.find(name, Experiment))))
 
 
 def test_c4_small_has_about_125_million_parameters() -> None:

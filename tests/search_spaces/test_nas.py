@@ -1,4 +1,4 @@
-"""Architecture spaces: their content, and a search of each with every algorithm."""
+"""Architecture spaces: their content, and a search of each."""
 
 import random
 import statistics
@@ -30,12 +30,11 @@ from trainer.program.costs import static_costs
 from trainer.symbolic.component import components
 from trainer.symbolic.overrides import smoke
 
-SPACES = [nas.StdlibNas, nas.PrimerNas, nas.ElasticNas, vision.DigitsNas]
-ALGORITHMS = [
-    RandomSearch(),
-    RegularizedEvolution(population_size=2, tournament_size=2),
-    NSGA2(population_size=2),
-    GPBandit(num_initial=2),
+SEARCHES = [
+    (nas.StdlibNas, NSGA2(population_size=2)),
+    (nas.PrimerNas, RegularizedEvolution(population_size=2, tournament_size=2)),
+    (nas.ElasticNas, GPBandit(num_initial=2)),
+    (vision.DigitsNas, RandomSearch()),
 ]
 
 
@@ -51,9 +50,10 @@ def num_params(experiment: Any) -> float:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize('algorithm', ALGORITHMS, ids=lambda algorithm: type(algorithm).__name__)
-@pytest.mark.parametrize('make', SPACES, ids=lambda make: make.__name__)
-def test_every_algorithm_searches_each_space_within_its_limit(
+@pytest.mark.parametrize(
+    ('make', 'algorithm'), SEARCHES, ids=[make.__name__ for make, _ in SEARCHES]
+)
+def test_an_algorithm_searches_each_space_within_its_limit(
     make: Callable[[], Tunable], algorithm: Algorithm, tmp_path: Path
 ) -> None:
     experiment = smoke(make())

@@ -72,7 +72,6 @@ SIZES = {
 
 @pytest.mark.pax('C4Spmd1BAdam4Replicas')
 @pytest.mark.parametrize('name', SIZES)
-@pytest.mark.fast(4)
 def test_each_has_the_parameters_and_the_shards_of_its_closed_form(name: str) -> None:
     size, experiment = SIZES[name], registry.find(name, Experiment)
     found = layout(experiment)
@@ -131,7 +130,6 @@ def test_the_learning_rate_is_paxs() -> None:
 
 
 @pytest.mark.pax('GPT 126M')
-@pytest.mark.slow
 def test_the_gpu_anchor_has_the_parameters_of_gpt() -> None:
     dims, hidden, vocab, length = 768, 3072, 50_304, 2048
     kernels, biases = 4 * dims**2 + 2 * dims * hidden, 4 * dims + hidden + dims

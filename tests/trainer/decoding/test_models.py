@@ -80,8 +80,9 @@ def check(decoder: Decoder, output: Any, row: int, logits: Logits, prompt: list[
 
 
 @pytest.mark.pax('A prefix that is')
-@pytest.mark.parametrize('decoder', DECODERS, ids=['greedy', 'beam'])
-@pytest.mark.parametrize('model_type', ['causal', 'prefix'])
+@pytest.mark.parametrize(
+    ('model_type', 'decoder'), list(zip(['causal', 'prefix'], DECODERS, strict=True))
+)
 @pytest.mark.slow
 def test_language_models(model_type: str, decoder: Decoder) -> None:
     task = language_model(model_type)
@@ -105,8 +106,7 @@ def test_language_models(model_type: str, decoder: Decoder) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('decoder', DECODERS, ids=['greedy', 'beam'])
-@pytest.mark.parametrize('scan', ['never', 'always'])
+@pytest.mark.parametrize(('scan', 'decoder'), list(zip(['never', 'always'], DECODERS, strict=True)))
 def test_encoder_decoders(scan: str, decoder: Decoder) -> None:
     task = sequence_model(scan)
     weights = (SOURCES > 0).astype(np.float32)

@@ -9,7 +9,6 @@ import pytest
 
 from tests.factories.parts import apply, init, token_by_token
 from trainer.layers import Attention, DepthwiseConv1D, Positions
-from trainer.layers.base import ForwardContext, forward_context
 from trainer.symbolic.errors import UserError
 
 SEGMENTS = np.array([[1, 1, 1, 1, 2, 2, 3, 3], [1, 2, 2, 2, 2, 2, 0, 0]])
@@ -70,17 +69,6 @@ def test_incremental_results_equal_those_of_the_whole_sequence(x: Any) -> None:
     np.testing.assert_allclose(written, apply(layer, variables, x), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_bfloat16_stays_bfloat16() -> None:
-    layer, narrow = DepthwiseConv1D(), X_BTD.astype(jnp.bfloat16)
-    variables = drawn(init(layer, X_BTD))
-    with forward_context(ForwardContext(dtype=jnp.bfloat16)):
-        out = apply(layer, variables, narrow)
-    assert out.dtype == jnp.bfloat16
-    wanted = apply(layer, variables, X_BTD)
-    np.testing.assert_allclose(out.astype(jnp.float32), wanted, atol=0.1)
-
-
 def convolving(**fields: Any) -> Attention:
     return Attention(
         2,
@@ -122,7 +110,6 @@ def test_incremental_attention_equals_that_of_the_whole_sequence(lengths: list[i
     np.testing.assert_allclose(written, apply(layer, variables, X_BTD), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow
 def test_new_convolutions_leave_attention_as_it_is() -> None:
     layer, plain = convolving(head_dim=4), Attention(2, head_dim=4)
     variables = init(layer, X_BTD)

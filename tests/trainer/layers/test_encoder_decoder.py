@@ -32,7 +32,8 @@ def sees(layer: Any, x_BTD: Any, *args: Any) -> np.ndarray:
 
 def test_attention_within_a_prefix_is_bidirectional() -> None:
     prefix = jnp.arange(LENGTH)[None] < jnp.array([[3], [0]])
-    seen = sees(Attention(2), X_BTD, Positions.unpacked((2, LENGTH))._replace(prefix_BT=prefix))
+    unpacked = Positions.unpacked((2, LENGTH))
+    seen = sees(Attention(2), X_BTD, Positions(unpacked.index_BT, unpacked.segment_BT, prefix))
     wanted = np.tril(np.ones((LENGTH, LENGTH), bool))
     wanted[:, :3] = True
     np.testing.assert_array_equal(seen, wanted)
@@ -51,7 +52,8 @@ def test_a_prefix_ends_with_its_segment() -> None:
 def test_no_prefix_is_causal_attention() -> None:
     layer, positions = Attention(2), Positions.unpacked((2, LENGTH))
     variables = init(layer, X_BTD)
-    none = positions._replace(prefix_BT=jnp.zeros((2, LENGTH), bool))
+    no_prefix = jnp.zeros((2, LENGTH), bool)
+    none = Positions(positions.index_BT, positions.segment_BT, no_prefix)
     one, other = (apply(layer, variables, X_BTD, each) for each in (positions, none))
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
@@ -87,7 +89,7 @@ def test_padding_and_other_segments_of_the_memory_are_not_seen() -> None:
 
     padded = seen(unpacked, jnp.array([[1, 1, 0, 0]] * 2))
     np.testing.assert_array_equal(padded, [[True, True, False, False]] * LENGTH)
-    packed = unpacked._replace(segment_BT=jnp.array([[1, 1, 1, 2, 2, 2]] * 2))
+    packed = Positions(unpacked.index_BT, jnp.array([[1, 1, 1, 2, 2, 2]] * 2))
     by_segment = seen(packed, jnp.array([[1, 2, 2, 0]] * 2))
     first, second = [True, False, False, False], [False, True, True, False]
     np.testing.assert_array_equal(by_segment, [first] * 3 + [second] * 3)
@@ -108,7 +110,6 @@ def test_packed_pairs_equal_unpacked_pairs() -> None:
     np.testing.assert_allclose(packed, jnp.concatenate(apart, axis=1), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_the_encoder_may_have_a_table_and_the_decoder_a_head_of_its_own() -> None:
     fields = {'encoder': Stack([block('full')]), 'decoder': Stack([decoder_block()])}
     model = TransformerEncoderDecoder(

@@ -216,7 +216,6 @@ def test_segments_do_not_see_each_other() -> None:
     np.testing.assert_allclose(whole, jnp.concatenate(apart, axis=1), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_full_attention_sees_the_future() -> None:
     for mask, sees in (('causal', False), ('full', True)):
         layer = Attention(2, mask=mask)

@@ -34,7 +34,6 @@ def heads() -> list[jax.Array]:
 
 @pytest.mark.parametrize('is_causal', [False, True])
 @pytest.mark.parametrize('masked', [False, True])
-@pytest.mark.fast(1)
 def test_a_high_cap_is_attention_without_one(is_causal: bool, masked: bool) -> None:
     segments = jnp.array([[1, 1, 2, 2, 2], [1, 2, 2, 3, 3]])
     mask = (segments[:, :, None] == segments[:, None])[:, None] if masked else None
@@ -72,7 +71,6 @@ def model(**fields: Any) -> TransformerLm:
     return TransformerLm(Embedding(6, 8), Stack([block]), **fields)
 
 
-@pytest.mark.slow
 def test_logits_of_a_model_are_capped() -> None:
     capped = model(logits_cap=0.25)
     variables = init(capped, _IDS)

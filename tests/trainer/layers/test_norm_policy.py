@@ -19,7 +19,6 @@ from trainer.layers import (
     Memory,
     Positions,
     Residual,
-    Stack,
     TransformerBlock,
 )
 from trainer.layers.base import ForwardContext, forward_context
@@ -66,7 +65,6 @@ def scaled(layer: Any, *args: Any) -> Any:
 
 
 @every
-@pytest.mark.slow
 def test_a_residual_connection(policy: Any) -> None:
     layer = Residual(FeedForward(4, 'relu'), norm_policy=policy)
     params = scaled(layer, X_BTD)
@@ -76,7 +74,6 @@ def test_a_residual_connection(policy: Any) -> None:
 
 
 @every
-@pytest.mark.slow
 def test_a_block(policy: Any) -> None:
     layer = TransformerBlock(Attention(2), FeedForward(4, 'relu'), norm_policy=policy)
     params = scaled(layer, X_BTD)
@@ -141,12 +138,3 @@ def test_residuals_have_dropout_after_their_normalization(policy: Any) -> None:
 def test_around_identity_nothing_is_normalized(policy: Any) -> None:
     layer = Residual(Identity(), norm_policy=policy)
     np.testing.assert_array_equal(apply(layer, init(layer, X_BTD), X_BTD), X_BTD)
-
-
-@every
-@pytest.mark.fast(1)
-def test_a_scanned_stack_is_the_unrolled_one(policy: Any) -> None:
-    block = Residual(FeedForward(4), norm_policy=policy)
-    flat, packed = (Stack([block], repeats=3, scan=scan) for scan in ('never', 'always'))
-    found = apply(packed, init(packed, X_BTD), X_BTD)
-    np.testing.assert_allclose(found, apply(flat, init(flat, X_BTD), X_BTD), rtol=1e-4, atol=1e-5)

@@ -156,7 +156,6 @@ def test_patches_that_do_not_divide_the_image_and_causal_attention_are_refused()
         )
 
 
-@pytest.mark.slow
 def test_patches_have_learned_positions() -> None:
     model = vision_transformer()
     variables = init(model, IMAGES)

@@ -86,7 +86,6 @@ def test_optimizers_equal_those_of_optax(
     'name',
     ['adafactor', 'adagrad', 'adamax', 'lamb', 'lion', 'nadam', 'radam', 'rmsprop', 'yogi'],
 )
-@pytest.mark.fast(4)
 @pytest.mark.contract
 def test_any_optimizer_of_optax_takes_traced_learning_rates(name: str) -> None:
     got = steps(unclipped(Optax(name=name)))

@@ -249,7 +249,6 @@ def test_names_of_what_is_not_there_and_circles(expression, message):
         check_names(net)
 
 
-@pytest.mark.slow
 def test_long_chains_are_refused():
     chain = [0] + [derived(f'sizes[{i}] + 1') for i in range(300)]
     with pytest.raises(UserError, match='follows from too many others'):
@@ -341,7 +340,6 @@ def test_commands_say_where_a_derived_value_does_not_fit(value, message):
         concrete(made)
 
 
-@pytest.mark.slow
 def test_training_resolves(tmp_path):
     made = experiment()
     made.rebind(

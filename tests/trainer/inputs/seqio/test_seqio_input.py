@@ -136,7 +136,6 @@ def test_a_state_spares_reading_what_came_before():
     input_suite.assert_same([fresh.get_next()], [data.get_next()])
 
 
-@pytest.mark.slow
 def test_python_generators_have_no_state_and_are_read_again():
     make = maker('paxtune_mixture', 'train', is_training=True)
     data = make(batch_size=2)

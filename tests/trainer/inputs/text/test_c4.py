@@ -61,7 +61,6 @@ def test_a_tfds_directory_has_exact_positions_and_whole_evaluations(prepared):
 
 
 @pytest.mark.parametrize('with_model', [False, True])
-@pytest.mark.slow
 def test_both_formats_yield_the_same_rows(with_model, shards, prepared, tmp_path):
     # Two implementations that share no code: ours, and SeqIO's on TensorFlow.
     vocabulary = str(c4_data.make_sentencepiece_model(tmp_path / 'm.model')) if with_model else ''
@@ -89,7 +88,6 @@ def test_only_the_first_documents(shards, prepared):
     assert 10 <= len(from_shards) < c4_data.VALIDATION_DOCUMENTS * 2
 
 
-@pytest.mark.slow
 def test_more_documents_than_there_are(shards, prepared):
     for directory in (shards, prepared):
         everything = input_suite.read_to_end(maker(directory)(batch_size=3))
@@ -109,7 +107,6 @@ def test_another_data_set_is_not_c4(tmp_path):
         maker(tmp_path)(batch_size=3).prepare()
 
 
-@pytest.mark.slow
 def test_setting_data_dir_alone_changes_the_format(shards, prepared):
     tree = experiment(packing=True)
     for directory, reader in ((shards, JsonShardsInput), (prepared, SeqIOInput)):
