@@ -10,7 +10,7 @@ from trainer.loop.train_loop import run
 from trainer.mesh import Mesh
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason='trains the whole experiment to its documented accuracy')
 def test_a_residual_network_reads_digits(tmp_path: Path) -> None:
     *_, last = run(vision.DigitsResNet().rebind(mesh=Mesh(data=1)), tmp_path)
     assert last.metrics['test/accuracy'] > 0.97

@@ -26,7 +26,7 @@ from trainer.loop.train_loop import run
 from trainer.mesh import Mesh
 from trainer.tasks import SequenceTask
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(reason='trains until whole texts are generated without an error')
 
 NAME, LONGEST, DIMS = 'paxtune_reversed_strings', 10, 64
 COUNTS = {'train': 50_000, 'validation': 512}
