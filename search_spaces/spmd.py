@@ -166,7 +166,9 @@ class SpmdLm:
             position_embedding=self._positions(),
             logits_cap=self.softmax_cap_logits,
         )
-        return LanguageModelTask(model=model, learner=self.learner, fprop_dtype=self.fprop_dtype)
+        # Each experiment has its own: PyGlove copies no object for its first parent.
+        learner = self.learner.clone(deep=True)
+        return LanguageModelTask(model=model, learner=learner, fprop_dtype=self.fprop_dtype)
 
     def _mesh(self) -> Mesh:
         """The devices of all slices; parameters are sharded only within a slice."""

@@ -152,6 +152,14 @@ def test_the_transformer_of_lm_cloud_has_biases_only_in_its_feed_forward_layers(
     assert limited.task.model.stack.repeats == 10
 
 
+def test_a_change_of_an_experiment_changes_no_other_of_its_family() -> None:
+    family = SyntheticLm(num_layers=1, model_dims=8, num_heads=1)
+    first = family.made()
+    rate = first.task.learner.learning_rate
+    first.rebind({'task.learner.learning_rate': pg.floatv(0.1, 1.0)})
+    assert family.made().task.learner.learning_rate == rate
+
+
 def test_unknown_fields_are_refused() -> None:
     misspelt: Any = {'percore_batch_siaze': 4}
     with pytest.raises(TypeError, match='percore_batch_siaze'):
