@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from paxtune import InProcess
-from paxtune.service.study_location import ServiceLocation
+from paxtune.service.study_location import StudyLocation
 from paxtune.storage.open_study import load_study
 from paxtune.study.trial import Trial
 from tests.factories import engine_searches
-from tests.factories.engine_searches import ENDPOINT, INTERRUPTED, STUDY, service
+from tests.factories.engine_searches import INTERRUPTED, STUDY
 from tests.servers.processes import ROOT, environment
 
 Search = Callable[[int, float | None], str]
@@ -34,6 +34,7 @@ class Case:
         loss: the name of the disturbance by which a trial loses its process.
         trains: the trials are those of an experiment, not calls of a function.
         tolerance: the relative difference of rewards to those of the same trials in process.
+        location: of the study; None for the directory.
     """
 
     folder: Path
@@ -41,12 +42,12 @@ class Case:
     loss: str = 'fail'
     trains: bool = False
     tolerance: float = 0.0
+    location: StudyLocation | None = None
 
     def trials(self) -> list[Trial]:
         """Reads the trials of the study."""
-        is_served = (self.folder / ENDPOINT).exists()
-        location = ServiceLocation(service(self.folder)) if is_served else None
-        with location.open() if location else load_study(self.folder / STUDY) as study:
+        location = self.location
+        with load_study(self.folder / STUDY) if location is None else location.open() as study:
             return list(study.trials)
 
 

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from paxtune.service.address import Service
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.registry import StudyRegistry
 from paxtune.service.server import Server
+from paxtune.service.study_location import ServiceLocation, StudyLocation, VizierLocation
 from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import VizierStore
+from paxtune.vizier_service.service import VizierService
 from tests.conformance import engine_suite
 from tests.conformance.engine_suite import Case, Life
 from tests.factories import engine_searches
@@ -45,28 +48,31 @@ def together(name: str, folder: Path) -> Search:
 
 
 @contextlib.contextmanager
-def served(folder: Path) -> Iterator[None]:
+def _served(folder: Path) -> Iterator[Service]:
     """Serves the study of a folder from this process."""
     with contextlib.closing(Database(folder / 'studies.db')) as database:
         registry = StudyRegistry(lambda name: StudyCoordinator(VizierStore(database, name), 10.0))
-        with Server(registry) as server:
+        with Server(registry, vizier_service=VizierService(database)) as server:
             (folder / engine_searches.ENDPOINT).write_text(f'127.0.0.1:{server.port}')
-            yield
+            yield engine_searches.service(folder)
 
 
 @contextlib.contextmanager
 def started(name: str, folder: Path) -> Iterator[Case]:
     """Starts what an engine needs."""
     with contextlib.ExitStack() as held:
-        if 'remote' in name:
-            held.enter_context(served(folder))
+        location: StudyLocation | None = None
+        if name == 'vizier_storage' or 'remote' in name:
+            served = held.enter_context(_served(folder))
+            kind = VizierLocation if name == 'vizier_storage' else ServiceLocation
+            location = kind(served)
         if 'multi_host' in name:
-            yield Case(folder, together(name, folder), 'kill', True, 1e-3)
+            yield Case(folder, together(name, folder), 'kill', True, 1e-3, location)
         elif name == 'packed':
             yield Case(folder, here(name, folder), trains=True, tolerance=1e-4)
         else:
             loss = 'kill' if name in ('workers', 'remote') else 'fail'
-            yield Case(folder, here(name, folder), loss)
+            yield Case(folder, here(name, folder), loss, location=location)
 
 
 @pytest.fixture(scope='module')
@@ -89,7 +95,7 @@ def test_an_engine_keeps_the_contract(life: Life, check: Callable[[Life], None])
 @pytest.mark.slow(reason='each search has several processes')
 @pytest.mark.parametrize(
     'life',
-    ['packed', 'workers', 'remote', 'multi_host', 'remote_multi_host'],
+    ['packed', 'vizier_storage', 'workers', 'remote', 'multi_host', 'remote_multi_host'],
     indirect=True,
     scope='module',
 )

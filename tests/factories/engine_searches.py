@@ -20,6 +20,7 @@ from paxtune.config.budget import Budget
 from paxtune.engines.base import Engine
 from paxtune.engines.remote_multi_host import RemoteMultiHost
 from paxtune.engines.supervised import WorkerConfig
+from paxtune.engines.vizier_storage import VizierStorage
 from paxtune.experiment import Tunable
 from paxtune.running.trial_errors import StudyStoppedError
 from paxtune.running.tuner import Paused
@@ -53,6 +54,7 @@ ENGINES: dict[str, Callable[[Path], Engine]] = {
     'multi_host': lambda folder: MultiHost(),
     'remote_multi_host': lambda folder: RemoteMultiHost(Remote(service(folder))),
     'ray': lambda folder: Ray(2, lease_seconds=10.0),
+    'vizier_storage': lambda folder: VizierStorage(service(folder)),
     'slurm': lambda folder: Slurm(2, options={'time': '60'}, lease_seconds=10.0),
 }
 TRAINS = {'packed', 'multi_host', 'remote_multi_host'}

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from paxtune.study.record import Status, TrialRecord
 from tests.conformance import engine_suite
 from tests.conformance.engine_suite import Case, Life
 from tests.factories import held_trials
+from tests.factories.ray_searches import until
 from tests.paxtune.engines.conftest import told
 from tests.servers.processes import ROOT, command, environment, passed
 from tools.servers.slurm import cluster
@@ -122,14 +122,6 @@ class Driver:
         return (self._directory / 'service' / 'endpoint').stat().st_mtime_ns
 
 
-def wait(for_: Callable[[], Any], seconds: float = 400.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := for_()):
-        assert time.monotonic() < end, for_
-        time.sleep(0.5)
-    return found
-
-
 @pytest.mark.slow(reason='a real cluster')
 @pytest.mark.timeout(1800)
 def test_cancelled_killed_and_timed_out_jobs_and_a_killed_driver(
@@ -140,26 +132,26 @@ def test_cancelled_killed_and_timed_out_jobs_and_a_killed_driver(
     flags = (_HELD, '--set', f'train_input.hold={hold}')
     driver = Driver(directory, slurm, *flags, '--workers=2', '--slurm', 'time=60')
     with driver.running() as process:
-        wait(lambda: driver.measured() == 2)
+        until(lambda: driver.measured() == 2)
         cancelled, timed_out = driver.running_jobs()
         driver.slurm('scancel', cancelled)
-        wait(lambda: driver.count('released') == 1)
+        until(lambda: driver.count('released') == 1)
         # The signal comes two minutes before.
         driver.limit(timed_out, driver.minutes(timed_out) + 2)
-        wait(lambda: 'SIGUSR2' in driver.log(timed_out))
+        until(lambda: 'SIGUSR2' in driver.log(timed_out))
         driver.limit(timed_out, 60)  # A busy machine may save for minutes.
-        wait(lambda: re.search(r'Restarts=[1-9]', driver.description(timed_out)))
-        wait(lambda: driver.count('claimed') == 4)
+        until(lambda: re.search(r'Restarts=[1-9]', driver.description(timed_out)))
+        until(lambda: driver.count('claimed') == 4)
         jobs = {*driver.running_jobs()}
         assert len(jobs) == 2 and timed_out in jobs and cancelled not in jobs
         served = driver.served()
         process.send_signal(signal.SIGKILL)
         process.wait()
     with driver.running() as process:
-        wait(lambda: driver.served() > served)
+        until(lambda: driver.served() > served)
         assert {*driver.running_jobs()} == jobs
         driver.kill_jobs()
-        wait(lambda: driver.count('lost') == 2)
+        until(lambda: driver.count('lost') == 2)
         hold.unlink()
         out, _ = process.communicate(timeout=900)
         assert process.returncode == 0, out
@@ -198,7 +190,7 @@ def test_jobs_that_have_not_begun_are_taken_back_without_a_word(
 ) -> None:
     driver = Driver(tmp_path, slurm, _HELD, '--slurm', 'time=10', 'begin=now+1hour')
     with driver.running() as process:
-        wait(lambda: list(tmp_path.glob('slurm/*_submitted.pkl')))
+        until(lambda: list(tmp_path.glob('slurm/*_submitted.pkl')))
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=300)
     assert process.returncode == 130, out
