@@ -54,7 +54,7 @@ def ended(directory: Path) -> list[Trial]:
     return []
 
 
-def until(is_so: Callable[[], bool], seconds: float = 1700.0) -> None:
+def until(is_so: Callable[[], object], seconds: float = 1700.0) -> None:
     last = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < last, 'it takes too long'
