@@ -59,7 +59,6 @@ def test_each_says_how_to_run_it_and_what_that_takes(
                 assert registry.find(flags.exp, Tunable).smoke
 
 
-@pytest.mark.slow
 def test_rows_are_tried_in_their_order() -> None:
     found = asked(sweep.Rows())
     made = [
@@ -158,7 +157,7 @@ def test_the_search_begins_with_the_uniform_model() -> None:
     assert len(kinds) == len(nas_lm.FEED_FORWARD)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason='two searches repeat their best trials')
 def test_architectures_are_compared_with_a_uniform_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

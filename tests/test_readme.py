@@ -60,8 +60,6 @@ def test_example_runs(tmp_path: Path) -> None:
     assert train.main(flags) == 0
 
 
-@pytest.mark.slow
-@pytest.mark.sentinel
 def test_function_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {'__name__': 'readme'}
     exec(FUNCTION, names)
