@@ -233,8 +233,7 @@ class _Study:
             self.open(reported).fail('it diverged, as was recorded')
         else:
             last_step = max((each.step for each in reported.measurements), default=0)
-            final = Measurement(last_step, {}, (row.end,))
-            self.store.apply(id_, lambda each, now: transitions.complete(each, final, now))
+            self.open(reported).finish(Measurement(last_step, {}, (row.end,)))
             self._completed(row.end)
         return False
 
