@@ -66,7 +66,7 @@ class TrialQueue:
 
     def start(self, suggestion: Suggestion) -> RunningTrial:
         """Adds an ACTIVE trial that another algorithm has suggested. Its decisions may repeat."""
-        with self._store.turn() as add:
+        with self._lock, self._store.turn() as add:
             return self._handed_out(self._added(add, suggestion, id=self._store.max_id() + 1))
 
     def done_reason(self, trials: Trials) -> str | None:
