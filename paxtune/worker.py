@@ -209,7 +209,7 @@ def _run_packed(job: 'Job', count: int, log: json_logs.JsonLines) -> None:
     from paxtune.engines.leased import leased
     from paxtune.engines.packed import require_packable
     from paxtune.engines.threads import in_threads, note_start_up
-    from paxtune.running.experiment_runner import ExperimentRunner
+    from paxtune.running.experiment_runner import runner_in
     from paxtune.running.tuner import Tuner
     from paxtune.service.leases import lane_name
     from paxtune.service.remote_store import RemoteStore
@@ -225,7 +225,7 @@ def _run_packed(job: 'Job', count: int, log: json_logs.JsonLines) -> None:
             context = log.of_threads[threading.get_ident()] = {'worker': name}
             callbacks = [LogCallback(context), *job.callbacks]
             study = join_study(store.as_worker(name), job.study.directory)
-            own = leased(Job(study, ExperimentRunner(lane), callbacks, should_interrupt))
+            own = leased(Job(study, runner_in(lane), callbacks, should_interrupt))
             Tuner(study, own.runner, own.callbacks, own.should_interrupt, lane).join()
 
     note_start_up(store)

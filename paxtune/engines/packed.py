@@ -7,14 +7,13 @@ from typing import Literal
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.supervised import require_one_process
 from paxtune.engines.threads import run_in_threads
-from paxtune.running.experiment_runner import ExperimentRunner
+from paxtune.running.experiment_runner import ExperimentRunner, runner_in
 from paxtune.running.runner import Runner
 from paxtune.running.tuner import Tuner
 from trainer.runtime import processes
 from trainer.symbolic.errors import UserError
 
-_AUTO = 8
-"""Trials at a time where measurements decide whether they train as one program."""
+_AUTO = 8  # Trials at a time where measurements decide whether they train as one program.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Packed(Engine):
 
         def work(index: int, should_interrupt: Callable[[], bool]) -> None:
             with lanes.lane(index) as lane:
-                Tuner(job.study, ExperimentRunner(lane), (), should_interrupt, lane).join()
+                Tuner(job.study, runner_in(lane), (), should_interrupt, lane).join()
 
         run_in_threads(job, lanes.count, work)
 

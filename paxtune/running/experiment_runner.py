@@ -16,6 +16,7 @@ from paxtune.study.workload import RunnerWorkload
 from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.loop.decode_loop import OUTPUTS
+from trainer.loop.train_loop import run
 from trainer.program import compile_events
 from trainer.program.packing.place import Alone
 from trainer.program.setup import compiled
@@ -34,9 +35,9 @@ def runner_of(study: StudyView) -> Runner:
 class ExperimentRunner(Runner):
     """Trains a trial's experiment, or its sub-experiments one after another."""
 
-    def __init__(self, place: Alone | None = None) -> None:
-        """Makes a runner; `place`: where it does the train steps, as for `train_loop.train`."""
-        self._place = place
+    def __init__(self, train: Callable[..., Reports] = run) -> None:
+        """Makes a runner; `train` trains one experiment, as `train_loop.run`."""
+        self._run = train
 
     @during(INITIALIZATION)
     def prepare(self, study: Study, trial: RunningTrial) -> Running | Refusal:
@@ -57,13 +58,18 @@ class ExperimentRunner(Runner):
         return spec.prepared(parts, search)
 
     def _train(self, prepared: PreparedTrial, should_interrupt: Callable[[], bool]) -> Reports:
-        return prepared.train(should_interrupt, self._place)
+        return prepared.train(should_interrupt, self._run)
 
     @property
     def num_devices(self) -> int:
         import jax
 
         return jax.device_count()
+
+
+def runner_in(lane: Alone) -> ExperimentRunner:
+    """Makes a runner that does the train steps of its trials in a lane."""
+    return ExperimentRunner(functools.partial(run, place=lane))
 
 
 def _require_own_experiments(study: Study, trial: Trial, parts: Mapping[str, Tunable]) -> None:

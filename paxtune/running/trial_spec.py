@@ -2,11 +2,12 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
+from paxtune.running.runner import Reports
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
 from paxtune.study.record import Costs
@@ -17,9 +18,8 @@ from paxtune.study.trial_experiments import parts_of, reseeded
 from paxtune.study.trial_paths import attempt_directories, attempt_directory
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.handover import fork_checkpoint, take_over
-from trainer.loop.report import Interrupted, Report
+from trainer.loop.report import Interrupted
 from trainer.loop.train_loop import run
-from trainer.program.packing.place import Alone
 from trainer.runtime import processes
 from trainer.runtime.directory import JobPath, absolute, job_path
 from trainer.runtime.wall_clock import CHECKPOINTS, INITIALIZATION, during
@@ -160,15 +160,13 @@ class PreparedTrial:
     parts: Mapping[str, Tunable]
     costs: CostEstimate
 
-    def train(
-        self, should_interrupt: Callable[[], bool], place: Alone | None = None
-    ) -> Generator[Report, None, None]:
-        """Trains the trial from where its last attempt ended; as `train_loop.run`."""
+    def train(self, should_interrupt: Callable[[], bool], by: Callable[..., Any] = run) -> Reports:
+        """Trains the trial from where its last attempt ended, each experiment by `by`."""
         before, left = 0, len(self.parts)
         for name, experiment in self.parts.items():
             left -= 1
             costs = self.costs.measured.get(name, {})
-            training = run(experiment, self.spec.begin(name), should_interrupt, place=place)
+            training = by(experiment, self.spec.begin(name), should_interrupt)
             with contextlib.closing(training) as reports:
                 try:
                     for each in reports:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyglove as pg
 import pytest
 from etils import epath
 
@@ -291,14 +292,19 @@ def events(trial: Trial) -> list[str]:
 
 
 @pytest.mark.pax(17)
-def test_a_machine_is_divided_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_is_divided_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ('CUDA_VISIBLE_DEVICES', 'TPU_VISIBLE_CHIPS'):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr('os.sched_getaffinity', lambda _: {0, 1, 2, 3, 4})
-    monkeypatch.setattr('paxtune.running.device_allocation._gpus', lambda: [])
-    monkeypatch.setattr('paxtune.running.device_allocation._tpus', lambda: [])
-    assert places(2) == [Place((0, 1), {}), Place((2, 3), {})]
-    monkeypatch.setattr('paxtune.running.device_allocation._gpus', lambda: ['0', '1', '2', '3'])
+    monkeypatch.setenv('PATH', str(tmp_path))
+    cores = sorted(os.sched_getaffinity(0))
+    assert places(1) == [Place(tuple(cores), {})]
+    if len(cores) > 1:
+        half = len(cores) // 2
+        first, second = tuple(cores[:half]), tuple(cores[half : 2 * half])
+        assert places(2) == [Place(first, {}), Place(second, {})]
+    tool = tmp_path / 'nvidia-smi'
+    tool.write_text('#!/bin/sh\nprintf "GPU %s: a GPU\\n" 0 1 2 3\n')
+    tool.chmod(0o755)
     assert [place.environment for place in places(2)] == [
         {'CUDA_VISIBLE_DEVICES': '0,1'},
         {'CUDA_VISIBLE_DEVICES': '2,3'},
@@ -334,12 +340,14 @@ def test_workers_refuse_unsupported_options() -> None:
         tune(lambda values: 0.0, space={'x': True}, objective='minimize', engine=Workers(1))
 
 
-def test_workers_import_what_the_experiment_is_built_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_import_what_the_experiment_is_built_of() -> None:
+    class Script(toys.Dense):
+        __module__ = '__main__'
+
     needed = {'paxtune.algorithms.random_search', 'paxtune.experiment', faulty.__name__}
     assert needed < {*modules_of(faulty.Slow())}
-    monkeypatch.setattr(toys.Dense, '__module__', '__main__')
     with pytest.raises(UserError, match='put the experiment and its classes into a module'):
-        modules_of(toys.toy())
+        modules_of(pg.Dict(layer=Script()))
 
 
 def test_a_search_waits_for_the_workers_of_the_last_one(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Directories of trials that hold files of other trials."""
 
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +26,15 @@ from trainer.loop.report import Report
 from trainer.symbolic.errors import UserError
 
 
-def pretended(
-    experiment: Any, directory: Path, should_interrupt: Callable[[], bool], place: object = None
-) -> Generator[Report, None, None]:
+def pretended(experiment: Any, directory: Path, _: object) -> Generator[Report, None, None]:
     """Records the experiment, and measures once."""
     directory.mkdir(parents=True, exist_ok=True)
     experiment_record.write(directory, experiment_record.recorded(experiment), 0, [])
     yield Report(6, {'eval/log_pplx': 1.0}, is_last=True)
 
 
-@pytest.fixture
-def tune(monkeypatch: pytest.MonkeyPatch) -> Callable[[Study], None]:
-    monkeypatch.setattr('paxtune.running.trial_spec.run', pretended)
-    return lambda study: Tuner(study, ExperimentRunner()).run()
+def tune(study: Study) -> None:
+    Tuner(study, ExperimentRunner(train=pretended)).run()
 
 
 def in_service(directory: Path, **changes: Any) -> Study:
@@ -56,9 +52,7 @@ def directories(study: Study) -> list[Path]:
     return [Path(trial_directory(study.directory, trial)) for trial in study.trials]
 
 
-def test_two_studies_in_one_directory_do_not_share_a_trial(
-    tmp_path: Path, tune: Callable[[Study], None]
-) -> None:
+def test_two_studies_in_one_directory_do_not_share_a_trial(tmp_path: Path) -> None:
     with in_service(tmp_path) as first, adopting(tmp_path) as second:
         tune(first)
         before = [path.read_text() for path in sorted(tmp_path.rglob('*.json'))]
@@ -73,9 +67,7 @@ def test_two_studies_in_one_directory_do_not_share_a_trial(
         assert [trial.state for trial in second.trials] == ['COMPLETED'] * 2
 
 
-def test_a_trial_does_not_resume_in_a_directory_of_another_experiment(
-    tmp_path: Path, tune: Callable[[Study], None]
-) -> None:
+def test_a_trial_does_not_resume_in_a_directory_of_another_experiment(tmp_path: Path) -> None:
     batch = 'train_input__batch_size'
     with in_service(tmp_path) as first, adopting(tmp_path, **{batch: 4}) as second:
         tune(first)
@@ -122,9 +114,7 @@ def test_checkpoints_without_a_record_are_those_of_a_fork_that_has_yet_to_begin(
                 ExperimentRunner().prepare(study, trial)
 
 
-def test_a_larger_budget_is_no_other_experiment(
-    tmp_path: Path, tune: Callable[[Study], None]
-) -> None:
+def test_a_larger_budget_is_no_other_experiment(tmp_path: Path) -> None:
     with open_study(tmp_path, tunables.rates(num_trials=1)) as study:
         trial = study.suggest()
         assert trial is not None

@@ -14,7 +14,7 @@ from paxtune.reports.profiles import profile_of
 from paxtune.running.experiment_runner import ExperimentRunner
 from paxtune.running.tuner import Paused, Tuner
 from paxtune.storage.open_study import load_study, open_study
-from paxtune.studies import __main__ as studies
+from paxtune.studies.__main__ import main
 from paxtune.study.study import Study
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial_paths import trial_directory
@@ -52,11 +52,11 @@ def in_file(study: StudyView, number: int) -> dict[str, float]:
     return found
 
 
-def run(study: Study, **fields: Any) -> None:
-    Tuner(study, ExperimentRunner(), **fields).run()
+def run(study: Study, train: Callable[..., Running], **fields: Any) -> None:
+    Tuner(study, ExperimentRunner(train=train), **fields).run()
 
 
-def first_half(_: Any, __: Path, should_interrupt: Callable[[], bool], place: object) -> Running:
+def first_half(_: Any, __: Path, should_interrupt: Callable[[], bool]) -> Running:
     with phase(STEPS):
         time.sleep(_SECONDS)
     yield Report(2, {'eval/log_pplx': 1.0})
@@ -70,37 +70,29 @@ def second_half(*_: Any, **__: Any) -> Running:
     yield Report(6, {'eval/log_pplx': 1.0}, resumed_from=2, is_last=True)
 
 
-def test_the_profile_of_a_trial_adds_up_over_its_attempts(
-    study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr('paxtune.running.trial_spec.run', first_half)
+def test_the_profile_of_a_trial_adds_up_over_its_attempts(study: Study) -> None:
     asked = iter([False])
     with pytest.raises(Paused):
-        run(study, should_interrupt=lambda: next(asked, True))
+        run(study, first_half, should_interrupt=lambda: next(asked, True))
     before = study.trial(1).record.profile
     assert before[STEPS] >= _SECONDS
-    monkeypatch.setattr('paxtune.running.trial_spec.run', second_half)
-    run(study)
+    run(study, second_half)
     after = study.trial(1).record.profile
     assert after[STEPS] >= before[STEPS] + _SECONDS
     assert all(after[name] >= before[name] for name in before)
     assert in_file(study, 1) == after
 
 
-def test_the_profile_of_a_killed_attempt_counts(
-    study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_profile_of_a_killed_attempt_counts(study: Study) -> None:
     def killed(*arguments: Any, **fields: Any) -> Running:
         yield from first_half(*arguments, **fields)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr('paxtune.running.trial_spec.run', killed)
     with pytest.raises(KeyboardInterrupt):
-        run(study)
+        run(study, killed)
     assert not study.trial(1).record.profile
     assert in_file(study, 1)[STEPS] >= _SECONDS
-    monkeypatch.setattr('paxtune.running.trial_spec.run', second_half)
-    run(study)
+    run(study, second_half)
     assert study.trial(1).record.profile[STEPS] >= 2 * _SECONDS
 
 
@@ -137,9 +129,9 @@ def test_the_profile_of_a_search_sums_to_its_wall_clock(
         first, *others = (trial.record.profile for trial in study.trials)
         assert first.get(CACHE_HITS, 0) + first.get(CACHE_MISSES, 0) >= 3
         assert not any({CACHE_HITS, CACHE_MISSES} & {*each} for each in others)
-    assert studies.main(['show', str(tmp_path), '--json']) == 0
+    assert main(['show', str(tmp_path), '--json']) == 0
     assert json.loads(capsys.readouterr().out)['profile'] == profile
-    assert studies.main(['show', str(tmp_path), '--trial=1', '--json']) == 0
+    assert main(['show', str(tmp_path), '--trial=1', '--json']) == 0
     assert json.loads(capsys.readouterr().out)['profile'] == first
 
 
