@@ -56,8 +56,9 @@ class LiveView:
         self.is_shown = False
 
     def start(self) -> None:
-        """Draws the study, and begins to follow it."""
+        """Begins to follow the study. Trials that end from now on are shown as they end."""
         with self._guarded():
+            self._read()  # A trial may end before the thread looks for the first time.
             self._display.open()
             self.is_shown = True
             # A notebook knows by its context which cell an output belongs to.

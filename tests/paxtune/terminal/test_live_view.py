@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from paxtune.storage.open_study import open_study
 from paxtune.study import stop_requests
 from paxtune.study.transitions import WorkerLoss
 from paxtune.study.trial_paths import trial_directory
-from paxtune.terminal import live_view
 from paxtune.terminal.live_view import watch
 from tests.factories.studies import ask, finish, lose, rewrite, run
 from tests.factories.toys import LOSS, search, toy
@@ -44,24 +42,20 @@ def looking(directory: Path) -> Iterator[StudyPoller]:
 
 
 @pytest.fixture
-def watched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
+def watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Watches a study that does something between two looks; returns what was shown."""
 
     def show(acts: Acts, console: Console | None = None) -> str:
         left = iter(acts)
-        monkeypatch.setattr(live_view, 'time', types.SimpleNamespace(monotonic=lambda: 0.0))
-        ended = SignalEvent()
 
-        def act(_: float) -> bool:
-            next(left)()
-            return False
+        class Acting(SignalEvent):
+            def wait(self, seconds: float | None = None) -> bool:
+                next(left)()
+                return False
 
-        monkeypatch.setattr(ended, 'wait', act)
         database = Database(tmp_path / 'study.db', read_only=True)
         with contextlib.closing(LocalStore(database)) as store:
-            watch(store, 'here', 1.0, ended, console)
+            watch(store, 'here', 1.0, Acting(), console)
         assert next(left, None) is None
         return capsys.readouterr().out
 
@@ -116,6 +110,23 @@ def test_steps_between_evaluations_are_read_from_the_metrics_of_a_trial(tmp_path
         assert row.step == 10
 
 
+def test_the_metrics_of_a_paused_trial_are_read_once(tmp_path: Path) -> None:
+    with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
+        trial = ask(study)
+        directory = trial_directory(tmp_path, trial.view)
+        directory.mkdir(parents=True)
+        metrics = directory / 'metrics.jsonl'
+        metrics.write_text('{"step": 7, "train/loss": 2.5}\n')
+        looker.poll()
+        trial.pause(7, 'at its milestone')
+        metrics.write_text('{"step": 9, "train/loss": 1.5}\n')
+        (row,) = looker.poll().running
+        assert (row.state, row.step, row.training['train/loss']) == ('paused', 7, 2.5)
+        study.open_trial(1).promote('it is among the best')
+        (row,) = looker.poll().running
+        assert (row.step, row.training['train/loss']) == (9, 1.5)
+
+
 def test_the_overview_follows_the_study(tmp_path: Path) -> None:
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         assert not looker.poll().counts
@@ -132,21 +143,23 @@ def test_the_overview_follows_the_study(tmp_path: Path) -> None:
         assert (seen.counts, seen.is_done) == ({'completed': 4}, False)
 
 
-def test_ended_trials_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
+def test_ended_trials_are_read_once(tmp_path: Path) -> None:
+    asked: list[list[int]] = []
+
+    class Counting(LocalStore):
+        def trials(self, ids: Any = None) -> Any:
+            asked.append(list(ids))
+            return super().trials(ids)
+
+    with open_study(tmp_path, toy()) as study:
         finish(ask(study))
         ask(study)
-        looker.poll()
-        asked: list[list[int]] = []
-        read = LocalStore.trials
-
-        def trials(self: LocalStore, ids: Any) -> Any:
-            asked.append(list(ids))
-            return read(self, ids)
-
-        monkeypatch.setattr(LocalStore, 'trials', trials)
-        looker.poll()
-        assert asked == [[2]]
+        database = Database(tmp_path / 'study.db', read_only=True)
+        with contextlib.closing(Counting(database)) as store:
+            looker = StudyPoller(source_of(store, 'here'))
+            looker.poll()
+            looker.poll()
+    assert asked == [[1, 2], [2]]
 
 
 def test_a_trial_without_a_history_has_no_last_event(tmp_path: Path) -> None:

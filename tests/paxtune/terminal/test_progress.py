@@ -1,7 +1,9 @@
+import contextlib
 import io
 import logging
 import re
 import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
@@ -11,6 +13,8 @@ import pyglove as pg
 import pytest
 from rich.console import Console
 
+from paxtune.analysis.study_poller import StudyPoller
+from paxtune.analysis.study_state import StudyState
 from paxtune.api import tune
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
@@ -18,6 +22,9 @@ from paxtune.storage.open_study import open_study
 from paxtune.study.record import Lineage
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from paxtune.terminal.displays import display_for
+from paxtune.terminal.live_screen import Labels
+from paxtune.terminal.live_view import LiveView
 from paxtune.terminal.progress import Progress
 from tests.factories.function_studies import SPACE, search
 from tests.factories.studies import ask
@@ -196,6 +203,29 @@ def test_a_terminal_keeps_a_line_for_each_trial_and_a_summary(
     assert profile.startswith('phase')
 
 
+def test_a_trial_that_ends_before_the_first_drawing_has_its_line(
+    out: io.StringIO, console: Console
+) -> None:
+    has_ended, display = threading.Event(), display_for(console)
+    assert display is not None
+    with open_study(None, SPACE, search=search()) as study:
+        poller = StudyPoller.of(study)
+
+        def read() -> StudyState:
+            if threading.current_thread() is not threading.main_thread():
+                assert has_ended.wait(20)
+            return poller.poll()
+
+        view = LiveView(read, display, Labels('here'))
+        view.start()
+        trial = ask(study)
+        trial.report(1, {'loss': 0.5})
+        trial.complete()
+        has_ended.set()
+        view.stop()
+    assert final_lines(out.getvalue())[0].startswith('trial 1: completed')
+
+
 def test_a_screen_shows_steps_and_a_curve_of_running_trials(
     out: io.StringIO, console: Console
 ) -> None:
@@ -240,15 +270,11 @@ def test_an_interrupt_is_shown_on_the_screen(
 
 
 def test_an_error_of_the_screen_ends_only_the_screen(
-    out: io.StringIO,
-    console: Console,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    out: io.StringIO, console: Console, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(*args: object) -> Any:
-        raise KeyError('a defect')
-
-    monkeypatch.setattr('paxtune.terminal.live_view.screen', broken)
+    class Defect(Interrupt):
+        def requested(self) -> bool:
+            raise KeyError('a defect')
 
     def slow(x: float) -> float:
         deadline = time.monotonic() + 20
@@ -257,7 +283,7 @@ def test_an_error_of_the_screen_ends_only_the_screen(
             time.sleep(0.02)
         return x
 
-    study = tune(slow, **SQUARES, callbacks=[Progress(console)])
+    study = tune(slow, **SQUARES, callbacks=[Progress(console, Defect())])
     assert len(study.trials) == 3
     message = "The live view has failed; the search continues. KeyError: 'a defect'\n"
     assert capsys.readouterr().out == message
@@ -266,13 +292,14 @@ def test_an_error_of_the_screen_ends_only_the_screen(
     assert last.startswith('trial 3: completed; best is trial 1 with objective=0.5')
 
 
-def test_text_of_trials_and_logs_is_above_the_screen(
-    out: io.StringIO, console: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    errors = io.StringIO()
-    monkeypatch.setattr(errors, 'isatty', lambda: True)
-    monkeypatch.setattr('sys.stderr', errors)
-    handler = logging.StreamHandler()  # Keeps the stream, as absl's does.
+class TerminalText(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_text_of_trials_and_logs_is_above_the_screen(out: io.StringIO, console: Console) -> None:
+    errors = TerminalText()
+    handler = logging.StreamHandler(errors)  # Keeps the stream, as absl's does.
     logger = logging.getLogger('tests.a_library')
     logger.addHandler(handler)
 
@@ -282,7 +309,8 @@ def test_text_of_trials_and_logs_is_above_the_screen(
         return x
 
     try:
-        tune(talking, **SQUARES, callbacks=[Progress(console)])
+        with contextlib.redirect_stderr(errors):
+            tune(talking, **SQUARES, callbacks=[Progress(console)])
         assert handler.stream is errors
     finally:
         logger.removeHandler(handler)
