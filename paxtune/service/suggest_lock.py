@@ -8,7 +8,6 @@ from paxtune.service.leases import process_of
 
 _SECONDS = 120.0
 _PATIENCE_SECONDS = 0.2
-_MAX_WAITING = 8  # Each of them takes a thread of the server.
 
 
 class SuggestLock:
@@ -17,9 +16,11 @@ class SuggestLock:
     A few calls wait for it, so that workers need not poll the service.
     """
 
-    def __init__(self, lock: threading.RLock, clock: Callable[[], float]) -> None:
-        """Makes a free lock. All callers hold `lock`; the clock is in seconds."""
-        self._clock = clock
+    def __init__(
+        self, lock: threading.RLock, clock: Callable[[], float], max_waiting: int = 8
+    ) -> None:
+        """Makes a free lock. All callers hold `lock`; a few wait, in threads of the server."""
+        self._clock, self._max_waiting = clock, max_waiting
         self._freed, self._num_waiting = threading.Condition(lock), 0
         self._token, self._worker, self._expires = '', '', 0.0
 
@@ -29,7 +30,7 @@ class SuggestLock:
         def is_free() -> bool:
             return self._worker in ('', worker) or self._clock() >= self._expires
 
-        if not is_free() and self._num_waiting < _MAX_WAITING:
+        if not is_free() and self._num_waiting < self._max_waiting:
             self._num_waiting += 1
             self._freed.wait_for(is_free, _PATIENCE_SECONDS)
             self._num_waiting -= 1

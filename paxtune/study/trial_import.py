@@ -21,7 +21,6 @@ from paxtune.study.transfer import adopted, carried, rewards_of
 from paxtune.study.transitions import TurnLostError
 from trainer.symbolic.errors import UserError
 
-_AT_ONCE = 500  # Trials in one message to a service, whose size is limited.
 _MAX = sys.float_info.max
 
 _Whole: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -68,7 +67,9 @@ def fork(source: StudyView, study: Study) -> int:
     return 0
 
 
-def import_trials(study: Study, trials: Sequence[Mapping[str, Any]], source: str) -> int:
+def import_trials(
+    study: Study, trials: Sequence[Mapping[str, Any]], source: str, at_once: int = 500
+) -> int:
     """Adds trials that have ended to a study, where they fit into its space.
 
     The rewards of the study are computed from their metrics. A trial that was imported from the
@@ -76,6 +77,7 @@ def import_trials(study: Study, trials: Sequence[Mapping[str, Any]], source: str
 
     Args:
         trials: as `content` makes them.
+        at_once: trials in one message to a service, whose size is limited.
 
     Returns:
         The number of added trials. Others had not ended, do not fit, or lack a metric.
@@ -93,7 +95,7 @@ def import_trials(study: Study, trials: Sequence[Mapping[str, Any]], source: str
             return count
         # Another process may add the same trials now; the next try adds the rest.
         with contextlib.suppress(TurnLostError):
-            count += len(study.store.add_trials(new[:_AT_ONCE], after=newest))
+            count += len(study.store.add_trials(new[:at_once], after=newest))
 
 
 def _ended_trials(

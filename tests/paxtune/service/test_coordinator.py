@@ -11,7 +11,6 @@ import pytest
 from paxtune.config.faults import Faults
 from paxtune.reports import ask_tell
 from paxtune.search_space.parameters import to_parameters
-from paxtune.service import schema
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.schema import RequestRejectedError, WorkerOptions
 from paxtune.service.updates import digest
@@ -309,23 +308,15 @@ def elsewhere(study: Study, decisions: Any) -> TrialRecord:
     return TrialRecord(parameters, status=Status.INFEASIBLE, reason='elsewhere', ended=now)
 
 
-def test_a_suggestion_that_was_overtaken_is_made_again(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_suggestion_that_was_overtaken_is_made_again(service: Service) -> None:
     study, other = service.study('a'), service.study('')
-    original = study.suggester.next
-    calls: list[int] = []
+    decisions = study.suggester.next(1)[0].decisions
 
-    def overtaken(number: int) -> Any:
-        calls.append(number)
-        made = original(number)
-        if number == 1:
-            other.store.add_trials([elsewhere(other, made[0].decisions)])
-        elif number == 2:
-            other.add({})
-        return made
+    def overtaken() -> None:
+        other.store.add_trials([elsewhere(other, decisions)])
+        service.before['add'] = lambda: other.add({})
 
-    monkeypatch.setattr(study.suggester, 'next', overtaken)
+    service.before['add'] = overtaken
     trial = ask(study)
     assert (trial.id, trial.lineage.origin) == (
         2,
@@ -333,7 +324,7 @@ def test_a_suggestion_that_was_overtaken_is_made_again(
     )  # It comes before what would have been tried.
     finish(trial)
     assert ask(study).id == 3
-    assert calls == [1, 2, 3]
+    assert service.called.count('acquire_suggest_lock') == 3
 
 
 def test_changes_of_other_processes_are_visible(service: Service, tmp_path: Path) -> None:
@@ -351,24 +342,14 @@ def test_changes_of_other_processes_are_visible(service: Service, tmp_path: Path
         assert len(study.trials) == 1
 
 
-def test_a_long_study_comes_in_pages(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('paxtune.service.change_feed._PAGE_BYTES', 1000)
+def test_a_long_study_comes_in_pages(service: Service) -> None:
     first = service.study('a')
-    trials = run(first)
+    for trial in run(first):
+        first.open_trial(trial.id).set_metadata({'text': 'x' * 3 * 2**20})
+    service.called.clear()
     second = service.study('b')
-    calls: list[str] = []
-    store = second.store
-    assert isinstance(store, RemoteStore)
-    original = store._client.call
-
-    def counted(request: schema.Request[schema.Reply]) -> schema.Reply:
-        calls.append(schema.NAMES[type(request)])
-        return original(request)
-
-    monkeypatch.setattr(store._client, 'call', counted)
-    store._generation = ''
-    assert [trial.decisions for trial in second.trials] == [trial.decisions for trial in trials]
-    assert calls.count('changes') > 2
+    assert [each.decisions for each in second.trials] == [each.decisions for each in first.trials]
+    assert service.called.count('changes') >= len(first.trials) > 2
 
 
 def test_the_history_has_an_end() -> None:

@@ -1,22 +1,19 @@
 """Lost and late replies, commits in doubt and silent services: each call has its effect once."""
 
-import contextlib
 import dataclasses
 import json
 import threading
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from paxtune.config.budget import Budget
 from paxtune.config.faults import Faults
-from paxtune.service.connection import TransientError
+from paxtune.service.client import Client
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.schema import RequestRejectedError
 from paxtune.service.updates import digest
 from paxtune.storage.codec import TrialProto
-from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.storage.open_study import open_study
 from paxtune.study import trial_import
 from paxtune.study.plan import SearchPlan
@@ -28,44 +25,6 @@ from tests.factories.studies import ask, finish, run
 from tests.factories.toys import toy
 
 METRICS = {'loss': 1.0, 'accuracy': 0.5}
-
-
-def remote(study: Study) -> RemoteStore:
-    assert isinstance(study.store, RemoteStore)
-    return study.store
-
-
-def lose_reply(study: Study, method: str, meanwhile: Callable[[], object]) -> None:
-    """Makes a client lose the first reply to a method, and repeat its request after `meanwhile`."""
-    client: Any = remote(study)._client
-    original, lost = client._send, list[Any]()
-
-    def send(call: Any, *message: Any) -> Any:
-        reply = original(call, *message)
-        if call is client._methods[method] and not lost:
-            lost.append(reply)
-            meanwhile()
-            raise TransientError('the reply was lost')
-        return reply
-
-    client._send = send
-
-
-def doubt(service: Service, monkeypatch: pytest.MonkeyPatch, then: Any = lambda: None) -> None:
-    """Loses the connection to the database just after the next commit."""
-    original, lost = service.database.transaction, list[bool]()
-
-    @contextlib.contextmanager
-    def transaction() -> Iterator[Any]:
-        is_outer = not service.database._in_transaction
-        with original() as connection:
-            yield connection
-        if is_outer and not lost:
-            lost.append(True)
-            then()
-            raise DatabaseUnavailableError('lost in the last moment')
-
-    monkeypatch.setattr(service.database, 'transaction', transaction)
 
 
 def events(study: Study, number: int = 1) -> list[str]:
@@ -81,7 +40,7 @@ def test_a_repeated_addition_is_refused_when_another_worker_owns_the_trial(
         service.now += 11
         assert ask(other).id == 1
 
-    lose_reply(late, 'add', taken)
+    service.lost['add'] = taken
     with pytest.raises(LeaseLostError, match='trial 1 is held by b, attempt 2'):
         ask(late)
 
@@ -96,7 +55,7 @@ def test_a_worker_whose_lease_ended_before_a_repeated_write_writes_no_more(
         service.now += 11
         assert service.coordinator.revoked(['a']).workers == ['a']
 
-    lose_reply(late, 'update', expired)
+    service.lost['update'] = expired
     for write in (lambda: trial.report(10, METRICS), lambda: trial.set_time(9.0, 1)):
         with pytest.raises(LeaseLostError, match='no worker holds trial 1'):
             write()
@@ -115,7 +74,7 @@ def test_a_promotion_is_applied_once(service: Service, restarts: bool) -> None:
         if restarts:
             service.restart()
 
-    lose_reply(first, 'update', paused_again)
+    service.lost['update'] = paused_again
     first.open_trial(1).promote('it is among the best')
     assert first.trial(1).status is Status.PAUSED
     assert events(first) == ['claimed', 'paused', 'promoted', 'claimed', 'paused']
@@ -128,28 +87,24 @@ def test_an_addition_is_made_once_though_the_trial_has_changed(service: Service)
         ask(worker).report(10, METRICS)
         service.restart()
 
-    lose_reply(people, 'add', begun)
+    service.lost['add'] = begun
     assert people.add({}).id == 1
     assert len(people.trials) == 1
 
 
-def test_an_addition_in_doubt_is_made_once(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_addition_in_doubt_is_made_once(service: Service) -> None:
     people = service.study('')
-    doubt(service, monkeypatch)
+    service.database.after_commit = lambda: None
     assert people.add({}).id == 1
     assert len(people.trials) == 1
 
 
-def test_a_trial_whose_end_was_in_doubt_is_not_handed_out_again(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_whose_end_was_in_doubt_is_not_handed_out_again(service: Service) -> None:
     study = service.study('a', faults=Faults(max_attempts=1))
     trial = ask(study)
     trial.report(10, METRICS)
     # The worker dies before it can repeat the call.
-    doubt(service, monkeypatch, remote(study)._client._closed.set)
+    service.database.after_commit = study.store.close
     with pytest.raises(DetachedError):
         trial.complete()
     service.now += 11
@@ -159,12 +114,10 @@ def test_a_trial_whose_end_was_in_doubt_is_not_handed_out_again(
     assert service.coordinator.num_leases == 1
 
 
-def test_a_claim_in_doubt_leases_the_trial(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_claim_in_doubt_leases_the_trial(service: Service) -> None:
     service.study('').add({})
     first, other = service.study('a'), service.study('b')
-    doubt(service, monkeypatch, remote(first)._client._closed.set)
+    service.database.after_commit = first.store.close
     with pytest.raises(DetachedError):
         ask(first)
     assert ask(other).id == 2
@@ -192,19 +145,16 @@ def test_an_update_of_another_trial_is_refused(service: Service) -> None:
     assert service.coordinator.changes('', 0).trials == [first, second]
 
 
-def test_a_heartbeat_waits_for_no_other_call(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_heartbeat_waits_for_no_other_call(service: Service) -> None:
     study = service.study('a')
     trial = ask(study)
-    original, stuck, release = service.coordinator.update, threading.Event(), threading.Event()
+    stuck, release = threading.Event(), threading.Event()
 
-    def slow(**fields: Any) -> Any:
+    def slow() -> None:
         stuck.set()
         release.wait(60)
-        return original(**fields)
 
-    monkeypatch.setattr(service.coordinator, 'update', slow)
+    service.before['update'] = slow
     report = threading.Thread(target=trial.report, args=(10, METRICS))
     beats: list[str | None] = []
     beat = threading.Thread(target=lambda: beats.append(heartbeat(study)))
@@ -220,16 +170,19 @@ def test_a_heartbeat_waits_for_no_other_call(
     assert [each.step for each in study.trial(1).measurements] == [10]
 
 
-def test_the_deadline_of_a_heartbeat_is_a_quarter_of_the_lease(
-    service: Service,
-) -> None:
-    study = service.study('a')
+def test_the_deadline_of_a_heartbeat_is_a_quarter_of_the_lease(service: Service) -> None:
+    timeouts: list[float] = []
+
+    class Recording(Client):
+        def another(self, timeout: float) -> Client:
+            timeouts.append(timeout)
+            return super().another(timeout)
+
+    store = RemoteStore(Recording(service.endpoint, 'toys', patience=5.0), 'a')
+    study = service.opened(store)
     ask(study)
-    assert heartbeat(study) is None
-    assert remote(study).lease_seconds == 10.0
-    beats = remote(study)._heartbeats
-    assert beats is not None and beats is not remote(study)._client
-    assert beats._timeout == 2.5
+    assert heartbeat(study) is None and heartbeat(study) is None
+    assert store.lease_seconds == 10.0 and timeouts == [2.5]
 
 
 def test_a_service_that_stood_still_takes_no_trials_away(service: Service) -> None:
@@ -245,15 +198,12 @@ def test_a_service_that_stood_still_takes_no_trials_away(service: Service) -> No
     assert service.coordinator.revoked(['a', 'b']).workers == ['a', 'b']
 
 
-def test_a_fork_of_a_large_study_is_one_transaction(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trial_import, '_AT_ONCE', 2)
+def test_a_fork_of_a_large_study_is_one_transaction(service: Service) -> None:
     with open_study(None, toy()) as source:
         run(source)
         study = service.study('a')
         # The machine dies after the first message.
-        lose_reply(study, 'add', remote(study)._client._closed.set)
+        service.lost['add'] = study.store.close
         with pytest.raises(DetachedError):
             trial_import.fork(source, study)
     assert len(service.study('').trials) == 5
@@ -262,7 +212,7 @@ def test_a_fork_of_a_large_study_is_one_transaction(
 def test_a_trial_is_finished_though_every_reply_is_lost_once(service: Service) -> None:
     study = service.study('a')
     for method in ('claim', 'acquire_suggest_lock', 'add', 'update', 'changes'):
-        lose_reply(study, method, lambda: None)
+        service.lost[method] = lambda: None
     finish(ask(study))
     assert [each.step for each in study.trial(1).measurements] == [10, 20]
     assert events(study) == ['claimed', 'ended']
@@ -281,7 +231,7 @@ def test_a_client_cannot_change_what_is_searched(service: Service) -> None:
 def test_a_late_deletion_leaves_the_next_trial_of_that_number(service: Service) -> None:
     people = service.study('')
     people.add({})
-    lose_reply(people, 'delete', lambda: service.study('').add({}))
+    service.lost['delete'] = lambda: service.study('').add({})
     people.store.delete_trial(1)
     assert [trial.id for trial in people.trials] == [1]
     with pytest.raises(KeyError):

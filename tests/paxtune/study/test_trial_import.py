@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward
+from paxtune.storage.database import Database
+from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
 from paxtune.study import export, trial_import
 from paxtune.study.study import Study
@@ -41,38 +44,46 @@ def test_an_export_can_be_imported(tmp_path: Path) -> None:
         assert ask(target).id == 4
 
 
+class OvertakenStore(LocalStore):
+    """A store to which another adds trials just before this one does."""
+
+    def __init__(self, path: Path, meanwhile: Callable[[], object]) -> None:
+        super().__init__(Database(path))
+        self._meanwhile = [meanwhile]
+
+    def add_trials(self, *trials: Any, **how: Any) -> Any:
+        while self._meanwhile:
+            self._meanwhile.pop()()
+        return super().add_trials(*trials, **how)
+
+
 @pytest.mark.parametrize('kind', ['import', 'fork'])
 @pytest.mark.parametrize('where', ['study', 'service'])
 def test_two_at_once_add_each_trial_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, kind: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trial_import, '_AT_ONCE', 2)
+    counts: list[int] = []
     with contextlib.ExitStack() as opened:
         source = opened.enter_context(study_of_all_kinds(tmp_path / 'from'))
         data = [export.content(trial) for trial in source.trials]
         service = opened.enter_context(contextlib.closing(Service(tmp_path / 'studies.db')))
 
-        def target(worker: str) -> Study:
-            here = open_study(tmp_path / 'to', toy()) if where == 'study' else None
-            return opened.enter_context(here or service.study(worker))
-
-        def add(to: Study) -> int:
+        def add(to: Study) -> None:
             if kind == 'fork':
-                return trial_import.fork(source, to)
-            return trial_import.import_trials(to, data, 'a file')
+                counts.append(trial_import.fork(source, to))
+            else:
+                counts.append(trial_import.import_trials(to, data, 'a file', at_once=2))
 
-        first, other = target('a'), target('b')
-        counts = []
-
-        def late(*trials: Any, **how: Any) -> Any:
-            monkeypatch.undo()
-            counts.append(add(other))
-            return original(*trials, **how)
-
-        original = first.store.add_trials
-        monkeypatch.setattr(first.store, 'add_trials', late)
-        counts.append(add(first))
+        if where == 'service':
+            first, other = service.study('a'), service.study('b')
+            service.before['add'] = lambda: add(other)
+        else:
+            store = OvertakenStore(tmp_path / 'to.db', lambda: add(other))
+            first = opened.enter_context(open_study('here', toy(), store=store))
+            same = LocalStore(Database(tmp_path / 'to.db'))
+            other = opened.enter_context(open_study('there', toy(), store=same))
+        add(first)
         assert counts == [3, 0]
         assert len({trial.lineage.origin for trial in first.trials}) == len(first.trials) == 3
 
@@ -126,7 +137,6 @@ def _deep() -> list[Any]:
         {'decisions': {'layer': _deep()}},
     ],
 )
-@pytest.mark.fast(4)
 def test_an_invalid_export_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     with study_of_all_kinds(tmp_path) as source, open_study(None, toy()) as target:
         trial = json.loads(json.dumps(export.content(source.trials[0])))
