@@ -16,10 +16,7 @@ from trainer.runtime.directory import LOCK_FILE, lock
 from trainer.symbolic.errors import UserError
 
 WAIT = 60.0
-"""Seconds to wait for the transaction of another process."""
-
-PATIENCE = 2.0
-"""Seconds until a database is held by another: a server takes a moment to miss a dead client."""
+PATIENCE = 2.0  # A server takes a moment to miss a dead client.
 
 
 class DatabaseUnavailableError(Exception):
@@ -40,9 +37,9 @@ class Sqlite:
 
     exclusive, ping = 'BEGIN IMMEDIATE', ''
 
-    def __init__(self, path: Path | None, read_only: bool) -> None:
+    def __init__(self, path: Path | None, read_only: bool, wait: float) -> None:
         self.display_name = 'memory' if path is None else str(path)
-        self._path = path
+        self._path, self._waiting = path, {'timeout': wait}
         self._read_only = read_only
         self._memory = f'file:{uuid.uuid4()}?mode=memory&cache=shared'
         self._anchor: sqlite3.Connection | None = None
@@ -58,7 +55,7 @@ class Sqlite:
         engine = sqlalchemy.create_engine(
             self._url(),
             # The driver's own transactions would let others write between a read and a write.
-            connect_args={'check_same_thread': False, 'timeout': WAIT, 'isolation_level': None},
+            connect_args={'check_same_thread': False, 'isolation_level': None} | self._waiting,
             poolclass=sqlalchemy.StaticPool,
             hide_parameters=True,
         )
@@ -151,18 +148,18 @@ class Postgres:
     # One round trip. The server releases the lock at the end of the transaction.
     exclusive, ping = f'BEGIN; SELECT pg_advisory_xact_lock({_WRITING})', 'SELECT 1'
 
-    def __init__(self, url: sqlalchemy.URL, read_only: bool) -> None:
+    def __init__(self, url: sqlalchemy.URL, read_only: bool, wait: float, patience: float) -> None:
         place = (url.host, url.port, url.database)
         self.display_name = sqlalchemy.URL.create(
             'postgresql', url.username, None, *place
         ).render_as_string()
         self._url = url.set(drivername='postgresql+psycopg')
-        self._read_only = read_only
+        self._read_only, self._wait, self._patience = read_only, wait, patience
         self._connections = 0
         self._is_held = False
 
     def engine(self) -> sqlalchemy.Engine:
-        options = f'-c lock_timeout={WAIT}s'
+        options = f'-c lock_timeout={self._wait}s'
         if self._read_only:
             options += ' -c default_transaction_read_only=on'
         arguments = {
@@ -194,7 +191,7 @@ class Postgres:
         # Another may have held the database, and written, while there was no connection.
         self._connections += 1
         try:
-            if self._is_held and not _take(driver):
+            if self._is_held and not _take(driver, self._patience):
                 raise DatabaseUnavailableError(_held_by_another(self.display_name))
         except BaseException:
             driver.close()
@@ -204,7 +201,7 @@ class Postgres:
         return self._connections
 
     def hold(self, connection: sqlalchemy.Connection) -> None:
-        if not self._is_held and not _take(connection.connection.driver_connection):
+        if not self._is_held and not _take(connection.connection.driver_connection, self._patience):
             raise UserError(_held_by_another(self.display_name))
         self._is_held = True
 
@@ -221,7 +218,7 @@ class Postgres:
         return text
 
 
-def _take(driver: Any) -> bool:
+def _take(driver: Any, patience: float) -> bool:
     """Takes the lock, which the connection holds until it ends; returns True if it is taken."""
     # Imported here: where tornado is installed, as with Jupyter, it takes a sixth of a second.
     import tenacity
@@ -232,7 +229,7 @@ def _take(driver: Any) -> bool:
 
     polling = tenacity.Retrying(
         retry=tenacity.retry_if_not_result(bool),
-        stop=tenacity.stop_after_delay(PATIENCE),
+        stop=tenacity.stop_after_delay(patience),
         wait=tenacity.wait_fixed(0.05),
         retry_error_callback=lambda _: False,
     )
@@ -243,8 +240,10 @@ def _held_by_another(display_name: str) -> str:
     return f'{display_name}: another service, or a search, works with this database: stop that one'
 
 
-def kind_of(where: Path | str | None, read_only: bool) -> Sqlite | Postgres:
-    """Finds the kind of a database.
+def kind_of(
+    where: Path | str | None, read_only: bool, wait: float = WAIT, patience: float = PATIENCE
+) -> Sqlite | Postgres:
+    """Finds the kind of a database; the arguments are those of `Database`.
 
     Raises:
         UserError: the URL does not belong to a supported database.
@@ -254,7 +253,7 @@ def kind_of(where: Path | str | None, read_only: bool) -> Sqlite | Postgres:
         'postgresql://me@db.example.org/studies'
     """
     if not isinstance(where, str):
-        return Sqlite(where, read_only)
+        return Sqlite(where, read_only, wait)
     known = 'expected sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE'
     try:
         url = sqlalchemy.make_url(where)
@@ -264,7 +263,7 @@ def kind_of(where: Path | str | None, read_only: bool) -> Sqlite | Postgres:
     if url.drivername == 'sqlite':
         if not url.database or url.database == ':memory:' or url.host or url.query:
             raise UserError(f'the URL of the database names no file: {known}')
-        return Sqlite(Path(url.database), read_only)
+        return Sqlite(Path(url.database), read_only, wait)
     if url.drivername in ('postgresql', 'postgresql+psycopg'):
-        return Postgres(url, read_only)
+        return Postgres(url, read_only, wait, patience)
     raise UserError(f'{url.drivername}: databases of this kind are not supported: {known}')

@@ -68,18 +68,19 @@ class Database:
         >>> database.close()
     """
 
-    def __init__(self, where: Path | str | None, read_only: bool = False) -> None:
+    def __init__(self, where: Path | str | None, read_only: bool = False, **waits: float) -> None:
         """Opens the database; its tables are made unless they are there.
 
         Args:
             where: an SQLite file, which is made if it is missing; or a URL, `sqlite:///runs/a.db`
                 or `postgresql://user@host:5432/studies`; None keeps the studies in memory.
             read_only: writes nothing, since another process may be writing.
+            waits: `wait`, seconds for the writes of another process, and `patience`, for `hold`.
 
         Raises:
             UserError: there is no such database, or it cannot be opened.
         """
-        self._kind = kind_of(where, read_only)
+        self._kind = kind_of(where, read_only, **waits)
         self.path = where if isinstance(where, Path) else None
         self._lock = threading.RLock()
         self._read_only = read_only

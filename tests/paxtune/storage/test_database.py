@@ -11,7 +11,6 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from paxtune.storage import backends
 from paxtune.storage.database import Database, DatabaseUnavailableError
 from paxtune.storage.vizier_store import VizierStore
 from tests.conformance.store_suite import STUDY, add
@@ -21,12 +20,6 @@ from trainer.symbolic.errors import UserError
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    """Shortens the wait for a database that another process holds."""
-    monkeypatch.setattr(backends, 'PATIENCE', 0.3)
-
-
 @pytest.fixture
 def url(postgres):
     """An empty database of a PostgreSQL server."""
@@ -34,9 +27,9 @@ def url(postgres):
 
 
 @contextlib.contextmanager
-def stored(where):
+def stored(where, **waits):
     """A store with a study and a trial."""
-    with contextlib.closing(VizierStore(Database(where))) as store:
+    with contextlib.closing(VizierStore(Database(where, **waits))) as store:
         store.create_study(STUDY, [])
         add(store)
         yield store
@@ -139,7 +132,7 @@ def test_a_transaction_does_not_begin_inside_what_only_reads(tmp_path):
 @pytest.mark.parametrize('kind', ['sqlite', 'postgres'])
 def test_a_database_is_held_by_one_service(kind, tmp_path, request):
     where = tmp_path / 'a.db' if kind == 'sqlite' else request.getfixturevalue('url')
-    first, second = Database(where), Database(where)
+    first, second = Database(where), Database(where, patience=0.3)
     first.hold()
     first.hold()
     with pytest.raises(UserError, match='another service, or a search, works with this database'):
@@ -166,7 +159,7 @@ def test_a_service_that_was_killed_holds_nothing(kind, tmp_path, request):
     command = [sys.executable, '-c', _HOLD, where]
     with (
         subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other,
-        contextlib.closing(Database(where)) as database,
+        contextlib.closing(Database(where, patience=0.3)) as database,
     ):
         assert other.stdout is not None and other.stdout.readline() == b'held\n'
         with pytest.raises(UserError, match='another service'):
@@ -176,15 +169,18 @@ def test_a_service_that_was_killed_holds_nothing(kind, tmp_path, request):
         database.hold()
 
 
-def test_an_interrupt_in_a_call_loses_nothing_in_memory(monkeypatch):
+def test_an_interrupt_in_a_call_loses_nothing_in_memory():
     def interrupt(*_: object) -> None:
-        monkeypatch.undo()
         raise KeyboardInterrupt
 
     with stored(None) as store:
-        monkeypatch.setattr(store.database._engine.dialect, 'do_execute', interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            add(store)
+        call = (sqlalchemy.Engine, 'before_cursor_execute', interrupt)
+        sqlalchemy.event.listen(*call)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                add(store)
+        finally:
+            sqlalchemy.event.remove(*call)
         add(store)
         assert store.ids() == [1, 2]
 
@@ -220,9 +216,8 @@ def test_the_version_changes_with_what_others_write(tmp_path):
         assert database.version() != before
 
 
-def test_an_sqlite_file_that_another_keeps_locked_is_unavailable(tmp_path, monkeypatch):
-    monkeypatch.setattr(backends, 'WAIT', 0.1)
-    with stored(tmp_path / 'a.db') as store, stored(tmp_path / 'a.db') as other:
+def test_an_sqlite_file_that_another_keeps_locked_is_unavailable(tmp_path):
+    with stored(tmp_path / 'a.db', wait=0.1) as store, stored(tmp_path / 'a.db') as other:
         with (
             other.database.transaction(),
             pytest.raises(DatabaseUnavailableError, match='locked'),
@@ -244,7 +239,7 @@ def test_after_a_restart_of_postgresql_the_next_call_works(postgres, url, crash)
         assert add(store).id == 2
         assert store.database.version() != version
         with (
-            contextlib.closing(Database(url)) as other,
+            contextlib.closing(Database(url, patience=0.3)) as other,
             pytest.raises(UserError, match='another service'),
         ):
             other.hold()
@@ -276,7 +271,10 @@ def test_a_transaction_that_lost_its_server_wrote_nothing(postgres, url, reads):
 
 
 def test_a_service_whose_database_went_to_another_is_refused(postgres, url):
-    with stored(url) as store, contextlib.closing(Database(url)) as other:
+    with (
+        stored(url, patience=0.3) as store,
+        contextlib.closing(Database(url)) as other,
+    ):
         store.database.hold()
         with contextlib.closing(psycopg.connect(url, autocommit=True)) as connection:
             connection.execute(

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import shutil
+import socket
 import sqlite3
 import struct
 import zlib
@@ -142,15 +143,14 @@ def test_the_record_of_an_ended_trial_is_not_written_through_a_link(
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ['logs', 'log'])
 def test_no_log_of_a_worker_is_written_through_a_link(
-    tmp_path: Path, victim: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, victim: Path, name: str
 ) -> None:
-    monkeypatch.setattr('paxtune.running.supervisor._HOST', 'host')
     (tmp_path / 'study').mkdir()
     if name == 'logs':
         (tmp_path / 'study' / 'logs').symlink_to(victim)
     else:
         (tmp_path / 'study' / 'logs').mkdir()
-        (tmp_path / 'study' / 'logs' / 'host-1.log').symlink_to(victim / 'mine')
+        (tmp_path / 'study' / 'logs' / f'{socket.gethostname()}-1.log').symlink_to(victim / 'mine')
     flags = ['--exp=tests.factories.tunables.Rates', '--workers=1', '--num_trials=1']
     with pytest.raises(OtherTrialError, match='is in, a symbolic link'):
         search([*flags, f'--job_log_dir={tmp_path / "study"}'])
