@@ -9,7 +9,7 @@ import pytest
 
 from paxtune import train
 from paxtune.__main__ import COMMANDS
-from paxtune.scale import __main__ as scale
+from paxtune.scale.__main__ import main
 from trainer.symbolic.errors import UserError
 
 PROXY = ['proxy', '--exp=lm.StdlibTunable', '--width=32']
@@ -21,7 +21,7 @@ def test_coordinates_print_exponents_and_draw_a_page(
 ) -> None:
     page = tmp_path / 'coordinates.html'
     flags = ['--exp=tests.factories.tiny.experiment', '--widths=8,16', '--num_steps=1']
-    assert scale.main(['coordinates', *flags, f'--out={page}']) == 0
+    assert main(['coordinates', *flags, f'--out={page}']) == 0
     assert re.search(r'^without +logits +1 ', capsys.readouterr().out, re.MULTILINE)
     text = page.read_text()
     assert 'residual stream' in text and not re.search(r'<script[^>]+src=', text)
@@ -57,7 +57,7 @@ def test_coordinates_print_exponents_and_draw_a_page(
 )
 def test_bad_input_is_one_message(flags: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        scale.main(flags)
+        main(flags)
 
 
 @pytest.mark.parametrize('widths', ['64', '0,1', 'a,b'])
@@ -65,7 +65,7 @@ def test_widths_that_are_no_list_of_numbers_are_refused(
     widths: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        scale.main(['coordinates', '--exp=lm.C4Small', f'--widths={widths}'])
+        main(['coordinates', '--exp=lm.C4Small', f'--widths={widths}'])
     assert caught.value.code == 2 and '--widths' in capsys.readouterr().err
     assert 'scale' in COMMANDS
 
@@ -76,7 +76,7 @@ def test_proxy_searches_a_narrow_model_and_its_command_trains_the_wide_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     flags = ['--exp=lm.StdlibTunable', '--smoke', '--width=8', '--num_trials=2']
-    assert scale.main(['proxy', *flags, '--job_log_dir=proxy']) == 0
+    assert main(['proxy', *flags, '--job_log_dir=proxy']) == 0
     shown = capsys.readouterr().out
     (line,) = [line for line in shown.splitlines() if 'width_scaling' in line]
     words = shlex.split(line)

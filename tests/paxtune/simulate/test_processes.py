@@ -14,12 +14,12 @@ from paxtune.config.search import Search
 from paxtune.running.runner import Running
 from paxtune.running.tuner import Paused
 from paxtune.schedulers import PopulationBasedTraining, PromotingAsha
-from paxtune.simulate import __main__ as simulate
 from paxtune.simulate import simulator
+from paxtune.simulate.__main__ import main as simulate_main
 from paxtune.simulate.files import read, write
 from paxtune.simulate.replay_workload import RecordedTrials, State, TableRunner, load, newest, save
 from paxtune.storage.open_study import open_study
-from paxtune.studies import __main__ as studies
+from paxtune.studies.__main__ import main as studies_main
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import trial_directory
@@ -76,11 +76,11 @@ def test_the_simulator_makes_the_decisions_of_a_real_study(
 def test_the_same_command_resumes(
     table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert simulate.main(flags(table, tmp_path)) == 0
+    assert simulate_main(flags(table, tmp_path)) == 0
     assert 'The study is done: it has all of its 5 trials' in capsys.readouterr().out
-    assert simulate.main(flags(table, tmp_path)) == 0
+    assert simulate_main(flags(table, tmp_path)) == 0
     assert 'trial 1: step' not in capsys.readouterr().out
-    assert studies.main(['show', str(tmp_path)]) == 0
+    assert studies_main(['show', str(tmp_path)]) == 0
     assert 'RecordedTrials' in capsys.readouterr().out
 
 
@@ -151,10 +151,10 @@ def test_checkpoints_are_whole_and_only_two_are_kept(tmp_path: Path) -> None:
 def test_another_table_is_refused(table: Path, tmp_path: Path) -> None:
     own = tmp_path / 'curves.json'
     shutil.copy(table, own)
-    assert simulate.main(flags(own, tmp_path / 'study')) == 0
+    assert simulate_main(flags(own, tmp_path / 'study')) == 0
     own.write_text(own.read_text().replace('"metric": "loss"', '"metric": "other"'))
     with pytest.raises(UserError, match='study of other data'):
-        simulate.main(flags(own, tmp_path / 'study'))
+        simulate_main(flags(own, tmp_path / 'study'))
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_another_table_is_refused(table: Path, tmp_path: Path) -> None:
 )
 def test_flags_that_do_not_fit(given: list[str], match: str, table: Path) -> None:
     with pytest.raises(UserError, match=match):
-        simulate.main([f'--table={table}', *given])
+        simulate_main([f'--table={table}', *given])
 
 
 @pytest.mark.parametrize('flag', ['--speedup=0', '--speedup=inf', '--speedup=x', '--workers=0'])
 def test_invalid_numbers_are_refused(flag: str, table: Path) -> None:
     with pytest.raises(SystemExit) as error:
-        simulate.main([*flags(table, Path('x')), flag])
+        simulate_main([*flags(table, Path('x')), flag])
     assert error.value.code == 2

@@ -11,7 +11,7 @@ from paxtune.algorithms import RandomSearch
 from paxtune.api import tune
 from paxtune.config.budget import Budget
 from paxtune.storage.open_study import load_study, open_study
-from paxtune.studies import __main__ as studies
+from paxtune.studies.__main__ import main
 from tests.factories.function_studies import OBJECTIVE, PARALLEL, search
 from trainer.symbolic.errors import UserError
 
@@ -56,7 +56,7 @@ def test_asking_ends_with_the_study(
         3,
         4,
     ]
-    studies.main(['ask', str(asked)])
+    main(['ask', str(asked)])
     out, error = capsys.readouterr()
     assert (out, error) == ('', 'No more trials: other trials must end first\n')
 
@@ -91,7 +91,7 @@ def test_unfit_metrics_are_refused_and_the_trial_stays_open(
     asked: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        studies.main(['tell', str(asked), *arguments])
+        main(['tell', str(asked), *arguments])
     with load_study(asked) as study:
         assert [trial.state for trial in study.trials] == ['ACTIVE', 'ACTIVE']
 
@@ -99,8 +99,8 @@ def test_unfit_metrics_are_refused_and_the_trial_stays_open(
 def test_only_an_asked_trial_is_reported(asked: Path, shown: Callable[..., str]) -> None:
     shown('tell', asked, 1, 0.5)
     with pytest.raises(UserError, match='trial 1 is completed: report a trial of `ask`'):
-        studies.main(['tell', str(asked), '1', '0.5'])
+        main(['tell', str(asked), '1', '0.5'])
     with load_study(asked, read_only=False) as study:
         (held,) = study.ask(1)
         with pytest.raises(UserError, match=rf'trial {held.id} is active by .*: report a trial'):
-            studies.main(['tell', str(asked), str(held.id), '0.5'])
+            main(['tell', str(asked), str(held.id), '0.5'])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paxtune.storage.open_study import open_study
-from paxtune.studies import __main__ as studies
+from paxtune.studies.__main__ import main
 from paxtune.studies.base import COMMANDS
 from tests.factories.studies import ask, finish
 from tests.factories.toys import toy
@@ -139,7 +139,7 @@ def test_json_and_another_format_are_refused_together(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
-        studies.main(['trials', str(directory), '--json', '--format=csv'])
+        main(['trials', str(directory), '--json', '--format=csv'])
     assert stopped.value.code == 2
     assert 'not allowed with argument --json' in capsys.readouterr().err
 

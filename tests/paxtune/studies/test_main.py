@@ -14,7 +14,7 @@ from paxtune import Budget
 from paxtune.command_line import summary
 from paxtune.config.search import Search
 from paxtune.storage.open_study import load_study, open_study
-from paxtune.studies import __main__ as studies
+from paxtune.studies.__main__ import main
 from tests.factories.studies import ask, best, read_csv
 from tests.factories.toys import LOSS
 from tests.factories.tunables import Rates
@@ -198,7 +198,7 @@ def test_with_exp_classes_are_known_and_who_reads_may_leave(some_studies: Path) 
 @pytest.mark.fast(3)
 def test_bad_flags_are_refused(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        studies.main(flags)
+        main(flags)
     assert caught.value.code == 2
     assert 'usage: ' in capsys.readouterr().err
 

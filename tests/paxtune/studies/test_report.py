@@ -8,7 +8,7 @@ import pytest
 
 from paxtune.plots import script
 from paxtune.storage.open_study import open_study
-from paxtune.studies import __main__ as studies
+from paxtune.studies.__main__ import main
 from tests.factories.studies import EVIL, ask, finish, make_long_study
 from tests.factories.toys import OBJECTIVES, search, toy
 from trainer.symbolic.errors import UserError
@@ -61,12 +61,12 @@ def test_json_of_a_report_is_its_content_or_its_file(directory: Path, shown: Sho
 @pytest.mark.parametrize('name', ['report.pdf', 'report', 'report.html.gz'])
 def test_a_report_of_another_kind_is_refused(directory: Path, name: str) -> None:
     with pytest.raises(UserError, match=r'FILE\.html or FILE\.md'):
-        studies.main(['report', str(directory), f'--out={name}'])
+        main(['report', str(directory), f'--out={name}'])
 
 
 def test_a_report_that_cannot_be_written_is_refused(directory: Path) -> None:
     with pytest.raises(UserError, match='cannot be written'):
-        studies.main(['report', str(directory), f'--out={directory}/missing/../../no/report.md'])
+        main(['report', str(directory), f'--out={directory}/missing/../../no/report.md'])
 
 
 def test_without_its_small_script_a_report_has_that_of_plotly(
@@ -92,12 +92,7 @@ def test_a_report_of_100_long_trials_is_below_1_mb(tmp_path: Path, shown: Shown)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('is_small', [True, False])
-def test_a_browser_draws_the_report_without_a_network(
-    tmp_path: Path, shown: Shown, monkeypatch: pytest.MonkeyPatch, is_small: bool
-) -> None:
-    if not is_small:
-        monkeypatch.setattr(script, 'BUNDLE', tmp_path / 'missing')
+def test_a_browser_draws_the_report_without_a_network(tmp_path: Path, shown: Shown) -> None:
     make_long_study(tmp_path / 'study')
     out = tmp_path / 'report.html'
     shown('report', tmp_path / 'study', f'--out={out}')

@@ -166,7 +166,8 @@ def test_each_storage_of_optuna_reads_a_study_as_it_is(tmp_path: Path, kind: str
     )
     for name in ('first', '2'):
         loaded = optuna.load_study(study_name=name, storage=again)
-        read, id_ = loaded._storage, loaded._study_id
+        read = optuna.storages.get_storage(again)
+        id_ = read.get_study_id_from_name(name)
         assert read.get_study_name_from_id(id_) == name
         assert read.get_study_directions(id_) == expected.directions
         assert loaded.metric_names == expected.metric_names
@@ -174,16 +175,16 @@ def test_each_storage_of_optuna_reads_a_study_as_it_is(tmp_path: Path, kind: str
         assert content(read.get_best_trial(id_)) == content(expected.best_trial)
         for trial in loaded.trials:
             number = trial.number
-            assert read.get_trial_id_from_study_id_trial_number(id_, number) == trial._trial_id
-            assert read.get_trial_number_from_id(trial._trial_id) == number
-            assert read.get_trial_params(trial._trial_id) == trial.params
+            trial_id = read.get_trial_id_from_study_id_trial_number(id_, number)
+            assert read.get_trial_number_from_id(trial_id) == number
+            assert read.get_trial_params(trial_id) == trial.params
             for key, value in trial.distributions.items():
-                internal = read.get_trial_param(trial._trial_id, key)
+                internal = read.get_trial_param(trial_id, key)
                 assert value.to_external_repr(internal) == trial.params[key]
         for state in TrialState:
             count = sum(trial.state is state for trial in expected.trials)
             assert read.get_n_trials(id_, state) == count == (13 if count > 1 else 1)
-    assert made._storage.get_n_trials(made._study_id) == len(expected.trials)
+    assert len(made.trials) == len(expected.trials)
 
 
 def content(trial: optuna.trial.FrozenTrial) -> dict[str, Any]:

@@ -42,10 +42,10 @@ def test_the_commit_is_that_of_the_working_directory(
     monkeypatch.chdir(outside)
     assert provenance.current([]).commit == ''
     monkeypatch.chdir(repository)
-    provenance._commit.cache_clear()
     assert provenance.current([]).commit == head
     (repository / 'file').write_text('2')
-    provenance._commit.cache_clear()
+    (repository / 'folder').mkdir()
+    monkeypatch.chdir(repository / 'folder')  # The commit of a directory is found once.
     assert provenance.current([]).commit == f'{head}-dirty'
 
 

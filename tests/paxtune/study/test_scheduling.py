@@ -72,8 +72,7 @@ def test_curves_have_the_decisions_as_numbers() -> None:
     space = pg.Dict(x=pg.floatv(0.0, 4.0), kind=pg.oneof(['a', 'b']))
     with open_study(None, space, search=search(initial_trials=[{'x': 1.0, 'kind': 'b'}])) as study:
         study.ask()
-        assert study._scheduling is not None
-        (curve,) = study._scheduling.curves(study.trials)
+        (curve,) = study.curves()
         assert curve.point == pytest.approx([0.25, 0.0, 0.5**0.5])
 
 

@@ -11,7 +11,7 @@ import pytest
 from paxtune import MetricReward, tune
 from paxtune.algorithms import QuasiRandom
 from paxtune.schedulers import PopulationBasedTraining, PromotingAsha
-from paxtune.studies import __main__ as studies
+from paxtune.studies.__main__ import main
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 
@@ -112,7 +112,7 @@ def test_its_lineage_is_drawn(
 ) -> None:
     study, _ = population
     assert study.best is not None and study.best.lineage.forked_from is not None
-    assert studies.main(['lineage', str(study.directory)]) == 0
+    assert main(['lineage', str(study.directory)]) == 0
     out = capsys.readouterr().out
     parent, step = study.best.lineage.forked_from
     (line,) = [line for line in out.splitlines() if f'─ {study.best.id} completed' in line]
@@ -122,7 +122,6 @@ def test_its_lineage_is_drawn(
             assert f' {trial.id} {trial.status}' in out
 
 
-@pytest.mark.slow
 def test_a_promoted_function_goes_on_where_it_was_paused() -> None:
     training = Training()
     scheduler = PromotingAsha(min_resource=10, max_resource=STEPS, reduction_factor=2)

@@ -132,7 +132,6 @@ def test_a_sweep_can_be_studied_and_ends_with_its_rows():
         (None, None, f'{RATE} is continuous, from 0.0001 to 0.1'),
     ],
 )
-@pytest.mark.fast(8)
 def test_tables_that_do_not_fit_are_refused(paths, rows, message):
     with pytest.raises(UserError, match=message):
         parameter_sweep(Rates(), paths, rows)

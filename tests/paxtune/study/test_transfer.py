@@ -118,7 +118,6 @@ def test_prior_trials_keep_their_order(tmp_path: Path) -> None:
             assert len({path.split('.')[0].split('[')[0] for path in changed}) == 1
 
 
-@pytest.mark.slow
 def test_trials_of_other_studies_are_copied_once(tmp_path: Path) -> None:
     space, old = {'x': pg.floatv(0.0, 1.0)}, tmp_path / 'old'
     common: dict[str, Any] = {'space': space, 'objective': 'minimize'}
@@ -147,7 +146,6 @@ def test_a_prior_study_that_has_nothing_to_say_is_refused(tmp_path: Path) -> Non
             open_study(None, toy(), priors=[source])
 
 
-@pytest.mark.slow
 def test_tune_takes_both(tmp_path: Path) -> None:
     space = {'x': pg.floatv(0.0, 10.0)}
 

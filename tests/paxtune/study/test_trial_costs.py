@@ -9,11 +9,8 @@ import pyglove as pg
 import pytest
 
 from paxtune.algorithms import (
-    NSGA2,
     Algorithm,
-    GPBandit,
     RandomSearch,
-    RegularizedEvolution,
     Suggestion,
     SuggestionContext,
 )
@@ -24,7 +21,7 @@ from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.metrics import Metric
-from paxtune.objectives.rewards import MetricReward, Objectives, TunasAbsolute
+from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.running.experiment_runner import ExperimentRunner
 from paxtune.running.runner import Refusal
 from paxtune.running.trial_spec import TrialSpec
@@ -37,7 +34,6 @@ from tests.factories.studies import beyond, never_trained
 from tests.factories.tiny import VOCAB, experiment
 from trainer.program import costs
 from trainer.program.costs import memory_cost
-from trainer.symbolic.errors import UserError
 
 HIDDEN = 'task.model.stack.layers[0].feed_forward.hidden_dims'
 
@@ -96,28 +92,6 @@ def test_a_trial_beyond_the_device_memory_is_infeasible_without_a_step(
         assert not by_width[512].is_failed
 
 
-@pytest.mark.slow
-def test_costs_can_be_the_reward(tmp_path: Path) -> None:
-    made = widths()
-    made.rebind({'search.objective': MetricReward('minimize', 'flops_per_token')})
-    with tune(made, job_log_dir=tmp_path) as study:
-        assert study.best is not None
-        assert study.best.decisions[HIDDEN] == 32
-
-
-@pytest.mark.slow
-def test_a_space_of_too_large_experiments_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        'paxtune.algorithms.encoding.sampling._MAX_INFEASIBLE', 100
-    )  # For a quick end.
-    made = widths(limits=[Limit(metric='num_params', at_most=10)])
-    made.rebind({'task.learner.learning_rate': pg.floatv(1e-3, 1e-1)})
-    with pytest.raises(UserError, match='num_params is'):
-        tune(made, job_log_dir=tmp_path)
-
-
 class Careless(Algorithm):
     """Draws without a look at what is infeasible."""
 
@@ -125,7 +99,6 @@ class Careless(Algorithm):
         return Suggestion(draw(context.spec, context.rng()))
 
 
-LOSS = MetricReward('minimize', 'eval/log_pplx')
 WIDTHS = [16, 32, 64, 128, 256, 512]
 
 
@@ -136,32 +109,19 @@ def parameters(made: Any) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ('algorithm', 'reward'),
-    [
-        (Careless(), LOSS),
-        (RandomSearch(), LOSS),
-        (RegularizedEvolution(population_size=3, tournament_size=2), LOSS),
-        (NSGA2(population_size=3), Objectives([LOSS, MetricReward('maximize', 'eval/accuracy')])),
-        (GPBandit(num_initial=3), LOSS),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_no_trial_over_the_limit_trains_a_step(
-    algorithm: Algorithm, reward: Any, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize('algorithm', [Careless(), RandomSearch()], ids=['careless', 'random'])
+def test_no_trial_over_the_limit_trains_a_step(algorithm: Algorithm, tmp_path: Path) -> None:
     at_most = 4000
     made = widths(limits=[Limit('num_params', at_most=at_most)], algorithm=algorithm)
     made.rebind(
         {
             HIDDEN: pg.oneof(WIDTHS),
             'task.learner.learning_rate': pg.floatv(1e-3, 1e-1, 'log'),
-            'search.objective': reward,
-            'search.budget.trials': 10,
+            'search.budget.trials': 6,
         }
     )
     with tune(made, job_log_dir=tmp_path) as study:
-        assert len(study.trials) == 10
+        assert len(study.trials) == 6
         too_large = beyond(study, parameters, at_most)
         for trial in too_large:
             assert trial.state == 'INFEASIBLE'
@@ -247,18 +207,6 @@ def test_steps_are_timed_only_on_request(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_the_step_time_can_be_part_of_a_reward(tmp_path: Path) -> None:
-    made = widths()
-    reward = TunasAbsolute('eval/accuracy', 'step_seconds', cost_target=0.01, exponent=-0.1)
-    made.rebind({'search.objective': reward})
-    with tune(made, job_log_dir=tmp_path) as study:
-        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 2
-        for trial in study.trials:
-            off = abs(trial.metrics['step_seconds'] / 0.01 - 1)
-            assert trial.reward == pytest.approx(trial.metrics['eval/accuracy'] - 0.1 * off)
-
-
-@pytest.mark.slow
 def test_the_step_time_can_be_an_objective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Clock(monkeypatch)
     made = widths()
@@ -316,21 +264,18 @@ def test_each_sub_experiment_is_timed(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-def test_several_threads_look_at_the_costs_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_threads_look_at_the_costs_of_models() -> None:
     """State of PyGlove, the trainer and JAX during tracing is thread-local."""
-    made = tunables.Kinds()
-    space = Space(made)
-    wanted = [draw(space.spec, random.Random(seed)) for seed in range(6)]
 
-    def reasons(threads: int, at_most: float) -> list[str | None]:
-        monkeypatch.setattr('trainer.program.costs._static', {})
-        search = made.search.rebind({'limits': [Limit('num_params', at_most=at_most)]})
-        feasibility = Feasibility(space, search)
+    def reasons(threads: int, batch_size: int) -> list[str | None]:
+        # The costs of an experiment are computed once, and these two were never made before.
+        made = tunables.Kinds().rebind({'train_input.batch_size': batch_size})
+        space, limit = Space(made), Limit('num_params', at_most=1)
+        wanted = [draw(space.spec, random.Random(seed)) for seed in range(6)]
+        feasibility = Feasibility(space, made.search.rebind({'limits': [limit]}))
         with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(feasibility.why_infeasible, wanted))
 
-    found: list[Any] = [float(text.split()[2].rstrip(',')) for text in map(str, reasons(1, 1.0))]
-    middle = sum(found) / len(found)
-    alone = reasons(1, middle)
-    assert None in alone and set(alone) != {None}
-    assert reasons(3, middle) == alone
+    alone = reasons(1, batch_size=5)
+    assert None not in alone and len({*alone}) > 1
+    assert reasons(3, batch_size=7) == alone

@@ -7,7 +7,7 @@ import pytest
 
 from paxtune import load_study, search
 from paxtune.__main__ import COMMANDS
-from paxtune.supernet import __main__ as supernet
+from paxtune.supernet.__main__ import main, parser
 from trainer.symbolic.errors import UserError
 
 _EXP = '--exp=tests.factories.tunables.Layers'
@@ -35,13 +35,13 @@ def test_bad_input_is_one_message(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=message):
-        supernet.main(flags)
+        main(flags)
     assert not list(tmp_path.iterdir())
 
 
 def test_supernet_is_a_command_with_the_flags_of_a_search() -> None:
     assert 'supernet' in COMMANDS
-    args = supernet.parser().parse_args([_EXP, '--top=3', '--seed=1'])
+    args = parser().parse_args([_EXP, '--top=3', '--seed=1'])
     assert vars(search.parser().parse_args([_EXP])).keys() < vars(args).keys()
     assert (args.top, args.num_paths, args.seed) == (3, 200, 1)
 
@@ -52,7 +52,7 @@ def test_the_best_paths_are_the_first_trials_of_a_study(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     flags = [_EXP, '--job_log_dir=s', '--top=2', '--supernet_set', 'train.num_train_steps=8']
-    assert supernet.main(flags) == 0
+    assert main(flags) == 0
     shown = capsys.readouterr().out
     assert 'Training to step 8 in s/supernet' in shown
     assert 'The best of 16 paths of 16, with shared weights' in shown
@@ -66,7 +66,7 @@ def test_the_best_paths_are_the_first_trials_of_a_study(
         assert all(trial.measurements[-1].step == 6 for trial in study.trials)
         assert [trial.reward for trial in study.trials] != rewards[:2]
     # The same command again trains nothing; an ordinary search goes on.
-    assert supernet.main(flags) == 0
+    assert main(flags) == 0
     assert json.loads(Path('s/supernet/paths.json').read_text())['trials'] == ranked
     initial = '--initial_trials=s/supernet/best.json'
     assert search.main([_EXP, '--job_log_dir=s', initial, '--num_trials=3']) == 0

@@ -15,7 +15,6 @@ import unittest
 from vizier._src.service import (
     clients_test,
     grpc_util,
-    performance_test,
     vizier_client,
     vizier_client_test,
     vizier_server,
@@ -118,7 +117,6 @@ SUITES: dict[str, list[type[unittest.TestCase]]] = {
     'clients': [clients_test.VizierClientTestOnDefaultServer],
     'vizier_client': [vizier_client_test.VizierClientTest],
     'servicer': [vizier_service_test.VizierServicerTest],
-    'performance': [performance_test.PerformanceTest],
 }
 
 
