@@ -176,7 +176,6 @@ def changed(content: dict[str, Any], *path: Any, to: Any) -> dict[str, Any]:
         (('trials', 0, 'seconds'), [-1, 2], r'`\$\.trials\[0\]\.seconds\[0\]`'),
     ],
 )
-@pytest.mark.fast(8)
 def test_damaged_curves_are_refused(
     path: tuple[Any, ...], to: Any, message: str, tmp_path: Path
 ) -> None:

@@ -51,7 +51,6 @@ def test_schedulers_are_compared(table: str, capsys: pytest.CaptureFixture[str])
         (['--goal=minimize'], 'leave out --metric and --goal'),
     ],
 )
-@pytest.mark.fast(3)
 def test_bad_flags_are_refused(flags: list[str], message: str, table: str) -> None:
     with pytest.raises(UserError, match=message):
         simulate_main([f'--table={table}', '--seeds=2', *flags])

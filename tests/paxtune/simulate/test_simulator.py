@@ -153,7 +153,6 @@ def assert_as_a_study(
 
 @pytest.mark.parametrize('scheduler', [None, *SCHEDULERS], ids=['none', *NAMES])
 @pytest.mark.parametrize('seed', [0, 1])
-@pytest.mark.fast(6)
 def test_one_worker_decides_as_a_study_does(scheduler: Scheduler | None, seed: int) -> None:
     assert_as_a_study(table(seed=seed), scheduler, RandomSearch(), 16)
 

@@ -140,7 +140,6 @@ def test_the_record_of_an_ended_trial_is_not_written_through_a_link(
     assert trial_json.read(tmp_path / 'other') == {'state': 'active'}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('name', ['logs', 'log'])
 def test_no_log_of_a_worker_is_written_through_a_link(
     tmp_path: Path, victim: Path, name: str

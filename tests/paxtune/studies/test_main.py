@@ -87,7 +87,6 @@ def test_the_best_of_several_objectives_is_the_front(
     assert shown('best', some_studies / 'measured') == 'No trial was completed yet.\n'
 
 
-@pytest.mark.slow
 def test_best_says_how_to_train_it_as_the_search_does(
     tmp_path: Path, shown: Callable[..., str]
 ) -> None:
@@ -195,7 +194,6 @@ def test_with_exp_classes_are_known_and_who_reads_may_leave(some_studies: Path) 
         ['show', 'x', '--exp', 'a.b', 'c'],
     ],
 )
-@pytest.mark.fast(3)
 def test_bad_flags_are_refused(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(flags)

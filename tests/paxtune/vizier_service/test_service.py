@@ -222,7 +222,6 @@ def test_many_calls_for_suggestions_delay_no_other_call(database):
         assert all(call.result().done for call in waiting)
 
 
-@pytest.mark.slow
 def test_a_server_that_stops_ends_calls_for_many_suggestions_early(database):
     with ThreadPoolExecutor() as pool:
         with connected(database) as stub:
