@@ -181,7 +181,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
         assert told(study.trials) == undisturbed
 
 
-@slow
+@pytest.mark.slow(reason='a hang of a trial is noticed after 25 seconds, twice')
 def test_faults_end_attempts_and_after_the_last_one_the_trial(tmp_path: Path) -> None:
     flags = ['--workers=2', '--worker_memory=2.5', '--trial_timeout=25', '--max_attempts=2']
     out = ended(search(tmp_path, *flags, exp='Faulty'))
@@ -247,7 +247,7 @@ def serve(tmp_path: Path, port: str = '0') -> tuple['subprocess.Popen[str]', str
 
 
 @pytest.mark.pax('vizier_service_endpoint')
-@slow
+@pytest.mark.slow(reason='trials outlive a restart of the service and the end of a lease')
 def test_a_trial_survives_its_service_and_moves_to_another_machine(
     store: epath.Path, tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:

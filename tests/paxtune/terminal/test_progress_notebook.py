@@ -13,7 +13,7 @@ from jupyter_client.manager import KernelManager, start_new_kernel
 
 from tests.servers.processes import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(reason='a search with workers is interrupted and goes on')
 
 SECONDS = 240
 FUNCTION = """
