@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from paxtune.analysis import noise
 from paxtune.analysis.noise import Noise
 from paxtune.objectives.metrics import STATIC_METRICS, split_name
+from paxtune.study import replicates
 from paxtune.study.columns import reward_columns
 from paxtune.study.record import Status
 from trainer.symbolic.errors import UserError
@@ -133,8 +134,7 @@ def _gains(
 ) -> Iterator[Check]:
     if len(board) < 2:
         return
-    # As for the best trial: a configuration that lacks replicates may only have been lucky.
-    ranked = [each for each in board if each.is_complete] or board
+    ranked = replicates.complete(board)
     is_late = len(board) >= MIN_CONFIGURATIONS
     first = base.trial.id
     for index, name in enumerate(reward_columns(study.rewards)):

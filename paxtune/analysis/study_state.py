@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paxtune.config.budget import Budget
-from paxtune.objectives import pareto
 from paxtune.schedulers import Promote
 from paxtune.search_space.decisions import size, spec_from_json
 from paxtune.study import replicates, schedule, stopping_criteria
@@ -134,8 +133,7 @@ class StudyState:
         """The number of trials that no other is better than; None with one objective."""
         if len(self.record.goals) <= 1:
             return None
-        found = [each for each in self._entries if each.is_complete] or self._entries
-        return len(pareto.front([each.scores for each in found]))
+        return len(replicates.front(self._entries))
 
     @functools.cached_property
     def is_done(self) -> bool:

@@ -14,6 +14,7 @@ from paxtune.objectives import pareto
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.metrics import Metric, MissingMetricError, as_metric
 from paxtune.objectives.shrinkage import mean
+from paxtune.study import replicates
 from paxtune.study.columns import reward_columns
 from trainer.symbolic.errors import UserError, nearest
 
@@ -110,9 +111,7 @@ def front_of(study: 'StudyView', x: str | None = None, y: str | None = None) -> 
     """
     x, y = _names(study, x, y)
     axes = _axis(study, x), _axis(study, y)
-    found = study.leaderboard
-    # As for the front of a study: a configuration without replicates may only have been lucky.
-    found = [each for each in found if each.is_complete] or found
+    found = replicates.complete(study.leaderboard)
     measured = [(entry.trial, *_values(axes, entry)) for entry in found]
     points = [(trial, x, y) for trial, x, y in measured if math.isfinite(x) and math.isfinite(y)]
     if found and not points:

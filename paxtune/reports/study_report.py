@@ -172,12 +172,8 @@ def _progress(study: Study, trials: Sequence[Trial]) -> Section:
 
 
 def _best(study: Study, trials: Sequence[Trial]) -> Section:
-    entries = study.leaderboard[:_MAX_BEST] if study.rewards else []
-    title = 'Best trials'
-    if len(study.rewards) > 1:
-        front = {trial.id for trial in study.pareto_front}
-        entries = [each for each in study.leaderboard if each.trial.id in front]
-        title = 'Pareto front'
+    entries = study.winners(_MAX_BEST)
+    title = 'Pareto front' if len(study.rewards) > 1 else 'Best trials'
     has_replicates = replicates.has_replicates(trials, study.search.replicates)
     rows = [_entry(study, rank, each, has_replicates) for rank, each in enumerate(entries, start=1)]
     numbers = [name for name in rows[0] if not name.startswith('decisions.')] if rows else []
@@ -261,11 +257,8 @@ def _importance(study: Study) -> Section:
 
 
 def _edges(study: Study) -> Section:
-    best = [each.trial for each in study.leaderboard[:_MAX_EDGES]] if study.rewards else []
-    if len(study.rewards) > 1:
-        best = study.pareto_front
     found: dict[str, dict[str, Any]] = {}
-    for trial in best:
+    for trial in (each.trial for each in study.winners(_MAX_EDGES)):
         for path, (low, high) in at_edges(study.space.spec, trial.by_id).items():
             row = found.setdefault(path, {'decision': path, 'low': low, 'high': high, 'trials': []})
             row['trials'].append(trial.id)

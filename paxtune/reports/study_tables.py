@@ -235,14 +235,12 @@ def best_trials(study: Study, count: int | None = None) -> list[Trial]:
     Raises:
         UserError: the study has several objectives, and a count was given.
     """
-    if len(study.rewards) == 1:
-        return study.top(count or 1)
-    if count is not None:
+    if len(study.rewards) != 1 and count is not None:
         raise UserError(
             f'--top: the study has {len(study.rewards)} objectives, so there is no order from best '
             'to worst: leave --top out'
         )
-    return study.pareto_front if study.rewards else []
+    return [each.trial for each in study.winners(count or 1)]
 
 
 def parent_of(study: Study, number: int) -> int:

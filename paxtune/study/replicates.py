@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from paxtune.algorithms import Observation
+from paxtune.objectives import pareto
 from paxtune.objectives.shrinkage import mean, shrunken_means, standard_error
 from paxtune.study.record import REPLICATE, Lineage, Status
 from paxtune.study.trial import Trial
@@ -206,6 +207,20 @@ def leaderboard(trials: Sequence[Trial], wanted: int) -> list[LeaderboardEntry]:
         return entries
     # Stable: of equal ones the first comes first.
     return sorted(entries, key=lambda each: (each.is_complete, each.scores), reverse=True)
+
+
+def complete(entries: Sequence[LeaderboardEntry]) -> Sequence[LeaderboardEntry]:
+    """Returns the entries with all replicates, or all of them where there is none.
+
+    One that lacks replicates may only have been lucky.
+    """
+    return [each for each in entries if each.is_complete] or entries
+
+
+def front(entries: Sequence[LeaderboardEntry]) -> list[LeaderboardEntry]:
+    """Returns the entries that no other one beats in all objectives, in their order."""
+    found = complete(entries)
+    return [found[index] for index in pareto.front([each.scores for each in found])]
 
 
 def pending(trials: Sequence[Trial], wanted: int) -> list[Trial]:

@@ -155,20 +155,17 @@ class Study(StudyView):
         record = TrialRecord(to_parameters(self.space.spec, decisions), lineage=lineage)
         return self._open(self.store.add_trials([record])[0])
 
-    def add(
-        self, decisions: Mapping[str, Any], *, warm_start: int | None = None, origin: str = 'added'
-    ) -> RunningTrial:
+    def add(self, decisions: Mapping[str, Any], *, warm_start: int | None = None) -> RunningTrial:
         """Adds a trial with given decisions, which runs before new suggestions.
 
         Args:
             decisions: {path: value}, as `Trial.decisions`; missing ones are drawn at random.
             warm_start: the trial whose weights it begins with.
-            origin: where the decisions are from.
 
         Raises:
             UserError: the decisions are not in the space, or are infeasible.
         """
-        return self._add_completed(decisions, Lineage(origin=origin, warm_start=warm_start))
+        return self._add_completed(decisions, Lineage(origin='added', warm_start=warm_start))
 
     def _add_completed(self, decisions: Mapping[str, Any], lineage: Lineage) -> RunningTrial:
         drawn = self.suggester.completed(decisions, self.store.max_id() + 1)
@@ -216,10 +213,7 @@ class Study(StudyView):
         """
         if not self.rewards:
             raise UserError('no reward says which trials are the best: there is none to confirm')
-        best = self.leaderboard[:count]
-        if len(self.rewards) > 1:
-            front = {trial.id for trial in self.pareto_front}
-            best = [each for each in self.leaderboard if each.trial.id in front]
+        best = self.winners(count)
         if not best:
             raise UserError(f'no trial of {self.directory or "the study"} was completed')
         missing = [each for entry in best for each in entry.configuration.missing(times)]
@@ -236,7 +230,6 @@ class Study(StudyView):
         trial: RunningTrial,
         metrics: Mapping[str, float] | float | None = None,
         *,
-        step: int | None = None,
         infeasible: str | None = None,
     ) -> None:
         """Finishes a trial that `ask` has handed out.
@@ -246,7 +239,6 @@ class Study(StudyView):
         Args:
             metrics: final measurements; a number is the metric of the reward, where there is one.
                 None if the trial has reported everything.
-            step: the step of the metrics; after the last one by default.
             infeasible: why no reward belongs to its decisions.
 
         Raises:
@@ -261,7 +253,7 @@ class Study(StudyView):
         try:
             if metrics is not None:
                 last = max((each.step for each in trial.view.measurements), default=0)
-                trial.report(last + 1 if step is None else step, metrics)
+                trial.report(last + 1, metrics)
             trial.complete()
         except NonFiniteRewardError as error:
             trial.fail(str(error))

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, Self
 
-from paxtune.objectives import pareto
 from paxtune.objectives.rewards import Reward
 from paxtune.search_space.parameters import reader
 from paxtune.study import replicates
@@ -72,10 +71,10 @@ class StudyView:
         return f'{type(self).__name__}({self.directory or "in memory"})'
 
     def _repr_html_(self) -> str:
-        best = [each.trial for each in self.leaderboard] if self.rewards else []
-        best = self.pareto_front if len(self.rewards) > 1 else best
+        trials = self.trials
+        best = [each.trial for each in self.winners(len(trials))]
         where = str(self.directory or 'in memory')
-        return study_html(where, self.trials, best, self.rewards, self.space.short_names)
+        return study_html(where, trials, best, self.rewards, self.space.short_names)
 
     def close(self) -> None:
         """Closes the store."""
@@ -154,7 +153,7 @@ class StudyView:
         if len(self.rewards) > 1:
             labels = ', '.join(reward.label for reward in self.rewards)
             raise UserError(f'no trial is the best in several objectives ({labels}): see the front')
-        return [each.trial for each in self.leaderboard[:count]] if self.rewards else []
+        return [each.trial for each in self.winners(count)]
 
     @property
     def leaderboard(self) -> list[replicates.LeaderboardEntry]:
@@ -172,10 +171,14 @@ class StudyView:
         With one objective these are the trials with the best reward. With replicates one trial
         represents each configuration: see `leaderboard`.
         """
-        found = self.leaderboard if self.rewards else []
-        found = [each for each in found if each.is_complete] or found
-        front = [found[index].trial for index in pareto.front([each.scores for each in found])]
-        return sorted(front, key=lambda trial: trial.id)
+        found = replicates.front(self.leaderboard) if self.rewards else []
+        return sorted((each.trial for each in found), key=lambda trial: trial.id)
+
+    def winners(self, count: int) -> list[replicates.LeaderboardEntry]:
+        """Returns the best configurations; with several objectives, those of the front."""
+        if len(self.rewards) > 1:
+            return replicates.front(self.leaderboard)
+        return self.leaderboard[:count] if self.rewards else []
 
     def to_pandas(self) -> 'pandas.DataFrame':
         """Makes a table with a row for each trial, by id.
