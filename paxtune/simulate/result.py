@@ -5,11 +5,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from paxtune.objectives.measurement import Measurement
 from paxtune.schedulers.rung_report import rank_correlation
-from paxtune.search_space.decisions import Decisions
 from paxtune.simulate.table import CurveTable
 from paxtune.study.record import Status
+from paxtune.study.trial import Trial
 
 
 class Progress(NamedTuple):
@@ -47,30 +46,14 @@ class SimulatedTrial:
     """A trial of a simulated study.
 
     Attributes:
-        id: its number.
+        trial: as it stands at the end; it has not ended only where the run ended early.
         row: the row of the table with its curve.
-        decisions: as suggested.
-        state: its state; unended only if the run ended early.
-        reward: the final reward, or the last one measured; None if it is infeasible.
         compute: its cost; of a forked trial, since the fork.
-        pauses: the steps at which it was paused.
-        forked_from: the trial and the step that it was forked from.
-        replaces: the trial whose place it took then.
-        reason: of its last stop, pause or promotion.
-        measurements: by step.
     """
 
-    id: int
+    trial: Trial
     row: int
-    decisions: Decisions
-    state: Status
-    reward: float | None
     compute: float
-    pauses: tuple[int, ...]
-    forked_from: tuple[int, int] | None
-    replaces: int | None
-    reason: str | None
-    measurements: tuple[Measurement, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,22 +93,21 @@ class Run:
 
     def outcomes(self) -> dict[str, int]:
         """The number of trials by state."""
-        return dict(collections.Counter(each.state for each in self.trials))
+        return dict(collections.Counter(each.trial.status for each in self.trials))
 
     def rungs(self) -> list[Rung]:
         """The correlations at the steps at which trials were stopped or paused."""
-        own = [each for each in self.trials if each.forked_from is None and each.measurements]
-        cut = collections.Counter(
-            each.measurements[-1].step for each in own if each.state == 'stopped'
-        )
-        steps = sorted({*cut, *(step for each in own for step in each.pauses)})
+        own = [each for each in self.trials if each.trial.lineage.forked_from is None]
+        stopped = [each.trial for each in own if each.trial.status is Status.STOPPED]
+        cut = collections.Counter(each.measurements[-1].step for each in stopped)
+        steps = sorted({*cut, *(step for each in own for step in each.trial.record.pauses)})
         return [self._rung(step, cut[step], own) for step in steps]
 
     def _rung(self, step: int, cut: int, trials: Sequence[SimulatedTrial]) -> Rung:
         pairs = []
-        for trial in trials:
-            end = self.table.rows[trial.row].end
-            reward = next((each.reward for each in trial.measurements if each.step == step), None)
-            if reward is not None and end is not None:
+        for each in trials:
+            end = self.table.rows[each.row].end
+            measured = (m.reward for m in each.trial.measurements if m.step == step)
+            if (reward := next(measured, None)) is not None and end is not None:
                 pairs.append((reward, end))
         return Rung(step, cut, len(pairs), rank_correlation(pairs))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from paxtune.algorithms import Algorithm
 from paxtune.config.budget import Budget
 from paxtune.config.search import Search
-from paxtune.objectives.measurement import Measurement, last_reward
+from paxtune.objectives.measurement import Measurement
 from paxtune.schedulers import Pause, Scheduler
 from paxtune.schedulers.base import Unit
 from paxtune.schedulers.resources import METRICS
@@ -168,23 +168,9 @@ class _Study:
         return self.store.seconds
 
     def _simulated(self, trial: Trial) -> SimulatedTrial:
-        record, training = trial.record, self.training[trial.id]
-        is_running = record.status is Status.ACTIVE
-        details = [event.detail for event in record.history if event.event != 'ended']
-        reason = next((each for each in reversed(details) if each), None)
-        return SimulatedTrial(
-            trial.id,
-            training.row,
-            trial.by_id,
-            record.status,
-            trial.reward if trial.is_terminal else last_reward(trial.measurements),
-            training.cost + (self.now - training.began if is_running else 0.0),
-            record.pauses,
-            record.lineage.forked_from,
-            record.lineage.replaces,
-            record.reason if record.status is Status.STOPPED else reason,
-            tuple(map(self._recorded, record.measurements)),
-        )
+        training = self.training[trial.id]
+        running = self.now - training.began if trial.status is Status.ACTIVE else 0.0
+        return SimulatedTrial(trial, training.row, training.cost + running)
 
     @property
     def _compute(self) -> float:
@@ -243,12 +229,6 @@ class _Study:
             return measured
         used = {METRICS[self.unit]: training.used[index]}
         return dataclasses.replace(measured, metrics={**measured.metrics, **used})
-
-    def _recorded(self, measured: Measurement) -> Measurement:
-        """The measurement without the resource that `_measurement` has added."""
-        added = METRICS.get(self.unit)
-        metrics = {name: value for name, value in measured.metrics.items() if name != added}
-        return dataclasses.replace(measured, metrics=metrics)
 
     def _goes_on(self, id_: int) -> bool:
         if self.scheduling is None:

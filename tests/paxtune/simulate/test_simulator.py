@@ -1,6 +1,7 @@
 """Simulated studies: what they decide, what it costs, and that real ones decide the same."""
 
 import collections
+from collections.abc import Iterable
 from typing import Any
 
 import pyglove as pg
@@ -41,6 +42,7 @@ from paxtune.simulate.table import Answers, CurveTable
 from paxtune.storage.open_study import open_study
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
+from paxtune.study.trial import Trial
 from tests.factories.curve_tables import STEPS, table
 from tests.properties import examples
 from trainer.symbolic.errors import UserError
@@ -56,23 +58,6 @@ SCHEDULERS: list[Scheduler] = [
 ]
 ADAPTIVE = Adaptive(min_resource=1, max_resource=STEPS)
 NAMES = [type(scheduler).__name__ for scheduler in SCHEDULERS]
-
-
-def told(run: Run) -> list[tuple[Any, ...]]:
-    """All that was decided."""
-    return [
-        (
-            each.decisions,
-            each.state,
-            each.reward,
-            each.pauses,
-            each.forked_from,
-            each.replaces,
-            None if each.state == 'completed' else each.reason,
-            [(m.step, m.reward) for m in each.measurements],
-        )
-        for each in run.trials
-    ]
 
 
 # --- As a study ---
@@ -125,7 +110,8 @@ def _train(
     trial.complete()
 
 
-def as_observed(study: Study) -> list[tuple[Any, ...]]:
+def observed(trials: Iterable[Trial]) -> list[tuple[Any, ...]]:
+    """All that was decided."""
     return [
         (
             trial.by_id,
@@ -137,8 +123,12 @@ def as_observed(study: Study) -> list[tuple[Any, ...]]:
             trial.stop_reason,
             [(m.step, m.reward) for m in trial.measurements],
         )
-        for trial in study.trials
+        for trial in trials
     ]
+
+
+def told(run: Run) -> list[tuple[Any, ...]]:
+    return observed(each.trial for each in run.trials)
 
 
 def assert_as_a_study(
@@ -146,9 +136,7 @@ def assert_as_a_study(
 ) -> None:
     run = simulate(made, scheduler, algorithm, num_trials=count)
     with driven(made, scheduler, algorithm, count) as study:
-        expected = as_observed(study)
-    found = [(*each[:6], each[6] if each[1] == 'stopped' else None, each[7]) for each in told(run)]
-    assert found == expected
+        assert told(run) == observed(study.trials)
 
 
 @pytest.mark.parametrize('scheduler', [None, *SCHEDULERS], ids=['none', *NAMES])
@@ -205,19 +193,20 @@ def test_every_trial_ends_once_with_any_number_of_workers(
     )
     assert len(run.trials) <= num_trials
     assert len({trial.row for trial in run.trials}) == len(run.trials)
-    assert {trial.state for trial in run.trials} <= {'completed', 'stopped', 'infeasible'}
+    assert {trial.trial.status for trial in run.trials} <= {'completed', 'stopped', 'infeasible'}
     assert run.compute == pytest.approx(sum(trial.compute for trial in run.trials))
     assert run.time <= run.compute + 1e-9 <= workers * run.time + 2e-9
     rewards = [each.reward for each in run.progress]
     assert rewards == sorted(rewards, reverse=True)
-    for trial in run.trials:
-        row = TABLE.rows[trial.row]
-        if trial.state == 'completed':
+    for trial, row in ((each.trial, TABLE.rows[each.row]) for each in run.trials):
+        if trial.status == 'completed':
             assert trial.reward == row.end
             assert trial.measurements[-1].step == row.steps
-        if trial.forked_from is None:
+        if trial.lineage.forked_from is None:
             own = [each for each in row.measurements if each.step <= trial.measurements[-1].step]
-            assert list(trial.measurements) == own
+            assert [(m.step, m.reward) for m in trial.measurements] == [
+                (m.step, m.reward) for m in own
+            ]
 
 
 def test_full_runs_cost_what_was_recorded() -> None:
@@ -229,35 +218,37 @@ def test_full_runs_cost_what_was_recorded() -> None:
 
 def test_a_diverging_trial_costs_until_it_diverges_and_is_not_stopped() -> None:
     run = simulate(TABLE, MedianStopping(min_trials=2), RandomSearch(), num_trials=40)
-    diverged = [trial for trial in run.trials if trial.state == 'infeasible']
-    assert diverged and all(trial.reward is None for trial in diverged)
+    diverged = [each for each in run.trials if each.trial.status == 'infeasible']
+    assert diverged and all(each.trial.reward is None for each in diverged)
     for trial in diverged:
         assert trial.compute == TABLE.rows[trial.row].resources['seconds'][-1]
 
 
 def test_a_promoted_trial_is_paid_for_once() -> None:
     run = simulate(TABLE, SCHEDULERS[3], RandomSearch(), num_trials=30, workers=4)
-    promoted = [trial for trial in run.trials if len(trial.pauses) == 2]
-    assert any(trial.state == 'completed' for trial in promoted)
-    for trial in promoted:
-        if trial.state != 'infeasible':
-            assert trial.compute == pytest.approx(0.5 * trial.measurements[-1].step)
+    promoted = [each for each in run.trials if len(each.trial.record.pauses) == 2]
+    assert any(each.trial.status == 'completed' for each in promoted)
+    for each in promoted:
+        if each.trial.status != 'infeasible':
+            assert each.compute == pytest.approx(0.5 * each.trial.measurements[-1].step)
 
 
 def test_a_fork_goes_on_where_its_parent_was() -> None:
     run = simulate(TABLE, SCHEDULERS[-1], RandomSearch(), num_trials=12)
-    forks = [trial for trial in run.trials if trial.forked_from is not None]
+    trials = [each.trial for each in run.trials]
+    forks = [each for each in run.trials if each.trial.lineage.forked_from is not None]
     assert forks
-    for fork in forks:
-        assert fork.forked_from is not None and fork.replaces is not None
-        parent, step = run.trials[fork.forked_from[0] - 1], fork.forked_from[1]
-        replaced = run.trials[fork.replaces - 1]
-        assert step in parent.pauses
+    for fork, lineage in ((each.trial, each.trial.lineage) for each in forks):
+        assert lineage.forked_from is not None and lineage.replaces is not None
+        parent, step = trials[lineage.forked_from[0] - 1], lineage.forked_from[1]
+        replaced = trials[lineage.replaces - 1]
+        assert step in parent.record.pauses
         assert fork.measurements[0] in parent.measurements
         assert fork.measurements[0].step == step
-        assert (replaced.state, replaced.reason) == ('stopped', f'replaced by trial {fork.id}')
-        if fork.state != 'infeasible':
-            assert fork.compute == pytest.approx(0.5 * (fork.measurements[-1].step - step))
+        assert (replaced.status, replaced.reason) == ('stopped', f'replaced by trial {fork.id}')
+        if fork.status != 'infeasible':
+            cost = run.trials[fork.id - 1].compute
+            assert cost == pytest.approx(0.5 * (fork.measurements[-1].step - step))
 
 
 def test_workers_share_the_work() -> None:
@@ -285,7 +276,7 @@ def test_rungs_have_rank_correlations_with_the_ends() -> None:
     run = simulate(TABLE, Asha(min_resource=1), RandomSearch(), num_trials=40)
     rungs = run.rungs()
     assert [rung.step for rung in rungs] == [1, 3]
-    stopped = [each for each in run.trials if each.state == 'stopped']
+    stopped = [each.trial for each in run.trials if each.trial.status == 'stopped']
     by_step = collections.Counter(each.measurements[-1].step for each in stopped)
     assert {rung.step: rung.cut for rung in rungs} == by_step
     assert rungs[0].trials == 35, 'the ends of those that were stopped are known, too'
@@ -303,7 +294,7 @@ def test_resources_may_be_counted_in_seconds() -> None:
     scheduler = Asha(min_resource=0.5, max_resource=4.5, unit='seconds')
     run = simulate(TABLE, scheduler, RandomSearch(), num_trials=20)
     by_steps = simulate(TABLE, Asha(min_resource=1), RandomSearch(), num_trials=20)
-    assert [t.measurements for t in run.trials] == [t.measurements for t in by_steps.trials]
+    assert [each[-1] for each in told(run)] == [each[-1] for each in told(by_steps)]
 
 
 class Mistaken(Scheduler):
