@@ -1,8 +1,9 @@
-"""Logs of the workers of a study: their place, and the resources in their last lines."""
+"""Logs of the workers of a study: their place, their resources, and their lines about a trial."""
 
+import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,13 @@ NUMBERS = (
 )  # fmt: skip
 """The numbers of such a line."""
 
-_TAIL_BYTES = 2**16
+_RESOURCES_BYTES = 2**16  # The end of a log that has the last resources.
+_TRIAL_BYTES = 2**20  # The end of a log, which all trials of a worker share.
 _MAX_WORKERS = 100
 _MAX_CHARACTERS = 200
+_MAX_LINES = 500
+_HEAD = ('time', 'level', 'worker', 'attempt', 'message')
+_KNOWN = (*_HEAD, 'trial', 'study', 'error')
 
 
 def worker_rows(directory: JobPath | None) -> list[dict[str, Any]]:
@@ -34,35 +39,50 @@ def worker_rows(directory: JobPath | None) -> list[dict[str, Any]]:
         Rows with `worker`, `time`, `cpu_percent`, `memory_bytes`, `peak_memory_bytes`, and where
         there are devices that report it, `device_bytes` and `peak_device_bytes`.
     """
-    if not isinstance(directory, Path):
-        return []
-    folder = directory / LOGS
-    if folder.is_symlink():
-        return []
-    files = [each for each in folder.glob('*.jsonl') if each.is_file() and not each.is_symlink()]
-    found = [_last(each) for each in files]
+    found = (
+        next(filter(None, map(_resources, reversed(records))), None)
+        for records in _tails(directory, _RESOURCES_BYTES)
+    )
     rows = sorted(filter(None, found), key=lambda row: str(row['time']), reverse=True)
     return rows[:_MAX_WORKERS]
 
 
-def _last(file: Path) -> dict[str, Any] | None:
-    with open(file, 'rb') as opened:
-        size = opened.seek(0, os.SEEK_END)
-        opened.seek(max(0, size - _TAIL_BYTES))
-        lines = opened.read().splitlines()
-    for line in reversed(lines):
-        if RESOURCES.encode() in line and (row := _row(line)) is not None:
-            return row
-    return None
+def lines_about(directory: JobPath | None, trial: int) -> list[str]:
+    """Returns the last lines about a trial in the logs of all workers, by time.
+
+    Args:
+        directory: of the study; None where only its workers know it.
+    """
+    tails = itertools.chain.from_iterable(_tails(directory, _TRIAL_BYTES))
+    records = [record for record in tails if record.get('trial') == trial]
+    records.sort(key=lambda record: str(record.get('time', '')))
+    return [line for record in records[-_MAX_LINES:] for line in _lines(record)]
 
 
-def _row(line: bytes) -> dict[str, Any] | None:
-    """Reads a line of JSON; None if another process wrote something else."""
+def _tails(directory: JobPath | None, size: int) -> Iterator[list[dict[str, Any]]]:
+    """Reads the records in the last bytes of each log, which any process may have written."""
+    if not isinstance(directory, Path) or (directory / LOGS).is_symlink():
+        return
+    for file in sorted((directory / LOGS).glob('*.jsonl')):
+        if file.is_file() and not file.is_symlink():
+            with open(file, 'rb') as opened:
+                start = max(0, opened.seek(0, os.SEEK_END) - size)
+                opened.seek(start)
+                lines = opened.read().splitlines()
+            # The first line of a tail may be half of one.
+            yield [each for line in lines[start > 0 :] if (each := _record(line)) is not None]
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # A full disk cuts lines off.
         return None
-    if not isinstance(record, Mapping) or record.get('message') != RESOURCES:
+    return record if isinstance(record, dict) else None
+
+
+def _resources(record: dict[str, Any]) -> dict[str, Any] | None:
+    if record.get('message') != RESOURCES:
         return None
     texts = {name: record.get(name) for name in ('worker', 'time')}
     numbers = {name: record[name] for name in NUMBERS if name in record}
@@ -75,3 +95,9 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 def _is_name(text: str) -> bool:
     return len(text) <= _MAX_CHARACTERS and text.isprintable()
+
+
+def _lines(record: dict[str, Any]) -> list[str]:
+    others = [f'{name}={value}' for name, value in record.items() if name not in _KNOWN]
+    head = ' '.join([*(str(record.get(name, '')) for name in _HEAD), *others])
+    return [head, *str(record.get('error', '')).splitlines()]

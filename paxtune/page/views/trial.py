@@ -6,12 +6,12 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from paxtune.page import choices, figures, file_views, note, trial_changes, widgets
 from paxtune.page.live import LiveStudy
-from paxtune.page.trial_log import log_of
 from paxtune.page.view import Page, View
 from paxtune.plots.learning_curves import trial_curve
 from paxtune.reports.model_tables import architecture_table
 from paxtune.reports.study_tables import facts_of
 from paxtune.reports.tables import Table
+from paxtune.study.worker_logs import lines_about
 
 
 def layout(live: LiveStudy, number: int) -> list[Any]:
@@ -68,7 +68,7 @@ def register(app: Dash, page: Page) -> None:
     )
     @widgets.guarded
     def log(version: str, path: str) -> Any:
-        lines = log_of(live.study.directory, widgets.trial_at(path))
+        lines = lines_about(live.study.directory, widgets.trial_at(path))
         if not lines:
             return widgets.remark('No worker has written about this trial in logs/ of the study.')
         return html.Pre('\n'.join(lines), className='log')

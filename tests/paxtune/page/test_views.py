@@ -12,9 +12,9 @@ import pytest
 from paxtune.page.actions import Actions
 from paxtune.page.commands import StudyCommands
 from paxtune.page.live import LiveStudy
-from paxtune.page.trial_log import log_of
 from paxtune.reports.ask_tell import ask
 from paxtune.storage.open_study import load_study, open_study
+from paxtune.study.worker_logs import lines_about
 from tests.factories.page_searches import (
     HOST,
     SCRIPT,
@@ -198,10 +198,10 @@ def test_log_of_a_trial_has_the_lines_of_all_its_workers(tmp_path: Path) -> None
     text = '\n'.join(map(json.dumps, lines))
     (logs / 'a-1.jsonl').write_text(f'{text}\n{{"cut off')
     (logs / 'a-2.jsonl').write_text(json.dumps({'time': '1', 'trial': 1, 'error': 'E\nF'}))
-    first, *rest = log_of(tmp_path, 1)
+    first, *rest = lines_about(tmp_path, 1)
     assert first.startswith('1 ') and rest[:2] == ['E', 'F']
     assert SCRIPT in rest[2] and rest[2].endswith('step=3')
-    assert log_of(None, 1) == []
+    assert lines_about(None, 1) == []
 
 
 def _texts(data: object) -> list[str]:

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 import paxtune
-from paxtune.page.trial_log import log_of
 from paxtune.reports.study_tables import summary
 from paxtune.reports.tables import to_text
 from paxtune.running.json_logs import JsonLines
 from paxtune.running.worker_resources import _LOG, ResourceLog
 from paxtune.storage.open_study import load_study
-from paxtune.study.worker_logs import LOGS, worker_rows
+from paxtune.study.worker_logs import LOGS, lines_about, worker_rows
 from tests.factories.function_studies import PARALLEL, process_of
 
 
@@ -60,7 +59,7 @@ def test_lines_repeat_and_stand_in_the_log_of_no_trial(file: Path, tmp_path: Pat
         rare.on_measurement(none, none, none)
     assert len(lines_of(file)) == 4 + 2
     assert {line['trial'] for line in lines_of(file)} == {None}
-    assert log_of(tmp_path, 3) == []
+    assert lines_about(tmp_path, 3) == []
 
 
 def test_devices_are_asked_once_a_trial_took_a_step(
@@ -98,6 +97,7 @@ def test_the_last_line_of_each_worker_counts(tmp_path: Path) -> None:
         {'worker': 'a', 'time': '2026-01-01T00:02', 'cpu_percent': 99},
     ]
     assert worker_rows(None) == []
+    assert lines_about(tmp_path, 1) == []
 
 
 def test_only_files_of_the_study_are_read(tmp_path: Path) -> None:
@@ -110,6 +110,7 @@ def test_only_files_of_the_study_are_read(tmp_path: Path) -> None:
     (logs / 'folder.jsonl').mkdir()
     os.mkfifo(logs / 'pipe.jsonl')
     assert worker_rows(tmp_path / 'study') == []
+    assert lines_about(tmp_path / 'study', 1) == []
     linked = tmp_path / 'linked'
     linked.mkdir()
     (linked / LOGS).symlink_to(other)
