@@ -14,7 +14,6 @@ from paxtune.analysis.study_poller import StudyPoller, found_metrics, source_of
 from paxtune.analysis.study_state import StudyState
 from paxtune.reports.running_trials import running_rows
 from paxtune.reports.tables import Table, say, to_text
-from paxtune.study.record import Status
 from paxtune.study.store import StudyStore
 from paxtune.terminal.displays import Display, display_for, standard_console
 from paxtune.terminal.live_screen import Labels, ended_line, screen, state_remarks, summary_line
@@ -215,11 +214,5 @@ def _lines(state: StudyState, labels: Labels) -> str:
 
 
 def _headline(state: StudyState, labels: Labels) -> str:
-    parts = [f'{state.num_ended} of {state.num_trials or "?"} trials']
-    parts += [f'{state.counts[how]} {how}' for how in Status if state.counts.get(how)]
-    if state.best is not None:
-        parts.append(f'best: trial {state.best.trial.id} with {state.best.rewards[0]:.6g}')
-    if state.front:
-        parts.append(f'{state.front} that no other is better than')
-    parts += state_remarks(state)
-    return printable(f'{labels.where}: {", ".join(parts)}')
+    known = '; '.join([summary_line(state, labels), *state_remarks(state)])
+    return printable(f'{labels.where}: {known}')

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _PLAIN_SECONDS = 10.0
 
-Rewards = tuple[float, ...]
-
 
 class Progress(Callback):
     """Shows the trials of a study as they run.
@@ -45,8 +43,6 @@ class Progress(Callback):
         self._console = console or standard_console()
         self._names: dict[str, str] = {}
         self._metrics: dict[int, dict[str, float]] = {}
-        self._best: tuple[int, Rewards] | None = None
-        self._replicates = ''
         self._done_before = self._ended = 0
         self._started = self._printed = time.monotonic()
         self._interrupt = interrupt or Interrupt()
@@ -59,7 +55,6 @@ class Progress(Callback):
         self._names = dict(study.space.short_names)
         self.num_trials = study.num_trials
         self._done_before = sum(trial.is_terminal for trial in study.trials)
-        self._best = self._best_of(study)
         self._profile_before = profile_of(study)
         self._show(study)
         chooses = study.search.algorithm
@@ -125,11 +120,11 @@ class Progress(Callback):
     def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
         self._metrics.pop(trial.id, None)
         self._ended += 1
-        self._best = self._best_of(study)
         text = f'trial {trial.id}: {trial.status}' + (f' ({trial.reason})' if trial.reason else '')
-        if self._best is not None:
-            number, rewards = self._best
-            text += f'; best is trial {number} with {self._rendered(rewards)}{self._replicates}'
+        if len(study.rewards) == 1 and (found := study.winners(1)):
+            best = found[0]
+            rewards = self._rendered(best.rewards) + error_text(best)
+            text += f'; best is trial {best.trial.id} with {rewards}'
         self._say_plain(f'{text}; {self._time_left()}')
 
     def on_study_end(self, study: 'Study') -> None:
@@ -156,20 +151,12 @@ class Progress(Callback):
         seconds = (time.monotonic() - self._started) / self._ended * left
         return rendered_time(seconds)
 
-    def _best_of(self, study: 'Study') -> tuple[int, Rewards] | None:
-        """Returns the best trial and the mean of its replicates; notes the error of the mean."""
-        found = study.leaderboard if len(study.rewards) == 1 else []
-        if not found:
-            return None
-        self._replicates = error_text(found[0])
-        return found[0].trial.id, found[0].rewards
-
     def _decisions(self, trial: 'Trial') -> str:
         replicate = trial.lineage.replicate
         text = assignments(trial.decisions, self._names)
         return text + (f' (replicate {replicate})' if replicate > 1 else '')
 
-    def _rendered(self, rewards: Rewards) -> str:
+    def _rendered(self, rewards: Sequence[float]) -> str:
         if not rewards:
             return '(no reward yet)'
         named = zip(self.reward_names, rewards, strict=True)

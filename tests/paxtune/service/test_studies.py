@@ -79,7 +79,7 @@ def test_it_is_watched_to_its_end(
         'trainer.runtime.interrupt.ended_by_signal', lambda: contextlib.nullcontext(ended)
     )
     out = told('show', '--watch')
-    assert 'mine: 1 of 4 trials, 1 completed, 1 active' in out
+    assert 'mine: 1 of 4 trials: 1 completed, 1 active' in out
     assert '2      w-1     1        10    0.5     claimed' in out
     assert out.endswith('the study is done\n')
 

@@ -183,8 +183,8 @@ def test_lines_where_something_has_changed(tmp_path: Path, watched: Callable[...
         ]
         out = watched(acts)
     headlines = [line.partition(' ')[2] for line in out.splitlines() if ' here: ' in line]
-    assert headlines[0] == 'here: 0 of 2 trials, no worker has a trial'
-    assert headlines[1].startswith('here: 1 of 2 trials, 1 completed, best: trial 1 with 0.00')
+    assert headlines[0] == 'here: 0 of 2 trials: no trial yet; no worker has a trial'
+    assert headlines[1].startswith('here: 1 of 2 trials: 1 completed; best: trial 1, reward=0.00')
     assert '1 completed, 1 active' in headlines[2]
     assert headlines[3].endswith('the study is done')
     assert len(headlines) == 4
@@ -230,7 +230,7 @@ def test_a_pause_and_a_front_are_shown(tmp_path: Path, watched: Callable[..., st
             lambda: finish(ask(study)),
         ]
         out = watched(acts)
-    assert '1 of 2 trials, 1 completed, 1 that no other is better than, a pause was' in out
+    assert '1 of 2 trials: 1 completed; 1 that no other is better than; a pause was' in out
     assert 'best' not in out
 
 
