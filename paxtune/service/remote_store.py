@@ -75,9 +75,6 @@ class RemoteStore(StudyStore):
     def is_alive(self, worker: str) -> bool:
         return bool(worker)  # The service takes the trials of others away.
 
-    def now(self) -> datetime.datetime:
-        return datetime.datetime.now(datetime.UTC)
-
     def study(self) -> StudyRecord | None:
         spec = self._study_spec()
         return None if spec is None else codec.decode_study(spec, self._client.study)
@@ -145,9 +142,6 @@ class RemoteStore(StudyStore):
             if id_ not in self._held or id_ in self._lost:
                 self._sync()
             return parse_trial(self._content[id_])
-
-    def max_id(self) -> int:
-        return max(self.ids(), default=0)
 
     def add_trials(
         self, records: Sequence[TrialRecord], after: int | None = None, suggest_lock: str = ''

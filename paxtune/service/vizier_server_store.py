@@ -81,9 +81,6 @@ class VizierServerStore(StudyStore):
     def is_alive(self, worker: str) -> bool:
         return bool(worker) if self._trials is None else worker == self.worker
 
-    def now(self) -> datetime.datetime:
-        return datetime.datetime.now(datetime.UTC)
-
     def study(self) -> StudyRecord | None:
         found = self._client.repeat(self._client.study)
         if found is None:
@@ -171,9 +168,6 @@ class VizierServerStore(StudyStore):
     def trial(self, id_: int) -> TrialRecord:
         with self._lock:
             return self._all()[id_].record
-
-    def max_id(self) -> int:
-        return max(self.ids(), default=0)
 
     def add_trials(
         self, records: Sequence[TrialRecord], after: int | None = None

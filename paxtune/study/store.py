@@ -30,6 +30,7 @@ class TrialStore(Protocol):
 
     def now(self) -> datetime.datetime:
         """Returns the time, in UTC."""
+        return datetime.datetime.now(datetime.UTC)
 
     def study(self) -> StudyRecord | None:
         """Returns the record of the study; None before it is created.
@@ -90,6 +91,9 @@ class StudyStore(TrialStore, Protocol):
 
     def ids(self) -> list[int]:
         """Returns the numbers of all trials, in order."""
+
+    def max_id(self) -> int:
+        return max(self.ids(), default=0)
 
     def read(self, known: Collection[int]) -> tuple[list[int], list[TrialRecord]]:
         """Returns the numbers of all trials, in order, and the records of those not in `known`."""
