@@ -42,7 +42,7 @@ times = []
 with load_study(sys.argv[1], read_only=False) as study:
     for _ in range(2):
         start = time.perf_counter()
-        trial = study.suggest()
+        trial = study.ask()
         times.append(time.perf_counter() - start)
         assert trial is not None
         study.tell(trial, {'eval/bits_per_byte': 1.0})

@@ -6,7 +6,7 @@ Each worker has a connection, a study and a cache of its own, as a worker proces
 eight processes, as threads: 64 processes would spend two cores on starting. Four contenders have
 the same workers, in the same processes and threads, and the same trials:
 
-    paxtune, PostgreSQL     one `python -m paxtune.serve`, workers with `Study.suggest`
+    paxtune, PostgreSQL     one `python -m paxtune.serve`, workers with `Study.ask`
     paxtune, SQLite         the same with a file
     Optuna, PostgreSQL      `RDBStorage` in the same server, which writes through to the disk
     Optuna, journal         `JournalStorage` in a file

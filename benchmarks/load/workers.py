@@ -107,7 +107,7 @@ class Paxtune:
         self._study.store.add_trials(list(ended()))
 
     def suggest(self) -> None:
-        trial = self._study.suggest()
+        trial = self._study.ask()
         assert trial is not None and not trial.resumed
         self._trial = trial
 

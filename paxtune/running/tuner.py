@@ -159,7 +159,7 @@ class Tuner:
 
     @during(SUGGESTIONS)
     def _suggest(self) -> RunningTrial | None:
-        return self.study.suggest()
+        return self.study.ask()
 
     def _note_rest(self) -> None:
         """Adds the time since the last trial to the profile of the study."""

@@ -116,8 +116,12 @@ class Study(StudyView):
         """Returns the next action after the waiting and running trials; changes nothing."""
         return self._queue.next_action(self.trials)
 
-    def suggest(self) -> RunningTrial | None:
-        """Returns the next trial to run.
+    @overload
+    def ask(self) -> RunningTrial | None: ...
+    @overload
+    def ask(self, count: int) -> list[RunningTrial]: ...
+    def ask(self, count: int | None = None) -> RunningTrial | list[RunningTrial] | None:
+        """Returns the next trial to run; or a list of the next ones, at most `count`.
 
         A trial whose process has not finished it comes first, marked as `resumed`. Then come trials
         that the scheduler promotes or forks, then added ones, then a new one, from all results so
@@ -130,17 +134,9 @@ class Study(StudyView):
             SuggestionError: the algorithm raised.
             UserError: nothing in the space satisfies its constraints.
         """
-        return self._queue.take()
-
-    @overload
-    def ask(self) -> RunningTrial | None: ...
-    @overload
-    def ask(self, count: int) -> list[RunningTrial]: ...
-    def ask(self, count: int | None = None) -> RunningTrial | list[RunningTrial] | None:
-        """Returns the next trial, as `suggest`; or a list of the next ones, at most `count`."""
         if count is None:
-            return self.suggest()
-        asked = (self.suggest() for _ in range(count))
+            return self._queue.take()
+        asked = (self._queue.take() for _ in range(count))
         return [trial for trial in itertools.takewhile(bool, asked) if trial is not None]
 
     def open_trial(self, number: int) -> RunningTrial:

@@ -60,7 +60,7 @@ class TrialQueue:
         return wanted
 
     def take(self) -> RunningTrial | None:
-        """Returns the next trial to run; None if there is none now: see `Study.suggest`."""
+        """Returns the next trial to run; None if there is none now: see `Study.ask`."""
         with self._lock:
             return self._take()
 

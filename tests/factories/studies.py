@@ -36,7 +36,7 @@ from tests.factories.toys import LOSS, search, toy
 
 def ask(study: Study) -> RunningTrial:
     """The next trial of a study that has one."""
-    trial = study.suggest()
+    trial = study.ask()
     assert trial is not None
     return trial
 
@@ -72,7 +72,7 @@ def finish(trial: RunningTrial) -> None:
 
 def run(study: Study) -> list[Trial]:
     """Runs a study to its end."""
-    while (trial := study.suggest()) is not None:
+    while (trial := study.ask()) is not None:
         finish(trial)
     return study.trials
 

@@ -72,11 +72,11 @@ def test_experiments_beyond_the_limits_are_never_suggested() -> None:
     with open_study(None, Everything()) as bounded, open_study(None, free) as unbounded:
         reasons = []
         for _ in range(8):
-            trial = unbounded.suggest()
+            trial = unbounded.ask()
             assert trial is not None
             reasons.append(bounded.suggester.feasibility.why_infeasible(trial.view.by_id))
             trial.fail('not trained')
-            suggested = bounded.suggest()
+            suggested = bounded.ask()
             assert suggested is not None
             assert bounded.suggester.feasibility.why_infeasible(suggested.view.by_id) is None
             suggested.fail('not trained')

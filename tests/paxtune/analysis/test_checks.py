@@ -34,7 +34,7 @@ def study_of(told: Iterable[Metrics], **fields: Any) -> Study:
     )
     study = open_study(None, SPACE, search=search)
     for metrics in told:
-        trial = study.suggest()
+        trial = study.ask()
         assert trial is not None
         study.tell(trial, metrics)
     return study
@@ -200,10 +200,10 @@ def test_trials_that_end_before_a_measurement_count_for_their_limit() -> None:
     )
     with open_study(None, SPACE, search=search) as study:
         for _ in range(5):
-            trial = study.suggest()
+            trial = study.ask()
             assert trial is not None
             trial.fail('num_params is 20, above its limit of 10')
-        trial = study.suggest()
+        trial = study.ask()
         assert trial is not None
         trial.fail('out of memory')
         (limit,) = found(study, 'limit')

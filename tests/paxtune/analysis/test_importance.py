@@ -33,7 +33,7 @@ def study_of(value: Callable[[Any], float], count: int = 120, **space: Any) -> S
     """A study of random trials."""
     search = Search(MetricReward('minimize', 'y'), Budget(count), algorithm=RandomSearch())
     study = open_study(None, pg.Dict(**space), search=search)
-    while (trial := study.suggest()) is not None:
+    while (trial := study.ask()) is not None:
         study.tell(trial, {'y': value(trial.materialize())})
     return study
 

@@ -35,7 +35,7 @@ def study_of(goal: str = 'minimize', count: int = 60, noise: float = 0.0) -> Stu
     search = Search(MetricReward(goal, 'y'), Budget(count), algorithm=RandomSearch())
     study = open_study(None, pg.Dict(**SPACE), search=search)
     rng, sign = np.random.default_rng(0), 1.0 if goal == 'minimize' else -1.0
-    while (trial := study.suggest()) is not None:
+    while (trial := study.ask()) is not None:
         value = smooth(trial.materialize()) + noise * rng.normal()
         study.tell(trial, {'y': sign * value})
     return study
@@ -158,7 +158,7 @@ def test_decisions_of_other_branches_have_no_effect() -> None:
     space = pg.Dict(kind=pg.oneof([pg.Dict(gain=pg.floatv(0.0, 1.0)), 'none']))
     search = Search(MetricReward('minimize', 'y'), Budget(20), algorithm=RandomSearch())
     study = open_study(None, space, search=search)
-    while (trial := study.suggest()) is not None:
+    while (trial := study.ask()) is not None:
         kind = trial.materialize().kind
         study.tell(trial, {'y': -1.0 if kind == 'none' else float(kind.gain)})
     model = fitted(study)

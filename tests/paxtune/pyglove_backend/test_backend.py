@@ -41,7 +41,7 @@ def test_it_is_a_study_that_paxtune_reads(tmp_path):
     with load_study(tmp_path, read_only=False) as study:
         study.search.rebind({'budget.trials': 7})
         with pytest.raises(UserError, match='a PyGlove algorithm proposes the trials'):
-            study.suggest()
+            study.ask()
 
 
 class Pairs(pg.geno.Sweeping):

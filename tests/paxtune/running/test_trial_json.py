@@ -116,7 +116,7 @@ def test_checkpoints_without_a_record_are_those_of_a_fork_that_has_yet_to_begin(
 
 def test_a_larger_budget_is_no_other_experiment(tmp_path: Path) -> None:
     with open_study(tmp_path, tunables.rates(num_trials=1)) as study:
-        trial = study.suggest()
+        trial = study.ask()
         assert trial is not None
         list(pretended(trial.materialize(), directories(study)[0], lambda: False))
     with open_study(tmp_path, tunables.rates(num_trials=2)) as study:

@@ -51,7 +51,7 @@ def test_workers_get_different_trials_and_each_its_own_again(service: Service) -
 def test_all_workers_together_do_what_the_study_wants(service: Service) -> None:
     studies = [service.study(name) for name in 'abc']
     while not studies[0].is_done:
-        held = [trial for study in studies if (trial := study.suggest()) is not None]
+        held = [trial for study in studies if (trial := study.ask()) is not None]
         for trial in held:
             finish(trial)
     assert [trial.id for trial in studies[0].trials] == [1, 2, 3, 4, 5]

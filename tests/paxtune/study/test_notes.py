@@ -15,7 +15,7 @@ from trainer.symbolic.errors import UserError
 def test_notes_are_written_while_another_process_works_alone(tmp_path: Path) -> None:
     where = DirectoryLocation(str(tmp_path))
     with open_study(tmp_path, SPACE, search=search(), is_alone=True) as study:
-        trial = study.suggest()
+        trial = study.ask()
         assert trial is not None
         with contextlib.closing(where.store(can_write=True)) as other:
             notes.write_note(other, 1, ' see <b> ')
@@ -34,7 +34,7 @@ def test_notes_are_written_while_another_process_works_alone(tmp_path: Path) -> 
 
 def test_notes_go_with_their_trial() -> None:
     study = open_study(None, SPACE, search=search())
-    assert study.suggest() is not None
+    assert study.ask() is not None
     notes.write_note(study.store, 1, 'text')
     study.delete_trial(1)
     assert study.record.notes == {}
@@ -43,7 +43,7 @@ def test_notes_go_with_their_trial() -> None:
 def test_a_study_has_a_note_of_its_own(tmp_path: Path) -> None:
     where = DirectoryLocation(str(tmp_path))
     with open_study(tmp_path, SPACE, search=search(), is_alone=True) as study:
-        assert study.suggest() is not None
+        assert study.ask() is not None
         with contextlib.closing(where.store(can_write=True)) as other:
             notes.write_note(other, 1, 'of the trial')
             notes.write_study_note(other, ' *why* ')

@@ -122,7 +122,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     plan = SearchPlan.compile(windows(request.param), exp='mine.Windows')
     with open_plan(directory, plan) as study:
         for _ in range(3):
-            trial = study.suggest()
+            trial = study.ask()
         assert trial is not None
         study.tell(trial, {'eval/log_pplx': 2.5, 'eval/loss': 1.5})
     return directory

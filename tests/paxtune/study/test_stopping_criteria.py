@@ -30,7 +30,7 @@ def test_hours_of_all_trials_together_end_a_study(tmp_path: Path) -> None:
         assert states(study) == ['COMPLETED']
         assert study.trials[0].seconds > 0
         assert study.done_reason == 'its 1e-09 hours are used up'
-        assert study.suggest() is None
+        assert study.ask() is None
     with open_study(tmp_path, SPACE, search=search(**fields)) as study:
         assert not study.is_done
         Tuner(study, FunctionRunner(lambda values: 1.0)).run()
@@ -95,7 +95,7 @@ def test_only_trials_that_run_have_a_share_of_the_hours() -> None:
             return seconds_left(budget, study.trials, 0.0, 1, study.store.is_alive)
 
         assert left() == 3600.0
-        running = study.suggest()
+        running = study.ask()
         assert running is not None and left() == 1800.0
         running.release('a signal')
         assert left() == 3600.0

@@ -32,7 +32,7 @@ def test_a_study_runs_to_its_number_of_trials(study):
     trials = run(study)
     assert [trial.id for trial in trials] == list(range(1, 6))
     assert {trial.state for trial in trials} == {'COMPLETED'}
-    assert study.suggest() is None
+    assert study.ask() is None
     assert best(study).reward == min(trial.reward for trial in trials if trial.reward)
 
 
@@ -43,7 +43,7 @@ def test_an_open_study_sees_a_larger_number_of_trials(tmp_path):
     with open_study(tmp_path, toy(search=search(budget=Budget(5)))) as study:
         assert len(run(study)) == 5
     with open_study(tmp_path, toy(search=search(budget=Budget(3)))) as study:
-        assert study.suggest() is None
+        assert study.ask() is None
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_small_space_is_exhausted(tmp_path):
     )
     with open_study(tmp_path, tunable) as study:
         assert study.space.size == 6
-        while (trial := study.suggest()) is not None:
+        while (trial := study.ask()) is not None:
             assert not study.exhausted or trial.id == 6
             finish(trial)
         assert study.exhausted
@@ -169,7 +169,7 @@ def test_an_interrupted_trial_is_finished_even_when_fewer_are_wanted(tmp_path):
         trial = ask(study)
         assert (trial.id, trial.resumed) == (2, True)
         finish(trial)
-        assert study.suggest() is None
+        assert study.ask() is None
 
 
 @pytest.mark.pax('The final measurement')

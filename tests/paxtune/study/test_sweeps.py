@@ -105,7 +105,7 @@ def test_a_sweep_can_be_studied_and_ends_with_its_rows():
     with open_study(None, parameter_sweep(experiment(), HEADER, ROWS)) as study:
         assert study.space.size == 3
         suggested = []
-        while (trial := study.suggest()) is not None:
+        while (trial := study.ask()) is not None:
             suggested.append(trial.decisions['shared.sweep'])
             trial.fail('only asked for')
         assert suggested == [str(row) for row in ROWS]
