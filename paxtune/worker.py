@@ -154,16 +154,18 @@ def _work(
     store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines, args: argparse.Namespace
 ) -> int:
     from paxtune.engines.base import Job
-    from paxtune.running.experiment_runner import runner_of
     from paxtune.running.function_runner import FunctionRunner
     from paxtune.running.trial_errors import StudyStoppedError
     from paxtune.running.tuner import Paused
+    from paxtune.running.workloads import Workload
     from trainer.runtime.interrupt import Interrupt
 
     compilation_cache.enable()
     study = join_study(store, directory)
     garbage_collection.end_start_up()
-    runner = FunctionRunner.named(args.function) if args.function else runner_of(study)
+    runner = (
+        FunctionRunner.named(args.function) if args.function else Workload(study.value).runner()
+    )
     with Interrupt() as interrupt:
         # SLURM signals all processes of a job, and the supervisor among them forwards the signal.
         interrupt.same_seconds = 5.0

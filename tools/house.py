@@ -42,7 +42,7 @@ BUDGETS = {
     'paxtune/simulate': 1_790,
     'paxtune/storage': 1_990,
     'paxtune/studies': 750,
-    'paxtune/study': 5_750,
+    'paxtune/study': 5_780,
     'paxtune/supernet': 500,
     'paxtune/terminal': 860,
     'paxtune/vizier_service': 1_150,

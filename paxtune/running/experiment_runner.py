@@ -9,10 +9,8 @@ from paxtune.running.trial_spec import PreparedTrial, TrialSpec, experiments
 from paxtune.study.record import REPLICATE
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory
-from paxtune.study.workload import RunnerWorkload
 from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.loop.decode_loop import OUTPUTS
@@ -24,12 +22,6 @@ from trainer.runtime.directory import JobPath
 from trainer.runtime.wall_clock import INITIALIZATION, during
 from trainer.symbolic.errors import UserError
 from trainer.warm_start.warm_start import WarmStartLoader, warm_start_sources
-
-
-def runner_of(study: StudyView) -> Runner:
-    """Makes the runner of a study's trials."""
-    value = study.value
-    return value.runner() if isinstance(value, RunnerWorkload) else ExperimentRunner()
 
 
 class ExperimentRunner(Runner):

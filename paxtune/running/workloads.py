@@ -1,9 +1,10 @@
-"""The three workloads of a search: a function, an experiment, and trials recorded in a table."""
+"""The workloads of a search: an experiment, trials recorded in a table, and a function."""
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import pyglove as pg
 from etils import epy
@@ -32,7 +33,7 @@ C = TypeVar('C', bound=Component)
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """The work of a search.
+    """The work of a search: an experiment, or trials recorded in a table.
 
     Attributes:
         what: an experiment, a function, or recorded trials.
@@ -44,8 +45,10 @@ class Workload:
     exp: str = ''
     command: Sequence[str] = ()
 
-    trains: ClassVar[bool] = False
-    """True for an experiment, whose trials several processes can train together."""
+    @property
+    def trains(self) -> bool:
+        """True for an experiment, whose trials several processes can train together."""
+        return not isinstance(self.what, RunnerWorkload)
 
     def plan(self, changes: Mapping[str, Any]) -> SearchPlan:
         """Compiles the plan of the search.
@@ -57,36 +60,14 @@ class Workload:
         Raises:
             UserError: as `SearchPlan.compile`.
         """
-        value = _changed(self.what, _made(changes, self.what.search, self._known))
+        known = functools.partial(first_rung, self.what) if self.trains else dict
+        value = _changed(self.what, _made(changes, self.what.search, known))
         data = value.data() if isinstance(value, RunnerWorkload) else None
         return SearchPlan.compile(value, None, data, self.exp, self.command)
 
     def runner(self) -> Runner:
         """Makes the runner of its trials."""
-        raise NotImplementedError(type(self).__name__)
-
-    def _known(self) -> Mapping[str, float]:
-        """Default values for required fields of a scheduler, by name."""
-        return {}
-
-
-class ExperimentWorkload(Workload):
-    """Trains an experiment."""
-
-    trains = True
-
-    def runner(self) -> Runner:
-        return experiment_runner.ExperimentRunner()
-
-    def _known(self) -> Mapping[str, float]:
-        return first_rung(self.what)
-
-
-class TableWorkload(Workload):
-    """Reads the trials from a table, or makes them in another way that its value knows."""
-
-    def runner(self) -> Runner:
-        made: Runner = self.what.runner()
+        made: Runner = experiment_runner.ExperimentRunner() if self.trains else self.what.runner()
         return made
 
 
@@ -102,6 +83,10 @@ class FunctionWorkload(Workload):
 
     space: Any = None
     study: Study | None = None
+
+    @property
+    def trains(self) -> bool:
+        return False
 
     def plan(self, changes: Mapping[str, Any]) -> SearchPlan:
         value, search = pg.clone(self._value(), deep=True), self._configured(changes)
@@ -171,7 +156,7 @@ def workload_of(
     if isinstance(what, RunnerWorkload):
         if space is not None:
             raise UserError('space: recorded trials have a space of their own')
-        return TableWorkload(what, **named)
+        return Workload(what, **named)
     if not isinstance(what, Component) or not isinstance(what, trainer_experiment.Experiment):
         if study is not None and space is not None:
             raise UserError(f'study: {study} has its own space: give no other one')
@@ -186,7 +171,7 @@ def workload_of(
     if space is not None and not isinstance(space, Mapping):
         raise UserError('space: expected values by path, {"task.learner.learning_rate": …}')
     tunable = tunable if space is None else replaced(tunable, space, 'space')
-    return ExperimentWorkload(tunable, **named)
+    return Workload(tunable, **named)
 
 
 def _made(
