@@ -72,13 +72,12 @@ def of_study(plot: Callable[..., 'go.Figure']) -> Callable[[LiveStudy, Chosen], 
     return lambda live, chosen: plot(live.study, **chosen)
 
 
-def figure_view(path: str, title: str, place: int, about: str, *panels: Panel) -> FigureView:
+def figure_view(path: str, title: str, about: str, *panels: Panel) -> FigureView:
     """Makes a view of figures.
 
     Args:
         path: its address.
         title: its name in the navigation.
-        place: its place in the navigation.
         about: a line about it.
         panels: its figures, from the top.
     """
@@ -97,7 +96,7 @@ def figure_view(path: str, title: str, place: int, about: str, *panels: Panel) -
     def register_all(app: Dash, page: Page) -> None:
         register(app, page.live, panels)
 
-    return FigureView(path, layout, register_all, title, place, panels=panels)
+    return FigureView(path, layout, register_all, title, panels=panels)
 
 
 def panel_elements(live: LiveStudy, panel: Panel, names: list[str]) -> list[Any]:

@@ -18,8 +18,8 @@ from paxtune.page.access import COOKIE, Access
 from paxtune.page.actions import Actions
 from paxtune.page.commands import StudyCommands
 from paxtune.page.live import LiveStudy
-from paxtune.page.view import Page, View
-from paxtune.page.views import views
+from paxtune.page.view import Page
+from paxtune.page.views import VIEWS
 from paxtune.plots.script import script
 from paxtune.service import auth
 from trainer.symbolic.errors import UserError
@@ -41,10 +41,10 @@ def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
         assets_folder='assets',
         pages_folder='',
     )
-    page, found = Page(live, commands, Actions(live, commands)), views()
-    app.layout = functools.partial(_page, live, found)
-    _register(app, live, found)
-    for view in found:
+    page = Page(live, commands, Actions(live, commands))
+    app.layout = functools.partial(_page, live)
+    _register(app, live)
+    for view in VIEWS:
         view.register(app, page)
     choices.register(app, live)
     note.register(app, live, page.actions)
@@ -53,7 +53,7 @@ def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
     return app
 
 
-def _page(live: LiveStudy, found: Sequence[View]) -> list[Any]:
+def _page(live: LiveStudy) -> list[Any]:
     """Makes the frame of all views, for a browser that opens the page."""
     return [
         # Other views open without a reload.
@@ -64,7 +64,7 @@ def _page(live: LiveStudy, found: Sequence[View]) -> list[Any]:
             [
                 html.H1(live.study.record.experiment),
                 html.Span(str(live.where), className='where'),
-                html.Nav(_links(found, ''), id='nav'),
+                html.Nav(_links(''), id='nav'),
                 html.Span(id='connection'),
             ]
         ),
@@ -79,23 +79,23 @@ def _version(live: LiveStudy) -> str | None:
         return None
 
 
-def _links(found: Sequence[View], path: str) -> list[Any]:
+def _links(path: str) -> list[Any]:
     return [
         dcc.Link(view.title, href=view.path, className='current' if view.path == path else '')
-        for view in found
+        for view in VIEWS
         if view.title
     ]
 
 
-def _register(app: Dash, live: LiveStudy, found: Sequence[View]) -> None:
+def _register(app: Dash, live: LiveStudy) -> None:
     @app.callback(Output('view', 'children'), Input('url', 'pathname'))
     @widgets.guarded
     def view(path: str) -> Any:
-        return _layout(live, found, path)
+        return _layout(live, path)
 
     @app.callback(Output('nav', 'children'), Input('url', 'pathname'))
     def navigation(path: str) -> list[Any]:
-        return _links(found, path)
+        return _links(path)
 
     @app.callback(
         Output('version', 'data'),
@@ -111,8 +111,8 @@ def _register(app: Dash, live: LiveStudy, found: Sequence[View]) -> None:
         return no_update if version == known else version, ''
 
 
-def _layout(live: LiveStudy, found: Sequence[View], path: str) -> Any:
-    for view in found:
+def _layout(live: LiveStudy, path: str) -> Any:
+    for view in VIEWS:
         if (numbers := view.numbers_in(path)) is not None:
             return view.layout(live, *numbers)
     raise UserError(f'the page has no {path}')

@@ -30,7 +30,6 @@ class View:
         layout: makes its elements from the study and its numbers; callbacks add live content.
         register: adds its callbacks.
         title: its name in the navigation; '' for a view that other views link to.
-        place: its place in the navigation.
         numbers: a pattern of the rest of the address; its groups are numbers of trials.
     """
 
@@ -38,7 +37,6 @@ class View:
     layout: Callable[..., list[Any]]
     register: Callable[[Dash, Page], None]
     title: str = ''
-    place: int = 0
     numbers: str = ''
 
     def numbers_in(self, address: str) -> list[int | None] | None:

@@ -1,13 +1,17 @@
-"""The views of the page: a file is a view, and has it as `VIEW`."""
+"""The views of the page."""
 
-import importlib
-import pkgutil
+from paxtune.page.views import compare, decisions, figures, model, overview, trial, trials
 
-from paxtune.page.view import View
-
-
-def views() -> list[View]:
-    """Finds the views of all files, in the order of the navigation."""
-    names = [each.name for each in pkgutil.iter_modules(__path__)]
-    found = [importlib.import_module(f'{__name__}.{name}').VIEW for name in names]
-    return sorted(found, key=lambda view: view.place)
+VIEWS = (
+    overview.VIEW,
+    trials.VIEW,
+    figures.LEARNING,
+    decisions.VIEW,
+    model.VIEW,
+    figures.TRADE_OFF,
+    figures.WORKERS,
+    figures.LINEAGE,
+    compare.VIEW,
+    trial.VIEW,
+)
+"""All views, in the order of the navigation."""

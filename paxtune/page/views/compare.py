@@ -64,6 +64,4 @@ def _of_experiments(found: dict[str, Any]) -> list[Any]:
     return [*map(widgets.table, tables), *parts]
 
 
-VIEW = View(
-    '/compare', layout, register, 'Compare', place=8, numbers=r'(?:/(\d{1,9}))?(?:/(\d{1,9}))?'
-)
+VIEW = View('/compare', layout, register, 'Compare', numbers=r'(?:/(\d{1,9}))?(?:/(\d{1,9}))?')

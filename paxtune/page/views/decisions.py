@@ -61,7 +61,6 @@ def _most_important(live: LiveStudy, reward: str | None) -> list[str] | None:
 VIEW = figure_view(
     '/decisions',
     'Decisions',
-    3,
     'Which decisions matter, and which values are good.',
     Panel('importances', _importances, opens_trials=False),
     Panel('parallel-coordinates', _parallel_coordinates, opens_trials=False),

@@ -41,7 +41,6 @@ def _surface(live: LiveStudy, chosen: Chosen) -> 'go.Figure':
 VIEW = figure_view(
     '/model',
     'Model',
-    4,
     'The Gaussian process of the default algorithm, fitted to at most 256 trials: its errors and '
     'its predictions. Each figure takes some seconds.',
     Panel(

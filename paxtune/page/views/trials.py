@@ -170,4 +170,4 @@ def _page(
     return widgets.grid(visible, names, heading, id='trials'), label
 
 
-VIEW = View('/trials', layout, register, 'Trials', place=1)
+VIEW = View('/trials', layout, register, 'Trials')

@@ -19,12 +19,13 @@ from paxtune import Budget, MetricReward, Objectives, Search
 from paxtune.analysis.forest import fit, fit_elsewhere
 from paxtune.page.figures import FigureView, clicked_trial
 from paxtune.page.live import LiveStudy
-from paxtune.page.views import overview, views
+from paxtune.page.views import VIEWS as ALL
+from paxtune.page.views import overview
 from paxtune.plots import svg
 from paxtune.storage.open_study import open_study
 from tests.factories.page_searches import HOST, SCRIPT, call, client, opened
 
-VIEWS = {view.path: view for view in views() if isinstance(view, FigureView)}
+VIEWS = {view.path: view for view in ALL if isinstance(view, FigureView)}
 PANELS = {each.id: each for view in VIEWS.values() for each in view.panels}
 PANELS |= {overview.HISTORY.id: overview.HISTORY}
 FITTED = {'figure-importances', 'figure-contour'} | {

@@ -1,4 +1,4 @@
-"""The view of trials by two numbers."""
+"""Views of figures whose arguments are chosen in them."""
 
 import re
 from typing import TYPE_CHECKING
@@ -22,11 +22,34 @@ def _pareto_front(live: LiveStudy, chosen: Chosen) -> 'go.Figure':
         raise UserError(re.sub(r'^--[xy]=', '', str(error))) from error
 
 
-VIEW = figure_view(
+LEARNING = figure_view(
+    '/learning',
+    'Learning',
+    'A cross ends the curve of a trial that was stopped early, a square the curve of a paused one; '
+    'dotted lines are rungs.',
+    Panel('curves', of_study(plots.curves)),
+    Panel('rank-correlations', of_study(plots.rank_correlations), opens_trials=False),
+    Panel('best-so-far', of_study(plots.best_so_far), opens_trials=False),
+)
+
+TRADE_OFF = figure_view(
     '/trade-off',
     'Trade-off',
-    5,
     'Completed trials by two metrics, and their Pareto front.',
     Panel('pareto-front', _pareto_front, ('x', 'y')),
     Panel('hypervolume', of_study(plots.hypervolume), (), opens_trials=False),
+)
+
+WORKERS = figure_view(
+    '/workers',
+    'Workers',
+    'The attempts of each worker over time, by how they ended.',
+    Panel('timeline', of_study(plots.timeline), ()),
+)
+
+LINEAGE = figure_view(
+    '/lineage',
+    'Lineage',
+    'Which trial comes from which: weights, decisions, replicates; pauses and promotions.',
+    Panel('lineage', of_study(plots.lineage)),
 )
