@@ -41,22 +41,6 @@ class HypervolumeHistory:
     volumes: Array
 
 
-def hypervolume(points: Sequence[Sequence[float]] | Array, reference: Sequence[float]) -> float:
-    """Computes the volume that points dominate above a reference point; more is better in all.
-
-    Points that are not above the reference in every score add nothing. The time grows quickly with
-    the number of scores: it is meant for up to five.
-
-    Example:
-        >>> hypervolume([[2.0, 1.0], [1.0, 3.0], [1.0, 1.0]], [0.0, 0.0])
-        4.0
-    """
-    base = np.asarray(reference, float)
-    heights = np.asarray(points, float).reshape(len(points), len(base)) - base
-    heights = heights[(heights > 0).all(axis=1)]
-    return _volume(heights[pareto.front([tuple(each) for each in heights])])
-
-
 def _volume(heights: Array) -> float:
     """The volume that a front [points, scores] dominates above 0.
 
@@ -109,13 +93,21 @@ def hypervolume_history(
     else:
         base = np.full(len(labels), np.nan)
     return HypervolumeHistory(
-        labels, list(map(float, signs * base)), completed, _volumes(scores, base)
+        labels, list(map(float, signs * base)), completed, volumes(scores, base)
     )
 
 
-def _volumes(scores: Array, base: Array) -> Array:
-    """The hypervolume of the first scores, up to each one: [trials]."""
-    heights = scores - base
+def volumes(scores: Array, reference: Array) -> Array:
+    """Computes the volume above a reference that the scores up to each one dominate: [trials].
+
+    More is better in all scores. One that is not above the reference in all adds nothing. The time
+    grows quickly with the number of scores: it is meant for up to five.
+
+    Example:
+        >>> volumes(np.array([[2.0, 1.0], [1.0, 3.0], [1.0, 1.0]]), np.zeros(2))
+        array([2., 4., 4.])
+    """
+    heights = scores - reference
     found = np.zeros(len(heights))
     front, volume = heights[:0], 0.0
     for index, height in enumerate(heights):

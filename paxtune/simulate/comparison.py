@@ -15,9 +15,6 @@ from paxtune.simulate.result import Run
 from paxtune.simulate.simulator import simulate
 from paxtune.simulate.table import CurveTable
 
-FULL = 'none'
-"""The name of runs in which all trials are trained to their ends."""
-
 _REPLICATES = 1000
 _HOUR = 3600.0
 _LONGER = 4  # Runs towards a target may have this multiple of the trials.

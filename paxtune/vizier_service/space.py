@@ -214,8 +214,6 @@ def _opened(parameter: ParameterSpec, value: Value) -> Iterable[ParameterSpec]:
             yield child.parameter_spec
 
 
-def _parent_values(
-    child: study_pb2.StudySpec.ParameterSpec.ConditionalParameterSpec,
-) -> Sequence[Value]:
+def _parent_values(child: Conditional) -> Sequence[Value]:
     kind = child.WhichOneof('parent_value_condition')
     return () if kind is None else getattr(child, kind).values

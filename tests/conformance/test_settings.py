@@ -28,7 +28,7 @@ from paxtune.schedulers import ThresholdStopping
 from paxtune.search_space.constraints import Requires
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
-from paxtune.study.checkpoint_retention import remove_unneeded
+from paxtune.study.checkpoint_retention import CheckpointCleaner
 from paxtune.study.feasibility import Feasibility
 from paxtune.study.record import Lineage, TrialRecord
 from paxtune.study.suggester import Suggester
@@ -197,7 +197,7 @@ def kept(search: Search) -> object:
     with tempfile.TemporaryDirectory() as name, open_study(name, SPACE, search=search) as study:
         for loss in (50.0, 10.0, 30.0):
             add(study, loss)
-        return remove_unneeded(study)
+        return CheckpointCleaner(study).remove_unneeded()
 
 
 def begun(search: Search) -> object:

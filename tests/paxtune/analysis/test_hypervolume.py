@@ -4,7 +4,7 @@ import numpy as np
 import optuna
 import pytest
 
-from paxtune.analysis.hypervolume import hypervolume, hypervolume_history
+from paxtune.analysis.hypervolume import hypervolume_history, volumes
 from paxtune.config.budget import Budget
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
@@ -27,15 +27,15 @@ def test_hypervolume_agrees_with_a_monte_carlo_estimate(count: int) -> None:
     points = rng.random((12, count))
     drawn = rng.random((20_000, count))
     below = np.min(drawn[:, None, :] <= points[None], axis=2)
-    assert hypervolume(points, [0.0] * count) == pytest.approx(
+    assert volumes(points, np.zeros(count))[-1] == pytest.approx(
         np.mean(np.max(below, axis=1)), abs=0.015
     )
 
 
 def test_points_below_the_reference_add_nothing() -> None:
-    assert hypervolume([[2.0, 2.0], [9.0, -1.0]], [0.0, 0.0]) == 4.0
-    assert hypervolume([[-1.0, 2.0]], [0.0, 0.0]) == 0.0
-    assert hypervolume([], [0.0, 0.0]) == 0.0
+    scores = np.array([[-1.0, 2.0], [2.0, 2.0], [9.0, -1.0]])
+    assert volumes(scores, np.zeros(2)).tolist() == [0.0, 4.0, 4.0]
+    assert volumes(scores[:0], np.zeros(2)).tolist() == []
 
 
 @pytest.mark.filterwarnings('ignore::optuna.exceptions.ExperimentalWarning')

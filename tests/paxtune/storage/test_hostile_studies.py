@@ -16,7 +16,7 @@ from paxtune.running.experiment_runner import ExperimentRunner
 from paxtune.running.trial_json import OtherTrialError
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.storage.stored_measurements import DamagedRecordError
-from paxtune.study.checkpoint_retention import REMOVED, remove_unneeded
+from paxtune.study.checkpoint_retention import REMOVED, CheckpointCleaner
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import trial_directory
 from tests.factories import function_studies as functions
@@ -79,7 +79,7 @@ def test_names_of_sub_experiments_do_not_lead_out(tmp_path: Path, victim: Path, 
         pytest.raises(UserError, match='is not a valid name'),
         load_study(tmp_path / 'study', read_only=False) as study,
     ):
-        remove_unneeded(study)
+        CheckpointCleaner(study).remove_unneeded()
     assert (victim / 'checkpoints' / '2').exists()
 
 
@@ -103,7 +103,7 @@ def test_links_are_not_followed_to_remove_checkpoints(
         target.mkdir()
         (target / trial.name).symlink_to(victim)
     link.symlink_to(target)
-    assert remove_unneeded(study) == ([1] if where == 'inside' else [])
+    assert CheckpointCleaner(study).remove_unneeded() == ([1] if where == 'inside' else [])
 
 
 @pytest.mark.parametrize('name', ['', 'checkpoints', 'summaries', 'decode_out/test'])

@@ -27,7 +27,6 @@ from paxtune.study.checkpoint_retention import (
     REMOVED,
     CheckpointCleaner,
     disk_bytes,
-    remove_unneeded,
     require_weights,
 )
 from paxtune.study.running_trial import RunningTrial
@@ -100,9 +99,9 @@ def test_the_best_ones_stay(tmp_path: Path) -> None:
             add(study, loss)
         add(study, 0.0, end='fail')
         add(study, 0.0, end='stop')
-        assert remove_unneeded(study) == [1, 3, 5, 6]
+        assert CheckpointCleaner(study).remove_unneeded() == [1, 3, 5, 6]
         assert with_weights(study) == [2, 4] == sorted(trial.id for trial in study.top(2))
-        assert remove_unneeded(study) == []
+        assert CheckpointCleaner(study).remove_unneeded() == []
         # Nothing but checkpoints goes.
         assert (trial_directory(study.directory, study.trial(1)) / REMOVED).is_dir()
 
@@ -124,7 +123,7 @@ def test_as_many_stay_as_the_search_says(keep: int | None, left: list[int], tmp_
     with opened(tmp_path, retention=Retention(best=keep)) as study:
         for loss, end in ((5.0, 'complete'), (1.0, 'complete'), (0.0, 'fail')):
             add(study, loss, end=end)
-        remove_unneeded(study)
+        CheckpointCleaner(study).remove_unneeded()
         assert with_weights(study) == left
 
 
@@ -132,7 +131,7 @@ def test_the_number_of_kept_checkpoints_may_change(tmp_path: Path) -> None:
     with opened(tmp_path) as study:
         add(study, 1.0)
     with opened(tmp_path, retention=Retention(best=0, max_disk_gb=2.0)) as study:
-        assert remove_unneeded(study) == [1]
+        assert CheckpointCleaner(study).remove_unneeded() == [1]
 
 
 @pytest.mark.parametrize(
@@ -149,12 +148,12 @@ def test_active_trials_and_their_parents_keep_all_checkpoints(tmp_path: Path) ->
         add(study, 6.0)
         running = add(study, 0.0, end='', warm_start=1)
         waiting = study.add({'x': 1.0}, warm_start=2)
-        assert remove_unneeded(study) == []
+        assert CheckpointCleaner(study).remove_unneeded() == []
         running.complete()
-        assert remove_unneeded(study) == [1, 3]
+        assert CheckpointCleaner(study).remove_unneeded() == [1, 3]
         waiting = ask(study)
         waiting.fail('no')
-        assert remove_unneeded(study) == [2]
+        assert CheckpointCleaner(study).remove_unneeded() == [2]
 
 
 def test_parents_of_the_best_trials_keep_their_checkpoints(tmp_path: Path) -> None:
@@ -162,7 +161,7 @@ def test_parents_of_the_best_trials_keep_their_checkpoints(tmp_path: Path) -> No
         add(study, 9.0)
         add(study, 5.0, warm_start=1)
         add(study, 1.0, warm_start=2)
-        assert remove_unneeded(study) == [1]
+        assert CheckpointCleaner(study).remove_unneeded() == [1]
         assert with_weights(study) == [2, 3]
 
 
@@ -173,9 +172,9 @@ def test_all_that_may_become_parents_stay_unless_there_is_no_room(tmp_path: Path
             add(study, loss)
         add(study, 0.0, end='stop')
         add(study, 0.0, end='fail')
-        assert remove_unneeded(study) == [5]
+        assert CheckpointCleaner(study).remove_unneeded() == [5]
         study.search.rebind({'retention.max_disk_gb': (2 * SIZE + 500) / 1e9})
-        assert remove_unneeded(study) == [4, 1]
+        assert CheckpointCleaner(study).remove_unneeded() == [4, 1]
         assert with_weights(study) == [2, 3]
 
 
@@ -211,13 +210,13 @@ def test_with_several_objectives_the_front_stays(tmp_path: Path) -> None:
         # All of them are on the front, but for those that come last.
         for loss in (10.0, 50.0, 20.0, 90.0, 52.0):
             add(study, loss)
-        remove_unneeded(study)
+        CheckpointCleaner(study).remove_unneeded()
         assert with_weights(study) == [1, 3, 4, 5], 'the one that has the closest neighbours goes'
     other = Objectives([LOSS, MetricReward('maximize', 'other')])
     with opened(tmp_path / 'other', objective=other, retention=Retention(best=2)) as study:
         for loss in (10.0, 50.0, 20.0):
             add(study, loss)
-        assert remove_unneeded(study) == [2]
+        assert CheckpointCleaner(study).remove_unneeded() == [2]
 
 
 def test_where_nothing_is_better_than_another_all_stay_that_were_completed(tmp_path: Path) -> None:
@@ -225,9 +224,9 @@ def test_where_nothing_is_better_than_another_all_stay_that_were_completed(tmp_p
         for _ in range(2):
             add(study, 1.0)
         add(study, 1.0, end='fail')
-        assert remove_unneeded(study) == [3]
+        assert CheckpointCleaner(study).remove_unneeded() == [3]
         study.search.rebind({'retention.max_disk_gb': SIZE / 1e9})
-        assert remove_unneeded(study) == [1]
+        assert CheckpointCleaner(study).remove_unneeded() == [1]
 
 
 def lost(study: Study, loss: float) -> RunningTrial:
@@ -252,14 +251,14 @@ def test_an_earlier_attempt_keeps_its_checkpoints_until_a_later_one_has_some(
             / 'checkpoints'
             / '4.orbax-checkpoint-tmp'
         ).mkdir(parents=True)
-        remove_unneeded(study)
+        CheckpointCleaner(study).remove_unneeded()
         assert (first / '2').exists()
         save(study, trial.view, 4, attempt=2)
-        assert remove_unneeded(study) == []
+        assert CheckpointCleaner(study).remove_unneeded() == []
         assert not first.exists()
         trial.report(1, {'loss': 1.0})
         trial.complete()
-        assert remove_unneeded(study) == []
+        assert CheckpointCleaner(study).remove_unneeded() == []
         assert (attempt_directory(study.directory, trial.view) / 'checkpoints' / '4').exists()
 
 
@@ -268,7 +267,7 @@ def test_all_attempts_at_a_trial_go(tmp_path: Path) -> None:
         trial = lost(study, 1.0)
         save(study, trial.view, 2, attempt=2)
         trial.fail('no')
-        assert remove_unneeded(study) == [1]
+        assert CheckpointCleaner(study).remove_unneeded() == [1]
         assert with_weights(study) == []
 
 
@@ -280,21 +279,21 @@ def test_each_sub_experiment_is_looked_at_alone(
         trial = lost(study, 1.0)
         first = [save(study, trial.view, part=part) for part in ('long', 'short')]
         save(study, trial.view, part='long', attempt=2)
-        remove_unneeded(study)
+        CheckpointCleaner(study).remove_unneeded()
         assert [each.exists() for each in first] == [False, True]
         trial.fail('no')
-        assert remove_unneeded(study) == [1]
+        assert CheckpointCleaner(study).remove_unneeded() == [1]
         assert [each.exists() for each in first] == [False, False]
 
 
 def test_a_study_in_memory_and_trials_from_elsewhere_have_nothing_to_remove(tmp_path: Path) -> None:
     with opened(None) as study:
-        assert remove_unneeded(study) == []
+        assert CheckpointCleaner(study).remove_unneeded() == []
         require_weights(study, study.add({'x': 1.0}).view)
     with opened(tmp_path, retention=Retention(best=0, max_disk_gb=1.0)) as study:
         study.add({'x': 1.0})
         ask(study).fail('no')
-        assert remove_unneeded(study) == []
+        assert CheckpointCleaner(study).remove_unneeded() == []
 
 
 def test_a_kill_leaves_nothing_that_counts_and_the_rest_is_removed_next_time(
@@ -311,11 +310,11 @@ def test_a_kill_leaves_nothing_that_counts_and_the_rest_is_removed_next_time(
         with monkeypatch.context() as patch:
             patch.setattr(shutil, 'rmtree', die)
             with pytest.raises(Killed):
-                remove_unneeded(study)
+                CheckpointCleaner(study).remove_unneeded()
         assert not (directory / 'checkpoints').exists()
         assert list((directory / REMOVED).iterdir())
         save(study, study.trial(1), 4)  # A worker that came back goes on.
-        assert remove_unneeded(study) == [1]
+        assert CheckpointCleaner(study).remove_unneeded() == [1]
         assert [path.name for path in directory.iterdir()] == [REMOVED]
         assert not list((directory / REMOVED).iterdir())
 
@@ -343,11 +342,11 @@ def test_those_in_a_store_go_too_and_a_kill_leaves_nothing_that_counts(
         with monkeypatch.context() as patch:
             patch.setattr(type(store), 'rmtree', die)
             with pytest.raises(Killed):
-                remove_unneeded(study)
+                CheckpointCleaner(study).remove_unneeded()
         assert (worst / 'checkpoints/2').exists()
         assert newest_checkpoint(worst / 'checkpoints') is None
-        assert remove_unneeded(study) == [1]
-        assert remove_unneeded(study) == []
+        assert CheckpointCleaner(study).remove_unneeded() == [1]
+        assert CheckpointCleaner(study).remove_unneeded() == []
         assert [path.name for path in worst.iterdir()] == [REMOVED]
         assert newest_checkpoint(best / 'checkpoints') is not None
         require_weights(study, study.trial(2))
@@ -389,7 +388,7 @@ def test_several_workers_do_it_at_once(tmp_path: Path) -> None:
     def work() -> None:
         with load_study(tmp_path) as study:
             barrier.wait()
-            removed.append(remove_unneeded(study))
+            removed.append(CheckpointCleaner(study).remove_unneeded())
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -407,7 +406,7 @@ def test_weights_that_were_removed_are_missed_by_name(tmp_path: Path) -> None:
     with opened(tmp_path, retention=Retention(best=1)) as study:
         add(study, 1.0)
         add(study, 2.0)
-        remove_unneeded(study)
+        CheckpointCleaner(study).remove_unneeded()
         require_weights(study, study.trial(1))
         with pytest.raises(UserError, match=r'of trial 2 were removed.*best=1'):
             require_weights(study, study.trial(2))
@@ -427,7 +426,7 @@ def test_the_best_of_a_real_study_can_still_be_read(tmp_path: Path) -> None:
     made = Rates()
     made.rebind({'search.retention.best': 1, 'search.budget.trials': 3})
     with tune(made, job_log_dir=tmp_path) as study:
-        remove_unneeded(study)
+        CheckpointCleaner(study).remove_unneeded()
         (best,) = study.top(1)
         assert with_weights(study) == [best.id]
         newest = newest_checkpoint(trial_directory(study.directory, best) / 'checkpoints')

@@ -7,7 +7,7 @@ import pytest
 
 from paxtune.config.retention import Retention
 from paxtune.schedulers import MedianStopping
-from paxtune.study import checkpoint_retention
+from paxtune.study.checkpoint_retention import CheckpointCleaner
 from paxtune.study.export import export
 from paxtune.study.study import Study
 from paxtune.study.trial_import import import_trials
@@ -104,7 +104,7 @@ def test_checkpoints_stay_until_it_is_clear_which_trial_stands_for_a_decision(
             trial = ask(study)
             (trial_directory(study.directory, trial.view) / 'checkpoints' / '2').mkdir(parents=True)
             finish(trial, loss)
-            checkpoint_retention.remove_unneeded(study)
+            CheckpointCleaner(study).remove_unneeded()
             held = [trial_directory(study.directory, each) / 'checkpoints' for each in study.trials]
             assert [number for number, path in enumerate(held, 1) if path.exists()] == kept
             assert best(study).id in kept
