@@ -121,7 +121,7 @@ class Progress(Callback):
         self._metrics.pop(trial.id, None)
         self._ended += 1
         text = f'trial {trial.id}: {trial.status}' + (f' ({trial.reason})' if trial.reason else '')
-        if len(study.rewards) == 1 and (found := study.winners(1)):
+        if len(study.rewards) == 1 and (found := study.leaderboard):
             best = found[0]
             rewards = self._rendered(best.rewards) + error_text(best)
             text += f'; best is trial {best.trial.id} with {rewards}'
