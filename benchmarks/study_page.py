@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 from benchmarks import large_study  # noqa: E402
 from paxtune.page.figures import FigureView  # noqa: E402
-from paxtune.page.views import VIEWS  # noqa: E402
+from paxtune.page.views import VIEWS as ALL_VIEWS  # noqa: E402
 
 SECONDS_GOAL, MEGABYTES_GOAL = 2.0, 300.0
 CHROMIUM = os.environ.get('CHROMIUM', '/usr/bin/chromium')
@@ -42,7 +42,7 @@ FLAGS = [
     '--disable-sync',
     '--no-first-run',
 ]
-FIGURES = {view.path: view.panels for view in VIEWS if isinstance(view, FigureView)}
+FIGURES = {view.path: view.panels for view in ALL_VIEWS if isinstance(view, FigureView)}
 VIEWS = {'/': '#overview-tables table', '/trials': '#trials tbody tr'} | {
     path: f'#{panels[-1].id} .main-svg' for path, panels in FIGURES.items()
 }
