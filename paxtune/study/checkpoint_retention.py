@@ -154,6 +154,11 @@ def check(search: Search, directory: epath.PathLike | None) -> None:
         )
 
 
+def remove_unneeded(study: StudyView) -> list[int]:
+    """Removes checkpoints of a study: see `CheckpointCleaner.remove_unneeded`."""
+    return CheckpointCleaner(study).remove_unneeded()
+
+
 def require_weights(study: StudyView, trial: Trial) -> None:
     """Raises UserError with a remedy if the weights of an ended trial were removed."""
     if study.directory is None:
