@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import pyglove as pg
 import pytest
-import wandb
 
 import paxtune
 from paxtune.integrations.wandb import WandbCallback
@@ -158,6 +157,8 @@ def test_wandb_that_fails_ends_no_search(tmp_path: Path, caplog: pytest.LogCaptu
 def test_wandb_without_a_network_holds_a_search_for_a_limited_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import wandb  # Here: it takes seconds, and the fast suite collects this file, too.
+
     kept, init = [], wandb.init
 
     def kept_init(**given: Any) -> Any:
