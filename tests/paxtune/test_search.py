@@ -184,7 +184,7 @@ def test_a_search_may_begin_with_what_is_known(tmp_path: Path, searched: Searche
     flags += [f'--fork_study={searched.directory}']
     trials = run(tmp_path / 'study', 'Rates', *flags)
     origins = [trial.lineage.origin.split('#')[0] for trial in trials]
-    assert origins == [str(searched.directory)] * 4 + ['seed'] * 2 + ['algorithm']
+    assert origins == [str(searched.directory)] * 4 + ['initial_trials'] * 2 + ['algorithm']
     for one, other in zip(trials, searched.trials, strict=False):
         assert (one.decisions[rate], one.reward) == (other.decisions[rate], other.reward)
     assert trials[4].decisions['train.random_seed'] == 0
