@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 from benchmarks import large_study  # noqa: E402
 from paxtune.page.figures import FigureView  # noqa: E402
-from paxtune.page.views import VIEWS as ALL_VIEWS  # noqa: E402
+from paxtune.page.views import VIEWS  # noqa: E402
 
 SECONDS_GOAL, MEGABYTES_GOAL = 2.0, 300.0
 CHROMIUM = os.environ.get('CHROMIUM', '/usr/bin/chromium')
@@ -42,11 +42,11 @@ FLAGS = [
     '--disable-sync',
     '--no-first-run',
 ]
-FIGURES = {view.path: view.panels for view in ALL_VIEWS if isinstance(view, FigureView)}
-VIEWS = {'/': '#overview-tables table', '/trials': '#trials tbody tr'} | {
+FIGURES = {view.path: view.panels for view in VIEWS if isinstance(view, FigureView)}
+SELECTORS = {'/': '#overview-tables table', '/trials': '#trials tbody tr'} | {
     path: f'#{panels[-1].id} .main-svg' for path, panels in FIGURES.items()
 }
-VIEWS |= {'/trial/1': '#figure-trial .main-svg', '/compare/1/2': '#compare'}
+SELECTORS |= {'/trial/1': '#figure-trial .main-svg', '/compare/1/2': '#compare'}
 DRAWN = """() => {
     const all = [...document.querySelectorAll('.figure')];
     return all.every(each => each.querySelector('.main-svg') &&
@@ -79,7 +79,7 @@ def wait_for(page: Page, path: str) -> None:
     for panel in FIGURES.get(path, ()):
         if panel.heading:
             page.click(f'#ask-{panel.name}')
-    page.wait_for_selector(VIEWS[path], timeout=120_000)
+    page.wait_for_selector(SELECTORS[path], timeout=120_000)
     page.wait_for_function(DRAWN, timeout=120_000)
 
 
@@ -97,7 +97,7 @@ def opened(page: Page, url: str) -> tuple[float, float]:
 def visited(page: Page, url: str, process: int) -> dict[str, tuple[float, float]]:
     """Visits each view; returns the seconds until it is drawn, and the memory after it."""
     found = {}
-    for path in VIEWS:
+    for path in SELECTORS:
         start = time.perf_counter()
         page.goto(url + path)
         wait_for(page, path)

@@ -140,7 +140,7 @@ class TrialQueue:
 
     def _handed_out(self, record: TrialRecord) -> RunningTrial:
         if (record.status, record.holder) != (Status.ACTIVE, self._store.worker):
-            state = f'it is {record.status}, and {record.holder or "nobody"} holds it'
+            state = f'it is {record.status}, held by {record.holder or "no worker"}'
             raise InvariantError(f'trial {record.id}: {state}. This is a defect of paxtune')
         return self._open_trial(record)
 
