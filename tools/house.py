@@ -42,7 +42,7 @@ BUDGETS = {
     'paxtune/simulate': 1_750,
     'paxtune/storage': 1_990,
     'paxtune/studies': 750,
-    'paxtune/study': 5_790,
+    'paxtune/study': 5_800,
     'paxtune/supernet': 500,
     'paxtune/terminal': 840,
     'paxtune/vizier_service': 1_150,

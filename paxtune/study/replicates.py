@@ -1,7 +1,7 @@
 """Replicates: trials of the same decisions with other training seeds.
 
-The trials of a configuration are the first one, its replicates, and re-runs, which replace the
-trials that they repeat. Everything here is a function of recorded trials.
+The trials of a configuration are the first one, its replicates, and re-runs. A re-run replaces the
+trial that it repeats, once it has as good an end. Everything here is a function of recorded trials.
 """
 
 import dataclasses
@@ -94,11 +94,18 @@ def configurations(trials: Sequence[Trial]) -> list[Configuration]:
             label = lineage.origin  # As its replicates know it.
         labels[trial.id] = label
         _, current = found.setdefault(label, (trial, {}))
-        current[lineage.replicate] = trial
+        repeated = current.get(lineage.replicate)
+        if repeated is None or _worth(trial) >= _worth(repeated):
+            current[lineage.replicate] = trial
     return [
         Configuration(first, [current[number] for number in sorted(current)])
         for first, current in found.values()
     ]
+
+
+def _worth(trial: Trial) -> int:
+    """Ranks the result of a trial, so that a re-run without one hides no trial that has one."""
+    return {Status.COMPLETED: 2, Status.STOPPED: 1}.get(trial.status, 0)
 
 
 def due(trials: Sequence[Trial], wanted: int) -> tuple[Trial, int] | None:

@@ -1,6 +1,7 @@
 """Replicates with retries, deletions, imports, early stopping and retention."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ from paxtune.config.retention import Retention
 from paxtune.schedulers import MedianStopping
 from paxtune.study.checkpoint_retention import CheckpointCleaner
 from paxtune.study.export import export
+from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial_import import import_trials
 from paxtune.study.trial_paths import trial_directory
-from tests.factories.studies import ask, best, opened, ran, tried
+from tests.factories.studies import ask, bare_state, best, confirmable, opened, ran, tried
 from tests.factories.studies import finish_with as finish
 from trainer.symbolic.errors import UserError
 
@@ -39,6 +41,61 @@ def test_a_first_that_was_retried_gets_its_repeats() -> None:
         study.retry(1)
         ran(study, 5.0, 7.0)
         assert tried(study) == [(1, None, 1), (2, None, 1), (3, 2, 2)]
+        assert study.leaderboard[0].rewards == (6.0,)
+
+
+def end_infeasible(trial: RunningTrial) -> None:
+    trial.fail('a crash')
+
+
+def end_stopped(trial: RunningTrial) -> None:
+    trial.report(1, {'loss': 0.5})
+    trial.stop('no good')
+
+
+@pytest.mark.parametrize('end', [None, end_infeasible, end_stopped])
+@pytest.mark.parametrize('confirms_first', [False, True])
+def test_a_retry_without_a_result_leaves_the_best_as_it_is(
+    end: Callable[[RunningTrial], None] | None, confirms_first: bool
+) -> None:
+    with confirmable() as study:
+        assert best(study).id == 3
+        if confirms_first:
+            study.confirm(1, 2)
+        study.retry(3)
+        if not confirms_first:
+            (added,) = study.confirm(1, 2)
+            assert added.lineage.replicate_of == 3
+        assert best(study).id == 3
+        assert [trial.id for trial in study.candidates if trial.id == 3] == [3]
+        assert bare_state(study).best.trial.id == 3  # type: ignore[union-attr]
+        if end is not None:
+            waiting = [ask(study), ask(study)]
+            retry = next(each for each in waiting if each.lineage.retry_of == 3)
+            end(retry)
+            assert best(study).id == 3
+            finish(next(each for each in waiting if each is not retry), 2.25)
+            assert study.leaderboard[0].rewards == (2.125,)
+
+
+def test_a_retry_with_a_result_replaces_the_best() -> None:
+    with confirmable() as study:
+        study.retry(3)
+        study.confirm(1, 2)
+        ran(study, 50.0, 50.0)
+        assert best(study).id == 4
+
+
+def test_a_stopped_trial_is_replaced_by_a_completed_one_only() -> None:
+    with opened(replicates=2) as study:
+        ran(study, 5.0)
+        end_stopped(ask(study))
+        study.retry(2)
+        assert not study.leaderboard[0].is_complete
+        end_infeasible(ask(study))
+        assert not study.leaderboard[0].is_complete
+        study.retry(2)
+        ran(study, 7.0)
         assert study.leaderboard[0].rewards == (6.0,)
 
 
