@@ -33,7 +33,7 @@ BUDGETS = {
     'paxtune/page': 2_510,
     'paxtune/plots': 1_720,
     'paxtune/pyglove_backend': 900,
-    'paxtune/reports': 2_850,
+    'paxtune/reports': 2_870,
     'paxtune/running': 2_530,
     'paxtune/scale': 430,
     'paxtune/schedulers': 2_110,

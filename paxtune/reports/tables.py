@@ -26,6 +26,11 @@ _GAP = 2
 _MIN_WIDTH = 20  # A narrower column of texts is never broken over lines.
 _MIN_HEADING = 12
 
+_FORMULA = ('=', '+', '-', '@', '＝', '＋', '－', '＠')
+"""Starts of formulas. Spreadsheets take both widths."""
+
+_NUMBER = re.compile(r'[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?', re.ASCII | re.IGNORECASE)
+
 
 @dataclasses.dataclass(frozen=True)
 class Table:
@@ -124,9 +129,13 @@ def say(text: str) -> bool:
 def to_csv(rows: Iterable[Row], columns: Sequence[str]) -> str:
     """Rows as CSV; exact numbers, nothing for None, JSON for lists, no control characters.
 
+    A text that a spreadsheet would run as a formula has an apostrophe before it.
+
     Example:
         >>> to_csv([{'x': 0.1, 'y': None}, {'x': True, 'y': [1, 2]}], ['x', 'y'])
         'x,y\\n0.1,\\ntrue,"[1, 2]"\\n'
+        >>> to_csv([{'=x': '=1+1'}, {'=x': '-1.5'}], ['=x'])
+        "'=x\\n'=1+1\\n-1.5\\n"
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator='\n')
@@ -307,7 +316,9 @@ def _csv(value: Any) -> Any:
     if isinstance(value, bool | list | tuple | dict):
         return json.dumps(value, default=_json)
     if isinstance(value, str):
-        return command.printable(value)
+        is_formula = value.lstrip().startswith(_FORMULA) or value[:1] in ('\t', '\r')
+        is_number = _NUMBER.fullmatch(value) is not None
+        return ("'" if is_formula and not is_number else '') + command.printable(value)
     return value.isoformat() if isinstance(value, datetime.datetime) else value
 
 

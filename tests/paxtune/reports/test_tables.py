@@ -56,6 +56,32 @@ def test_control_characters_are_escaped_in_a_terminal() -> None:
     assert not set(ESCAPE) & set(out) - set('[]0;owned2J')
 
 
+@pytest.mark.parametrize(
+    'text',
+    [
+        '=HYPERLINK("http://evil")',
+        '+1+cmd|x',
+        '-1+1',
+        '-x',
+        '@SUM(1)',
+        '\t=1',
+        '\r=1',
+        ' =1',
+        '＝1',
+    ],
+)
+def test_csv_has_no_formulas(text: str) -> None:
+    (row,) = read_csv(to_csv([{text: text}], [text]))
+    ((name, value),) = row.items()
+    assert name.startswith("'")
+    assert value.startswith("'")
+
+
+@pytest.mark.parametrize('text', ['-1.5', '+2', '-1e-3', '-.5', 'a=1', "it's", '1-2', ''])
+def test_csv_keeps_numbers_and_other_texts(text: str) -> None:
+    assert read_csv(to_csv([{'x': text, 'y': -0.5}], ['x', 'y'])) == [{'x': text, 'y': '-0.5'}]
+
+
 def test_csv_keeps_every_bit() -> None:
     (row,) = read_csv(to_csv([{'x': 0.1 + 0.2, 'text': 'a,"b"\nc'}], ['x', 'text', 'none']))
     assert float(row['x']) == 0.1 + 0.2
