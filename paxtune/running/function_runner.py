@@ -76,8 +76,10 @@ class FunctionRunner(Runner):
                 yield Report(step, _named(metrics))
                 if should_interrupt():
                     raise Interrupted(step)
-        elif returned is not None or not trial.step:
+        elif returned is not None or not (trial.step or _inherited(study, trial)):
             yield Report(trial.step + 1, _named(returned), is_last=True)
+        if not trial.step and (inherited := _inherited(study, trial)):
+            yield inherited
 
     @during(STEPS)
     def _call(self, study: Study, trial: RunningTrial) -> Any:
@@ -101,6 +103,15 @@ class FunctionRunner(Runner):
             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
         ]
         return self._signature.bind(values, *([trial] if len(required) > 1 else []))
+
+
+def _inherited(study: Study, trial: RunningTrial) -> Report | None:
+    """The measurement that a fork begins with: its result if nothing is left to train."""
+    parent, step = trial.lineage.forked_from or (None, 0)
+    found = [each for each in study.trials if each.id == parent]
+    measured = [each for trial in found for each in trial.measurements if each.step == step]
+    is_new = bool(measured) and not trial.view.measurements
+    return Report(step, measured[0].metrics, is_last=True) if is_new else None
 
 
 def _place(function: Callable[..., Any]) -> tuple[str, str]:

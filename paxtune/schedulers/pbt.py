@@ -25,7 +25,8 @@ class PopulationBasedTraining(Scheduler):
     state and choices, and perturbed numbers. Then all go on. So decisions change during training,
     and the result is a schedule. Members wait for each other, so the result is the same for any
     number of workers. The trials of the study beyond the first population are forks. Trials that
-    are not replaced train to their ends.
+    are not replaced train to their ends, and the study ends with them. Once all members are
+    infeasible, a new population begins.
 
     Attributes:
         population_size: the number of members.
@@ -81,13 +82,15 @@ class PopulationBasedTraining(Scheduler):
         self, curves: Curves, reward: Reward | None, context: SuggestionContext, may_begin: bool
     ) -> Promote | Fork | Wait | None:
         score = self._score(reward)
-        is_growing = len(curves) < self.population_size and not any(map(_has_gone_on, curves))
+        replaced = {curve.replaces for curve in curves}
+        members = [each for each in curves if each.id not in replaced and not _is_put_out(each)]
+        # A population whose members have all become infeasible begins anew.
+        is_growing = len(members) < self.population_size and not any(map(_has_gone_on, members))
         if is_growing and may_begin:
             return None
         known = {curve.id: curve for curve in curves}
         generations = {curve.id: self._generation(curve, known) for curve in curves}
-        replaced = {curve.replaces for curve in curves}
-        living = [each for each in curves if each.id not in replaced and each.state not in _ENDED]
+        living = [each for each in members if each.state not in _ENDED]
         paused = [each for each in living if each.state == 'paused']
         now = min((generations[each.id] for each in paused), default=0)
         behind = [each for each in living if generations[each.id] < now]
@@ -96,12 +99,16 @@ class PopulationBasedTraining(Scheduler):
             forks = sum(
                 self._birth(each, known) == now for each in curves if each.forked_from is not None
             )
-            if may_begin and (fork := self._fork(living, here, forks, now, score, context)):
+            may_fork = may_begin and not _is_end(here, curves)
+            if may_fork and (fork := self._fork(living, here, forks, now, score, context)):
                 return fork
             first = min(here, key=lambda each: each.id)
             return Promote(first.id, f'the population has reached generation {now}')
         if any(each.state == 'waiting' for each in living):
             return None
+        if not living:
+            count = context.number - 1
+            return Wait(f'the population has trained to its end, in {count} trials of the budget')
         return Wait(f'the population is still on its way to generation {now or 1}')
 
     def _fork(
@@ -196,6 +203,24 @@ class PopulationBasedTraining(Scheduler):
 def _has_gone_on(curve: TrialCurve) -> bool:
     """True if the first generation is over for a trial."""
     return curve.forked_from is not None or (bool(curve.pauses) and curve.state != 'paused')
+
+
+def _is_put_out(curve: TrialCurve) -> bool:
+    """True if a member was stopped while it was paused, for one that is infeasible by now."""
+    return curve.state == 'stopped' and bool(curve.pauses)
+
+
+def _is_end(paused: Curves, curves: Curves) -> bool:
+    """True if trials have nothing left to train after the step at which some are paused.
+
+    The last step of a function is unknown until a trial has ended there.
+    """
+    step = max(each.pauses[-1] for each in paused)
+    ends = {each.measurements[-1].step for each in curves if each.measurements}
+    completed = (each for each in curves if each.state == 'completed' and each.measurements)
+    return max(ends, default=0) <= step and any(
+        each.measurements[-1].step == step for each in completed
+    )
 
 
 def _origin(curve: TrialCurve) -> int:

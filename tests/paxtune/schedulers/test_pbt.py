@@ -154,7 +154,24 @@ def test_the_population_waits_for_its_last_member():
     assert SCHEDULER.next_action([*curves, waiting], LOSS, request(), True) is None
     ended = TrialCurve(4, 'completed', [], [], 100.0)
     assert isinstance(SCHEDULER.next_action([*curves, ended], LOSS, request(), True), Fork)
-    assert isinstance(SCHEDULER.next_action([ended] * 4, LOSS, request(), True), Wait)
+    over = SCHEDULER.next_action([ended] * 4, LOSS, request(), True)
+    assert over == Wait('the population has trained to its end, in 8 trials of the budget')
+
+
+def test_a_population_without_living_members_begins_anew():
+    fork = member(5, 0.5, forked_from=(1, 20), replaces=4)
+    others = [member(id, id / 10, state='stopped') for id in (3, 4)]
+    assert SCHEDULER.next_action(others, LOSS, request(), True) is None
+    assert isinstance(SCHEDULER.next_action([*others, fork], LOSS, request(), True), Promote)
+
+
+def test_no_trial_is_forked_at_the_last_step():
+    curves = [member(id, id / 10) for id in (1, 2, 3, 4)]
+    ended = member(5, 0.1, state='completed')
+    longer = member(6, 0.1, state='completed', step=30)
+    assert isinstance(SCHEDULER.next_action(curves, LOSS, request(), True), Fork)
+    assert isinstance(SCHEDULER.next_action([*curves, ended], LOSS, request(), True), Promote)
+    assert isinstance(SCHEDULER.next_action([*curves, ended, longer], LOSS, request(), True), Fork)
 
 
 def test_where_no_perturbation_is_feasible_numbers_are_inherited():

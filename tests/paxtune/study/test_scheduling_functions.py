@@ -1,5 +1,6 @@
 """Functions whose trials go on from where they were paused or forked, such as in a population."""
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,3 +183,48 @@ def test_a_trial_continues_from_a_state(tmp_path: Path) -> None:
     assert seen[survivor[0]][:2] == [None, (survivor[0], 2)]
     assert seen[fork.id][:2] == [survivor, (fork.id, 4)]
     assert seen[replaced] == [None]
+
+
+def trained_population(function: Any, size: int = 4, interval: float = 2, **others: Any) -> Study:
+    """Trains a population with a budget that it does not need."""
+    scheduler = PopulationBasedTraining(population_size=size, interval=interval)
+    given = {'space': SPACE, 'num_trials': 30, 'objective': 'minimize', 'scheduler': scheduler}
+    return tune(function, **{**given, 'algorithm': 'random_search', 'callbacks': [], **others})
+
+
+def continuing(values: Any, trial: Trial) -> Iterator[Any]:
+    """Eight steps, of which a fork runs those that its parent did not."""
+    start = trial.continues_from[1] if trial.continues_from else 0
+    for step in range(start + 1, 9):
+        yield step, values.rate + 1 / step
+
+
+@pytest.mark.parametrize(('size', 'interval'), [(4, 2), (4, 1), (4, 3), (2, 4)])
+def test_a_population_ends_with_the_last_step_of_the_function(size: int, interval: int) -> None:
+    study = trained_population(continuing, size, interval)
+    count = len(study.trials)
+    assert {trial.state for trial in study.trials} == {'COMPLETED'}
+    assert study.done_reason == (
+        f'the population has trained to its end, in {count} trials of the budget'
+    )
+    # The last step is not known until a trial ends there.
+    late = [trial for trial in study.trials if trial.lineage.forked_from]
+    late = [trial for trial in late if trial.lineage.forked_from[1] == 8]  # type: ignore[index]
+    assert len(late) == (8 % interval == 0)
+    for fork in late:
+        assert fork.lineage.parent is not None
+        assert fork.reward == study.trial(fork.lineage.parent).reward
+
+
+@pytest.mark.parametrize('invalid', [math.nan, math.inf])
+def test_a_new_population_begins_when_all_members_are_infeasible(invalid: float) -> None:
+    def dying(values: Any, trial: Trial) -> Iterator[Any]:
+        for step in range(1, 9):
+            yield invalid if step == 3 and trial.id <= 5 else values.rate + 1 / step
+
+    study = trained_population(dying)
+    assert [trial.id for trial in study.trials if trial.state == 'INFEASIBLE'] == [1, 3, 4, 5]
+    random = [trial.id for trial in study.trials if trial.lineage.forked_from is None]
+    assert random == [1, 2, 3, 4, 6, 7, 8, 9]
+    assert study.best is not None
+    assert 'has trained to its end' in str(study.done_reason)
