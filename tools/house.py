@@ -24,7 +24,7 @@ MAX_PUBLIC_MEMBERS = 25
 
 BUDGETS = {
     'paxtune': 1_830,
-    'paxtune/algorithms': 4_950,
+    'paxtune/algorithms': 4_960,
     'paxtune/analysis': 2_430,
     'paxtune/config': 380,
     'paxtune/engines': 2_980,
@@ -51,13 +51,13 @@ BUDGETS = {
     'trainer/checkpoints': 1_395,
     'trainer/decoding': 560,
     'trainer/inputs': 4_390,
-    'trainer/layers': 3_080,
+    'trainer/layers': 3_090,
     'trainer/learner': 1_760,
-    'trainer/loop': 1_300,
+    'trainer/loop': 1_305,
     'trainer/measures': 370,
-    'trainer/program': 1_990,
+    'trainer/program': 2_000,
     'trainer/runtime': 2_000,
-    'trainer/symbolic': 2_430,
+    'trainer/symbolic': 2_740,
     'trainer/tasks': 480,
     'trainer/warm_start': 930,
 }

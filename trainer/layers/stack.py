@@ -20,7 +20,8 @@ from trainer.layers.base import (
     run_layer,
 )
 from trainer.layers.shared import SharedWithPrevious
-from trainer.symbolic.component import bind, key, numbers, require_positive
+from trainer.symbolic.code_key import code_key
+from trainer.symbolic.component import bind, numbers, require_positive
 
 _UNROLLED_ON_CPU = 6
 """Scanning costs 25-50 % of a step on CPU; up to this length, an unrolled run compiles fast."""
@@ -49,10 +50,11 @@ class Part(NamedTuple):
 class Stack(Layer):
     """Layers applied one after another: `x -> layers[-1](… layers[0](x))`.
 
-    Neighbours that differ only in their numbers are one run. A run is compiled once and scanned;
-    its parameters are stacked along a first axis and stored as `layers_<first>x<length>`. The rest
-    is unrolled and stored as `layers_<index>`. A `SharedWithPrevious` belongs to the layer before
-    it: a run whose layers are applied twice each is stored as `layers_<first>x<length>by2`.
+    Neighbours of one class that differ only in their numbers are one run. A run is compiled once
+    and scanned; its parameters are stacked along a first axis and stored as
+    `layers_<first>x<length>`. The rest is unrolled and stored as `layers_<index>`. A
+    `SharedWithPrevious` belongs to the layer before it: a run whose layers are applied twice each
+    is stored as `layers_<first>x<length>by2`.
 
     Attributes:
         layers: the layers in order. Each takes `(x, *args)` and returns an array like `x`.
@@ -101,7 +103,9 @@ class Stack(Layer):
         """Neighbours of equal structure that are applied equally often."""
         applied = self._applied()
         places, layers, times = zip(*applied, strict=True) if applied else ((), (), ())
-        kinds = list(zip(map(key, layers), times, strict=True))
+        kinds = [
+            (code_key(layer, with_classes=False), n) for layer, n in zip(layers, times, strict=True)
+        ]
         all_of_them = itertools.product(range(self.repeats), range(len(applied)))
         runs = []
         for (_, count), run in itertools.groupby(all_of_them, lambda at: kinds[at[1]]):

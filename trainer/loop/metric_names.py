@@ -11,7 +11,8 @@ from trainer.program.costs import COSTS
 from trainer.program.step_functions import ElementSpec, Values, abstract_metrics, spec_key
 from trainer.runtime.throughput import RESOURCE_METRICS, THROUGHPUT_METRICS
 from trainer.state import TrainState
-from trainer.symbolic.component import bind, key
+from trainer.symbolic.code_key import code_key
+from trainer.symbolic.component import bind
 from trainer.symbolic.errors import UserError, nearest
 from trainer.task import Task
 
@@ -39,7 +40,7 @@ def metric_names(experiment: Experiment) -> tuple[set[str], set[str]]:
     if experiment.train.evaluation.train_batch:
         batches[EVAL_TRAIN] = train.padded_spec()
     specs = tuple((name, spec_key(spec)) for name, spec in batches.items())
-    identity = (key(task), spec_key(train.element_spec()), specs)
+    identity = (code_key(task), spec_key(train.element_spec()), specs)
     if identity not in _known:
         _known[identity] = _traced(task, train.element_spec(), batches)
     more = {f'{name}/' for name, data in experiment.eval_inputs.items() if data.wants_scores}

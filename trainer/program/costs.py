@@ -16,7 +16,8 @@ from trainer.program.setup import compiled, data_shard
 from trainer.program.step_functions import ElementSpec, abstract_metrics, spec_key
 from trainer.runtime import processes
 from trainer.state import TrainState
-from trainer.symbolic.component import components, key
+from trainer.symbolic.code_key import code_key
+from trainer.symbolic.component import components
 from trainer.task import Task
 
 COSTS = ('num_params', 'flops_per_token', 'state_bytes', 'device_memory_bytes')
@@ -50,7 +51,7 @@ def static_costs(experiment: Experiment) -> dict[str, float]:
         UserError: the parts of the model do not fit together.
     """
     element_spec = experiment.train_input.element_spec()
-    identity = (key(experiment.task), spec_key(element_spec))
+    identity = (code_key(experiment.task), spec_key(element_spec))
     if identity not in _static:
         _static[identity] = _traced(experiment.task, element_spec)
     return dict(_static[identity])

@@ -32,7 +32,8 @@ from trainer.runtime import pgle
 from trainer.runtime.garbage_collection import free_compilations
 from trainer.runtime.wall_clock import COMPILATION, during, phase
 from trainer.state import TrainState
-from trainer.symbolic.component import key, numbers
+from trainer.symbolic.code_key import code_key
+from trainer.symbolic.component import numbers
 from trainer.task import Task
 
 PROGRAMS: 'collections.OrderedDict[object, Program]' = collections.OrderedDict()
@@ -45,8 +46,8 @@ def program_for(
     programs: 'collections.OrderedDict[object, Program]' = PROGRAMS,
     kept: int = 8,
 ) -> 'Program':
-    """The program of all tasks of a structure. One above `2 * kept` drops all but `kept`."""
-    identity = (key(task), mesh, spec_key(element_spec))
+    """The program of tasks of one structure and code. One above `2 * kept` drops all but `kept`."""
+    identity = (code_key(task), mesh, spec_key(element_spec))
     if identity not in programs:
         programs[identity] = Program(task.clone(deep=True), mesh, element_spec)
     programs.move_to_end(identity)

@@ -8,7 +8,7 @@ A field that the compiled step takes as an *input* is marked as a number:
     class Dropout(Layer):
         rate: Number = 0.1
 
-Components that differ only in such numbers have the same `key` and share one compiled program;
+Components that differ only in such numbers have the same `code_key` and share one compiled program;
 `bind` inserts the traced values while that program is traced.
 """
 
@@ -283,11 +283,12 @@ def numbers(value: Any, path: pg.KeyPath | None = None) -> dict[str, Any]:
     return found
 
 
-def _blank(number: Any) -> Any:
+def blank(number: Any) -> Any:
+    """The structure of a number, or of several in one field."""
     if isinstance(number, pg.Dict):
-        return {name: _blank(value) for name, value in number.sym_items()}
+        return {name: blank(value) for name, value in number.sym_items()}
     if isinstance(number, pg.List):
-        return [_blank(value) for value in number]
+        return [blank(value) for value in number]
     return None if number is None else '#'
 
 
@@ -295,7 +296,7 @@ def structure(value: Any) -> Any:
     """`value` as plain JSON data with blanked numbers: the input of the compilation."""
     if isinstance(value, pg.Object):
         named = {
-            name: _blank(child) if is_number(value, name) else structure(child)
+            name: blank(child) if is_number(value, name) else structure(child)
             for name, child in value.sym_items()
         }
         return {'_type': type(value).__serialization_key__, **named}
@@ -307,7 +308,7 @@ def structure(value: Any) -> Any:
 
 
 def key(value: Any) -> str:
-    """Hash of the structure of `value`, the same in any process: equal keys, equal programs."""
+    """Hash of the structure of `value`, the same in any process. `code_key` knows code too."""
     return hashlib.sha256(json.dumps(structure(value), sort_keys=True).encode()).hexdigest()
 
 

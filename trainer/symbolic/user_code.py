@@ -38,7 +38,13 @@ def _is_users(frame: types.FrameType) -> bool:
     path = frame.f_code.co_filename
     if path.startswith('<'):  # The user's in a notebook, and else a library's.
         return frame.f_globals.get('__name__') == '__main__'
-    return not path.startswith(_libraries())
+    return not is_of_library(path)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_of_library(path: str) -> bool:
+    """True for a file of a library, of Python or of our packages."""
+    return path.startswith(('<frozen', *_libraries()))
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 import contextlib
 import inspect
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyglove as pg
@@ -18,12 +18,13 @@ from paxtune.algorithms.external.pyglove_replay import (
 )
 from paxtune.algorithms.external.pyglove_scaling import ScaledMutator, scale_and_seed
 from paxtune.search_space.decisions import from_dna
+from trainer.symbolic.code_key import code_key
 from trainer.symbolic.errors import UserError, in_short
 from trainer.symbolic.serialization import to_json_text
 
 _MAX_TRIES = 20
 
-_replays: dict[tuple[str, int], Replay] = {}
+_replays: dict[tuple[str, str, int], Replay] = {}
 _replays_lock = threading.Lock()
 _MAX_REPLAYS = 4
 
@@ -91,7 +92,7 @@ class DnaGenerator(Algorithm):
             ) from error
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
-        key = to_json_text(self), context.seed
+        key = to_json_text(self), code_key(self._factory()), context.seed
         with _replays_lock:
             replay = _replays.pop(key, None)
         try:
@@ -129,8 +130,11 @@ class DnaGenerator(Algorithm):
         replay.record(context.number, decisions, state, None)
         return Suggestion(decisions, algorithm_state=state)
 
+    def _factory(self) -> Callable[..., Any]:
+        return import_path.resolve(self.generator, pg.DNAGenerator, 'search.algorithm.generator')
+
     def _create(self, seed: int) -> pg.DNAGenerator:
-        make = import_path.resolve(self.generator, pg.DNAGenerator, 'search.algorithm.generator')
+        make = self._factory()
         given: Mapping[str, Any] = import_path.to_plain(self.kwargs, 'search.algorithm.kwargs')
         accepted, added = inspect.signature(make).parameters, {}
         if 'seed' in accepted and 'seed' not in given:

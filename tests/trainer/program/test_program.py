@@ -10,6 +10,7 @@ from tests.factories.tiny import experiment, model
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
 from trainer.learner import SGD, AdamW, Cosine, GlobalNorm, Learner
+from trainer.loop.metric_names import metric_names
 from trainer.program.setup import check_batch_sizes, check_lengths, compiled, localized
 from trainer.symbolic.component import key, numbers
 from trainer.symbolic.errors import UserError
@@ -112,6 +113,31 @@ def test_the_unbound_task_is_not_the_callers() -> None:
     assert program.values(made.task)['learner.learning_rate'] == 0.0
     assert values['learner.learning_rate'] == np.float32(0.01)
     assert key(made.task) == key(experiment().task)
+
+
+def edited(name: str) -> type[LanguageModelTask]:
+    """A task whose cell of a notebook was edited, and run again: the class has the same name."""
+
+    class Edited(LanguageModelTask):
+        def measure(self, outputs: Any, batch: Any) -> Any:
+            found = super().measure(outputs, batch)
+            return found | {name: found['loss']}
+
+    return Edited
+
+
+def test_an_edited_class_of_the_same_name_is_another_program() -> None:
+    programs = []
+    for name in ('before', 'after'):
+        made = localized(experiment(task=edited(name)(model(), Learner(0.01))))
+        program, values = compiled(made)
+        programs.append(program)
+        state = program.init(program.random_key(0), values)
+        batch = program.put(made.train_input.get_next())
+        assert name in program.train_step(state, batch, program.random_key(0), values)[1]
+        assert f'train/{name}' in metric_names(made)[0]
+    same = localized(experiment(task=edited('after')(model(), Learner(0.01))))
+    assert compiled(same)[0] is programs[1] is not programs[0]
 
 
 @pytest.mark.pax('stochastic_gradient', 'ShardedStaticAccumulator')

@@ -175,6 +175,18 @@ def test_a_stateful_user_generator_continues():
     )
 
 
+def test_an_edited_generator_of_the_same_name_is_another_one(monkeypatch):
+    spec, algorithm = pg.dna_spec(pg.floatv(0.0, 1.0)), DnaGenerator(f'{__name__}.Edited')
+    for value in (0.25, 0.75):
+
+        class Edited(pg.DNAGenerator):
+            def _propose(self, value=value) -> pg.DNA:
+                return pg.DNA(value)
+
+        monkeypatch.setitem(globals(), 'Edited', Edited)
+        assert list(ask(algorithm, spec, []).decisions.values()) == [value]
+
+
 def test_unrepeatable_generators_are_recovered():
     spec = pg.dna_spec(log_range())
     algorithm = DnaGenerator(f'{__name__}.Moody')

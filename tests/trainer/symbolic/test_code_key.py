@@ -1,0 +1,223 @@
+"""Cells of a notebook that are edited and run again, reloaded modules, replaced methods."""
+
+import functools
+import gc
+import importlib
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from trainer.layers import Dropout, Linear, Mlp, Stack
+from trainer.symbolic.code_key import code_key
+
+HEAD = """
+import dataclasses, functools, types
+import flax.linen as nn, jax, jax.numpy as jnp
+from flax import nnx
+from typing import Any, NamedTuple
+from trainer.layers import Layer, LinenAdapter, Linear, NnxAdapter
+from trainer.learner import Optimizer, Schedule
+from trainer.losses import SoftmaxCrossEntropy
+"""
+NET = 'class Net(Layer):\n    def forward(self, x): return {}\nmade = Net()'
+"""A cell."""
+
+
+def cell(source: str, notebook: dict[str, Any]) -> Any:
+    """Runs a cell; returns the value that it calls `made`."""
+    exec(compile(source, '<cell>', 'exec'), notebook)
+    return notebook.get('made')
+
+
+@pytest.fixture(autouse=True)
+def module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'a_notebook', types.ModuleType('a_notebook'))
+
+
+def notebook() -> dict[str, Any]:
+    found = {'__name__': 'a_notebook'}
+    cell(HEAD, found)
+    return found
+
+
+EDITS = {
+    'method': ('', NET.format('x'), NET.format('2 * x')),
+    'constant': ('', NET.format('2 * x'), NET.format('2.0 * x')),
+    'helper': ('', 'def f(x): return x\n' + NET.format('f(x)'), 'def f(x): return -x'),
+    'helper of a helper': (
+        'def g(x): return x\ndef f(x): return g(x)',
+        NET.format('f(x)'),
+        'def g(x): return -x',
+    ),
+    'global number': ('', 'SCALE = 1.0\n' + NET.format('SCALE * x'), 'SCALE = 100.0'),
+    'global dict in place': ('C = {"a": 1}', NET.format('C["a"] * x'), 'C["a"] = 2'),
+    'global array': ('A = jnp.ones(3)', NET.format('A * x'), 'A = jnp.zeros(3)'),
+    'global object': (
+        'C = types.SimpleNamespace(a=1)\nclass S: a = C',
+        NET.format('S().a * x'),
+        'class S: a = 2',
+    ),
+    'default of an argument': (
+        'def f(x, by=1): return by * x',
+        NET.format('f(x)'),
+        'def f(x, by=2): return by * x',
+    ),
+    'closure': (
+        'def maker(by):\n    def f(x): return by * x\n    return f\nf = maker(1)',
+        NET.format('f(x)'),
+        'f = maker(2)',
+    ),
+    'lambda': ('f = lambda x: x', NET.format('f(x)'), 'f = lambda x: -x'),
+    'partial': (
+        'def g(x, by): return by * x\nf = functools.partial(g, by=1)',
+        NET.format('f(x)'),
+        'f = functools.partial(g, by=2)',
+    ),
+    'jitted function': (
+        '@jax.jit\ndef f(x): return x',
+        NET.format('f(x)'),
+        '@jax.jit\ndef f(x): return -x',
+    ),
+    'own gradient': (
+        '@jax.custom_vjp\ndef f(x): return x\nf.defvjp(lambda x: (x, None), lambda _, g: (g,))',
+        NET.format('f(x)'),
+        'f.defvjp(lambda x: (x, None), lambda _, g: (-g,))',
+    ),
+    'base': (
+        'class Base(Layer):\n    def forward(self, x): return x',
+        'class Net(Base): pass\nmade = Net()',
+        'class Base(Layer):\n    def forward(self, x): return -x\n'
+        'class Net(Base): pass\nmade = Net()',
+    ),
+    'attribute of the class': (
+        '',
+        'class Net(Layer):\n    by = 1\n    def forward(self, x): return self.by * x\nmade = Net()',
+        'Net.by = 2',
+    ),
+    'patched method': ('', NET.format('x'), 'Net.forward = lambda self, x: -x'),
+    'patched property': (
+        'class Base(Layer):\n    @property\n    def by(self): return 1',
+        'class Net(Base):\n    def forward(self, x): return self.by * x\nmade = Net()',
+        'Base.by = property(lambda self: 2)',
+    ),
+    'static method': (
+        '',
+        'class Net(Layer):\n    @staticmethod\n    def f(x): return x\nmade = Net()',
+        'class Net(Layer):\n    @staticmethod\n    def f(x): return -x\nmade = Net()',
+    ),
+    'nested value': (
+        'class Loss(SoftmaxCrossEntropy):\n    def of(self, o, l): return super().of(o, l)',
+        'class Net(Layer):\n    loss: Any\nmade = Net([Loss()])',
+        'class Loss(SoftmaxCrossEntropy):\n    def of(self, o, l): return 2 * super().of(o, l)\n'
+        'made = Net([Loss()])',
+    ),
+    'function in a field': (
+        'class Net(Layer):\n    f: Any',
+        'def f(x): return x\nmade = Net(f)',
+        'def f(x): return -x\nmade = Net(f)',
+    ),
+    'module of linen': (
+        'class M(nn.Module):\n    @nn.compact\n    def __call__(self, x): return x',
+        'class Net(LinenAdapter):\n    def make(self): return M()\nmade = Net()',
+        'class M(nn.Module):\n    @nn.compact\n    def __call__(self, x): return -x',
+    ),
+    'module of nnx': (
+        'class M(nnx.Module):\n    def __call__(self, x): return x',
+        'class Net(NnxAdapter):\n    def make(self, rngs): return M()\nmade = Net()',
+        'class M(nnx.Module):\n    def __call__(self, x): return -x',
+    ),
+    'fields of a module of linen': (
+        'module = nn.Dense(3)',
+        'class Net(LinenAdapter):\n    def make(self): return module.clone()\nmade = Net()',
+        'module = nn.Dense(4)',
+    ),
+}
+
+
+@pytest.mark.parametrize('name', EDITS)
+def test_an_edit_is_another_key_and_the_same_code_is_not(name: str) -> None:
+    found = notebook()
+    before, first, edit = EDITS[name]
+    cell(before, found)
+    original = code_key(cell(first, found))
+    assert code_key(found['made']) == original
+    assert code_key(cell('\n\n' + first + '  # The same code.', found)) == original
+    assert code_key(cell(edit, found)) != original
+    again = notebook()
+    cell(before, again)
+    assert code_key(cell(first, again)) == original
+
+
+def test_a_reloaded_module_is_another_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / 'a_users_helper.py'
+    try:
+        keys = []
+        for body in ('x', 'x + x', '-x'):
+            file.write_text(f'def helped(x): return {body}\n')
+            importlib.invalidate_caches()
+            module: Any = importlib.import_module('a_users_helper')
+            importlib.reload(module)
+            found = notebook() | {'helper': module}
+            inner = (
+                'class Net(Layer):\n    def forward(self, x):\n        from a_users_helper import '
+            )
+            uses = (
+                NET.format('helper.helped(x)'),
+                f'{inner}helped\n        return helped(x)\nmade = Net()',
+            )
+            keys += [code_key(cell(each, found)) for each in uses]
+        assert len(set(keys)) == len(keys)
+    finally:
+        sys.modules.pop('a_users_helper', None)
+
+
+def test_a_replaced_method_of_our_own_class_is_another_key() -> None:
+    before, method = code_key(Linear(2)), Linear.forward
+    try:
+        Linear.forward = lambda self, x: 2 * method(self, x)  # type: ignore[method-assign]
+        assert code_key(Linear(2)) != before
+    finally:
+        Linear.forward = method  # type: ignore[method-assign]
+    assert code_key(Linear(2)) == before
+
+
+def test_numbers_of_components_do_not_count_and_other_values_do() -> None:
+    assert code_key(Dropout(0.1)) == code_key(Dropout(0.2))
+    assert code_key(Mlp([8], 2)) != code_key(Mlp([9], 2))
+
+
+def test_keys_keep_nothing_alive_and_are_never_used_again() -> None:
+    def made() -> Callable[..., Any]:
+        by = threading.Event()
+        return lambda: by
+
+    keys = set()
+    for _ in range(3):
+        function = made()
+        seen = weakref.ref(function)
+        keys.add(code_key(function))
+        del function
+        gc.collect()
+        assert seen() is None
+    assert len(keys) == 3
+
+
+def test_callables_of_libraries_have_keys() -> None:
+    given = (jax.nn.relu, jax.numpy.tanh, functools.partial(jax.nn.leaky_relu, negative_slope=0.1))
+    assert len(set(map(code_key, given))) == 3
+    assert list(map(code_key, given)) == list(map(code_key, given))
+
+
+def test_layers_of_one_name_and_other_code_are_no_run() -> None:
+    found = notebook()
+    first, second = (cell(NET.format(body), found) for body in ('x', '2 * x'))
+    names = [part.name for part in Stack([first, first.clone(), second], scan='always').storage()]
+    assert names == ['layers_0x2', 'layers_2']
