@@ -5,7 +5,8 @@
         --job_log_dir=runs/mine
 
 The command trains a trial exactly as its study did, to the last bit on the same machine. It trains
-the ancestors of a forked trial first (in <job_log_dir>/lineage). The same command again resumes.
+the ancestors of a forked trial first (in <job_log_dir>/lineage). The same command again resumes. A
+line says so if the code of the trial has changed, or its metrics differ from the recorded ones.
 Exit codes: 0 done, 2 bad input, 3 another process was lost, 130 or 143 interrupted.
 """
 
@@ -21,10 +22,13 @@ from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
+    from paxtune.running.trial_comparison import RecordedRun
     from paxtune.study.study import Study
     from paxtune.study.trial import Trial
     from trainer.experiment import Experiment
+    from trainer.main import OnReport
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -48,10 +52,24 @@ def main(argv: Sequence[str] | None) -> int:
                 run.directory,
                 resume_command=again,
                 allow_changes=args.allow_changes,
+                on_report=_comparing(run.recorded),
             )
             if code:
                 return code
     return 0
+
+
+def _comparing(recorded: 'RecordedRun | None') -> 'OnReport':
+    """Makes a listener that prints the first difference from a recorded run, and the last one."""
+    printed: list[int] = []
+
+    def compare(step: int, metrics: 'Mapping[str, float]') -> None:
+        if recorded is not None and (text := recorded.difference(step, metrics)):
+            if not printed or step == max(recorded.metrics):
+                command.say_once(text)
+            printed.append(step)
+
+    return compare
 
 
 def parser() -> 'argparse.ArgumentParser':
@@ -80,11 +98,13 @@ class Run:
         directory: of the run.
         experiment: every decision made.
         parent_checkpoint: directory and step of the run that it continues; None for none.
+        recorded: the run of the trial that it repeats; None where it shall differ.
     """
 
     directory: str
     experiment: 'Experiment'
     parent_checkpoint: tuple[str, int] | None = None
+    recorded: 'RecordedRun | None' = None
 
 
 def runs_for(args: 'argparse.Namespace') -> list[Run]:
@@ -117,6 +137,7 @@ def runs_for(args: 'argparse.Namespace') -> list[Run]:
 
 
 def _of_trial(args: 'argparse.Namespace') -> list[Run]:
+    from paxtune.running.trial_comparison import RecordedRun, other_circumstances
     from paxtune.running.trial_spec import experiments
     from trainer.symbolic import overrides
 
@@ -125,21 +146,29 @@ def _of_trial(args: 'argparse.Namespace') -> list[Run]:
     with study_location.from_flags(args, args.study_dir).open() as study:
         trial = study.trial(args.trial)
         _require_weights(study, trial, args.job_log_dir)
-        runs, parent_checkpoint = _before_fork(study, trial, args)
-        for name, part in experiments(study, trial).items():
+        parts = experiments(study, trial)
+        warnings, cause = other_circumstances(study, trial, parts)
+        runs, parent_checkpoint = _before_fork(study, trial, args, cause)
+        before = 0
+        for name, part in parts.items():
             experiment = overrides.override(part, args.set)
             _validate_data(study, name, experiment)
-            runs.append(Run(os.path.join(args.job_log_dir, name), experiment, parent_checkpoint))
+            recorded = None if args.set else RecordedRun.of(study, trial, name, before, cause)
+            directory = os.path.join(args.job_log_dir, name)
+            runs.append(Run(directory, experiment, parent_checkpoint, recorded))
+            before += part.train.num_train_steps
         for run in runs:
             _validate_experiment(run.directory, run.experiment)
-        _warn_of_other_threads(study, trial)
+        for line in warnings:
+            command.say(f'warning: {line}', sys.stderr)
         return runs
 
 
 def _before_fork(
-    study: 'Study', trial: 'Trial', args: 'argparse.Namespace'
+    study: 'Study', trial: 'Trial', args: 'argparse.Namespace', cause: str
 ) -> tuple[list[Run], tuple[str, int] | None]:
     """Lists the runs of a forked trial's ancestors, and the checkpoint that the trial continues."""
+    from paxtune.running.trial_comparison import RecordedRun
     from paxtune.running.trial_spec import experiments
     from trainer.symbolic import overrides
 
@@ -147,11 +176,12 @@ def _before_fork(
         return [], None
     number, step = trial.lineage.forked_from
     parent = study.trial(number)
-    runs, parent_checkpoint = _before_fork(study, parent, args)
+    runs, parent_checkpoint = _before_fork(study, parent, args, cause)
     (experiment,) = experiments(study, parent).values()
     shorter = overrides.override(experiment, [*args.set, f'train.num_train_steps={step}'])
     directory = os.path.join(args.job_log_dir, 'lineage', str(number))
-    return [*runs, Run(directory, shorter, parent_checkpoint)], (directory, step)
+    recorded = None if args.set else RecordedRun.of(study, parent, '', 0, cause)
+    return [*runs, Run(directory, shorter, parent_checkpoint, recorded)], (directory, step)
 
 
 def _fork_checkpoints(directory: str, step: int, target: str) -> None:
@@ -204,20 +234,6 @@ def _validate_data(study: 'Study', name: str, experiment: 'Experiment') -> None:
                 f'{study.directory}, and is {now} now: the trial would not train as it did. '
                 'Train it on the data of the study; other data go with --exp and --decisions'
             )
-
-
-def _warn_of_other_threads(study: 'Study', trial: 'Trial') -> None:
-    from paxtune.running import trial_json
-    from paxtune.study.trial_paths import trial_directory
-
-    record = trial_json.read(trial_directory(study.directory, trial))
-    now = trial_json.num_threads()
-    if record is not None and record['machine']['threads'] != now:
-        command.say(
-            f'warning: trial {trial.id} was trained with {record["machine"]["threads"]} threads, '
-            f'and there are {now} here: the last bits of its metrics may differ',
-            sys.stderr,
-        )
 
 
 def _decided(experiment: 'Experiment', decisions: Sequence[str]) -> 'dict[str, Experiment]':

@@ -15,6 +15,7 @@ import dataclasses
 import importlib
 import logging
 import os
+import pkgutil
 import signal
 import sys
 import threading
@@ -28,6 +29,7 @@ from paxtune.running.callbacks import Callback
 from paxtune.running.worker_resources import ResourceLog
 from paxtune.service import tokens
 from paxtune.storage.open_study import join_study
+from paxtune.study import code_versions
 from paxtune.study.redefinition import fingerprint
 from paxtune.study.transitions import DetachedError
 from trainer import command
@@ -162,6 +164,7 @@ def _work(
 
     compilation_cache.enable()
     study = join_study(store, directory)
+    _warn_of_other_code(study, args.function)
     garbage_collection.end_start_up()
     runner = (
         FunctionRunner.named(args.function) if args.function else Workload(study.value).runner()
@@ -184,6 +187,19 @@ def _work(
             command.say(f'error: {error}', sys.stderr)
             return supervisor.STOPPED
     return 0
+
+
+def _warn_of_other_code(study: 'Study', function: str | None) -> None:
+    code = study.record.code
+    now = code_versions.current(
+        study.value, study.search, function and pkgutil.resolve_name(function)
+    )
+    if names := code_versions.changed(code[-1] if code else None, now):
+        command.say(
+            f'warning: the code of {code_versions.named(names)} is not the code of the search: '
+            'results of this worker may not be comparable',
+            sys.stderr,
+        )
 
 
 def _run_trials(job: 'Job') -> None:

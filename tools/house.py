@@ -23,7 +23,7 @@ MAX_TEST_LINES = 450
 MAX_PUBLIC_MEMBERS = 25
 
 BUDGETS = {
-    'paxtune': 1_830,
+    'paxtune': 1_860,
     'paxtune/algorithms': 4_960,
     'paxtune/analysis': 2_430,
     'paxtune/config': 380,
@@ -34,15 +34,15 @@ BUDGETS = {
     'paxtune/plots': 1_720,
     'paxtune/pyglove_backend': 900,
     'paxtune/reports': 2_870,
-    'paxtune/running': 2_530,
+    'paxtune/running': 2_650,
     'paxtune/scale': 430,
     'paxtune/schedulers': 2_110,
     'paxtune/search_space': 1_460,
     'paxtune/service': 3_510,
     'paxtune/simulate': 1_750,
-    'paxtune/storage': 1_990,
+    'paxtune/storage': 2_000,
     'paxtune/studies': 750,
-    'paxtune/study': 5_800,
+    'paxtune/study': 5_900,
     'paxtune/supernet': 500,
     'paxtune/terminal': 840,
     'paxtune/vizier_service': 1_150,
@@ -57,7 +57,7 @@ BUDGETS = {
     'trainer/measures': 370,
     'trainer/program': 2_000,
     'trainer/runtime': 2_000,
-    'trainer/symbolic': 2_740,
+    'trainer/symbolic': 2_960,
     'trainer/tasks': 480,
     'trainer/warm_start': 930,
 }

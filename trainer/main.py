@@ -21,8 +21,8 @@ Exit codes: 0 done, 2 bad input, 3 another process was lost, 130 or 143 interrup
 import contextlib
 import shlex
 import signal
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from trainer import command
 from trainer.symbolic.errors import UserError
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 MODES = ['train', 'eval', 'eval_once', 'decode', 'decode_once']
 """Values of --mode."""
+
+OnReport: TypeAlias = Callable[[int, Mapping[str, float]], None]
+"""Called with a step and its metrics."""
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -91,10 +94,12 @@ def train(
     resume_command: Sequence[str],
     profiler: 'Profiler | None' = None,
     allow_changes: bool = False,
+    on_report: OnReport = lambda step, metrics: None,
 ) -> int:
     """Trains an experiment, prints its metrics, and returns the exit code of the command.
 
-    With several processes, the first one prints and locks the directory.
+    With several processes, the first one prints and locks the directory. Each calls `on_report`
+    after each evaluation.
 
     Raises:
         UserError: bad input, another process trains in the directory, or it holds another
@@ -103,7 +108,7 @@ def train(
     from trainer.runtime.signals import SkipTrial, StopTrial
 
     try:
-        return _train(experiment, job_log_dir, resume_command, profiler, allow_changes)
+        return _train(experiment, job_log_dir, resume_command, profiler, allow_changes, on_report)
     except StopTrial as stop:
         command.say_once(f'stopped at step {stop.step}: {stop}')
         return 0
@@ -117,6 +122,7 @@ def _train(
     resume_command: Sequence[str],
     profiler: 'Profiler | None',
     allow_changes: bool,
+    on_report: OnReport,
 ) -> int:
     from rich.console import Console
 
@@ -156,6 +162,7 @@ def _train(
                         has_printed = True
                         command.say_once(f'resumed from step {report.resumed_from}')
                     print_metrics(report.step, report.metrics)
+                    on_report(report.step, report.metrics)
             files = 'metrics.jsonl, summaries/ for TensorBoard, experiment.json'
             command.say_once(f'Trained to step {num_steps}. In {prepared.job_log_dir}: {files}')
         except Interrupted as stopped:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from paxtune.analysis import noise
 from paxtune.analysis.noise import Noise
 from paxtune.objectives.metrics import STATIC_METRICS, split_name
-from paxtune.study import replicates
+from paxtune.study import code_versions, replicates
 from paxtune.study.columns import reward_columns
 from paxtune.study.record import Status
 from trainer.symbolic.errors import UserError
@@ -40,7 +40,7 @@ MIN_CHANGE = 0.05
 MIN_CONFIGURATIONS = 5
 """Completed configurations below which no effect and no gain are no warning: our choice."""
 
-Kind = Literal['effect', 'gain', 'regression', 'limit']
+Kind = Literal['effect', 'gain', 'regression', 'limit', 'code']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +75,7 @@ def checks(study: 'StudyView', baseline: int | None = None) -> list[Check]:
       such as `num_params`. A study with several objectives has no best trial.
     - *limit*: the probability that a trial keeps to each limit is `MIN_SHARE` or more. A warning
       needs the probability 1 - `ALPHA` of the opposite.
+    - *code*: the users' code is the same for all trials.
 
     Args:
         study: the study.
@@ -99,7 +100,14 @@ def checks(study: 'StudyView', baseline: int | None = None) -> list[Check]:
     if base is not None:
         found += _gains(study, board, base)
         found += _regressions(study, board, base)
-    return [*found, *_limits(study.search.limits, study.trials)]
+    return [*found, *_limits(study.search.limits, study.trials), *_code(study)]
+
+
+def _code(study: 'StudyView') -> Iterator[Check]:
+    for since, names in code_versions.changes(study.record):
+        changed = code_versions.named(names)
+        message = f'the code of {changed} changed before trial {since}: compare with care'
+        yield Check('code', changed, True, message, None)
 
 
 def _baseline(board: 'Sequence[LeaderboardEntry]', number: int | None) -> 'LeaderboardEntry | None':

@@ -90,7 +90,7 @@ class FunctionWorkload(Workload):
 
     def plan(self, changes: Mapping[str, Any]) -> SearchPlan:
         value, search = pg.clone(self._value(), deep=True), self._configured(changes)
-        return SearchPlan.compile(value, search, None, self.exp, self.command)
+        return SearchPlan.compile(value, search, None, self.exp, self.command, self.what)
 
     def runner(self) -> FunctionRunner:
         return FunctionRunner(self.what)

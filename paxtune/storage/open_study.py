@@ -22,7 +22,7 @@ from paxtune.storage.study_file import (
     write_definition,
 )
 from paxtune.storage.vizier_store import database
-from paxtune.study import transfer
+from paxtune.study import code_versions, transfer
 from paxtune.study.definition import (
     ChangedStudyError,
     is_correctable,
@@ -155,9 +155,14 @@ def _record(
         record = dataclasses.replace(record, uuid=stored.uuid)
         _correct(store, folder, plan, record, error)
         return record
-    if redefined(stored, record) == stored:
-        return stored
-    return store.update_study(lambda current: redefined(current, record))
+    max_id = store.max_id()
+    if line := code_versions.warning(stored, plan.code, max_id):
+        logging.warning('%s: %s', folder or 'the study', line)
+
+    def updated(current: StudyRecord) -> StudyRecord:
+        return code_versions.continued(redefined(current, record), plan.code, max_id)
+
+    return stored if updated(stored) == stored else store.update_study(updated)
 
 
 def _correct(

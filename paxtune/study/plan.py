@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,10 +13,10 @@ from paxtune.config.search import Search
 from paxtune.schedulers.base import Scheduler
 from paxtune.search_space.decisions import spec_to_json
 from paxtune.search_space.space import Space
-from paxtune.study import provenance, stand_ins
+from paxtune.study import code_versions, provenance, stand_ins
 from paxtune.study.default_scheduler import default_scheduler
 from paxtune.study.feasibility import Feasibility
-from paxtune.study.record import Prior, Provenance, StudyRecord
+from paxtune.study.record import CodeVersion, Prior, Provenance, StudyRecord
 from paxtune.study.samples import first_fitting
 from paxtune.study.validation import validate_search, validate_space, validate_training
 from trainer.symbolic.component import unchecked
@@ -36,6 +36,7 @@ class SearchPlan:
         data: fingerprints of the data that trials see, by input.
         exp: the `--exp` of the command; '' without one.
         command: the module of the command and its flags; empty without one.
+        function: the function that trials call; None for an experiment.
     """
 
     feasibility: Feasibility
@@ -43,6 +44,7 @@ class SearchPlan:
     data: Mapping[str, str] = dataclasses.field(default_factory=dict)
     exp: str = ''
     command: tuple[str, ...] = ()
+    function: Callable[..., Any] | None = None
 
     @classmethod
     def compile(
@@ -52,6 +54,7 @@ class SearchPlan:
         data: Mapping[str, str] | None = None,
         exp: str = '',
         command: Sequence[str] = (),
+        function: Callable[..., Any] | None = None,
     ) -> 'SearchPlan':
         """Builds a plan, and makes all checks of it.
 
@@ -62,6 +65,7 @@ class SearchPlan:
                 checks its metrics and the lengths of its trials.
             exp: the `--exp` of the command.
             command: the module of the command and its flags.
+            function: the function that trials call; None for an experiment.
 
         Raises:
             UserError: the space cannot be searched, or not so.
@@ -78,7 +82,7 @@ class SearchPlan:
             from paxtune.study.data_fingerprints import fingerprints
 
             data = fingerprints(sample(0).values)
-        plan = cls(feasibility, search is None, data or {}, exp, tuple(command))
+        plan = cls(feasibility, search is None, data or {}, exp, tuple(command), function)
         if is_trained:
             validate_training(plan.search, plan.scheduler, space, sample)
         return plan
@@ -124,6 +128,11 @@ class SearchPlan:
         chosen = self.search.scheduler
         return default_scheduler(self.search, self.space)[0] if chosen == 'default' else chosen
 
+    @functools.cached_property
+    def code(self) -> CodeVersion:
+        """The code of the users' classes and functions in this process."""
+        return code_versions.current(self.space.value, self.search, self.function)
+
     def record(self, in_memory: bool, priors: Sequence[Prior]) -> StudyRecord:
         """Makes the record of the study.
 
@@ -143,6 +152,7 @@ class SearchPlan:
             defaults={} if in_memory else stand_ins.defaults(self.space.value, self.search),
             uuid=uuid.uuid4().hex,
             provenance=Provenance() if in_memory else provenance.current(self.command),
+            code=(self.code,),
         )
 
 

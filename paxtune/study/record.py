@@ -277,6 +277,21 @@ class Provenance:
     commit: str = ''
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class CodeVersion:
+    """A version of the users' code, for people. No suggestion depends on it.
+
+    Attributes:
+        python: the version of Python, whose hashes differ from those of others.
+        hashes: hashes of classes and functions by full name (`trainer.symbolic.code_hashes`).
+        since: the first trial that it may have trained.
+    """
+
+    python: str
+    hashes: Mapping[str, str]
+    since: int = 1
+
+
 @dataclasses.dataclass(frozen=True)
 class StudyRecord:
     """Everything that a study stores of itself.
@@ -301,6 +316,7 @@ class StudyRecord:
         provenance: how the study was made.
         note: of people, on the study itself; '' without one.
         profile: the wall clock of workers before and after their trials, by phase.
+        code: versions of the users' code that the study has had, by their first trial.
     """
 
     value: str
@@ -322,6 +338,7 @@ class StudyRecord:
     provenance: Provenance = dataclasses.field(default_factory=Provenance)
     note: str = ''
     profile: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    code: tuple[CodeVersion, ...] = ()
 
     @property
     def experiment(self) -> str:

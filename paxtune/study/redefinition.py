@@ -12,7 +12,7 @@ MUTABLE = ('budget', 'faults', 'retention')
 
 _CHANGING = (
     *('exhausted', 'stop_requests', 'pause_requested', 'is_ended'),
-    *('metadata', 'notes', 'note', 'profile'),
+    *('metadata', 'notes', 'note', 'profile', 'code'),
 )
 """Fields of `StudyRecord` that workers and people may write. All others are fixed."""
 

@@ -1,11 +1,13 @@
 """`python -m paxtune.train`: trials and decisions that are trained again, alone."""
 
 import contextlib
+import importlib
 import io
 import json
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +159,62 @@ def test_another_number_of_threads_is_reported(
     assert train.main([*flags, f'--job_log_dir={tmp_path / "same"}']) == 0
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if 'threads' in line]
     assert warning.startswith('warning: trial 1 was trained with 1000 threads, and there are ')
+
+
+INPUT = """
+from tests.factories import tunables
+from tests.factories.tiny import CountingInput
+
+
+class Edited(CountingInput):
+    def get_next(self):
+        batch = super().get_next()
+        return {name: rows.copy() for name, rows in batch.items()}
+
+
+def Mine():
+    made = tunables.Rates()
+    return made.rebind({'eval_inputs': {'eval': Edited(batch_size=8)}})
+"""
+
+
+def write_module(directory: Path, source: str) -> None:
+    (directory / 'edited_input.py').write_text(source)
+    sys.modules.pop('edited_input', None)
+    importlib.invalidate_caches()
+
+
+@pytest.mark.slow
+def test_changed_code_and_other_metrics_are_reported(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, 'dont_write_bytecode', True)
+    write_module(tmp_path, INPUT)
+    study, exp = tmp_path / 'study', '--exp=edited_input.Mine'
+    assert search.main([exp, f'--job_log_dir={study}', '--num_trials=1']) == 0
+    flags = [exp, f'--study_dir={study}', '--trial=1']
+    capsys.readouterr()
+    assert train.main([*flags, f'--job_log_dir={tmp_path / "same"}']) == 0
+    same = capsys.readouterr()
+    assert 'differs' not in same.out + same.err
+    assert 'has changed' not in same.out + same.err
+    changed = INPUT.replace('rows.copy()', "0 * rows if name == 'ids' else rows.copy()")
+    assert changed != INPUT
+    write_module(tmp_path, changed)
+    assert train.main([*flags, f'--job_log_dir={tmp_path / "other"}']) == 0
+    other = capsys.readouterr()
+    (warning,) = [line for line in other.err.splitlines() if 'code' in line]
+    named = 'the code of edited_input.Edited has changed'
+    assert warning == f'warning: {named} since trial 1 began: its metrics may differ'
+    first, *_, last = [line for line in other.out.splitlines() if 'differs' in line]
+    pattern = r'differs from trial 1 at step (\d): eval/log_pplx \S+ → \S+; (.*)'
+    found = [re.fullmatch(pattern, line) for line in (first, last)]
+    assert all(found)
+    assert [each.groups() for each in found if each] == [('2', named), ('6', named)]
+    set_ = ['--set', 'train.num_train_steps=3']
+    assert train.main([*flags, f'--job_log_dir={tmp_path / "set"}', *set_]) == 0
+    assert 'differs' not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
