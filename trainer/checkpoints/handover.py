@@ -209,8 +209,9 @@ def _copy_newest(found: Sequence[epath.Path], target: epath.Path, copy: CopyFile
         ready.append((partial, final))
         if len(ready) == _MAX_TAKEN:
             break
-    # The newest last: a repeated call stops at the first checkpoint that it finds.
-    for partial, final in reversed(ready):
+    # The newest first: a repeated call stops at a checkpoint that it finds. A kill in between costs
+    # the fallback, and no steps.
+    for partial, final in ready:
         _commit(partial, final)
 
 
@@ -231,7 +232,7 @@ def _commit(partial: epath.Path, final: epath.Path) -> None:
         (final / COMMITTED).write_text(f'Continues in {final}')
         return
     _remove(final)  # An incomplete checkpoint.
-    partial.rename(final)
+    os.rename(partial, final)
 
 
 def _copy_tree(source: epath.Path, target: epath.Path, copy: CopyFile) -> None:

@@ -197,9 +197,7 @@ def test_a_kill_leaves_nothing_that_looks_like_a_checkpoint(
         for path in complete:
             assert {f'{path.name}/{name}' for name in digests(path)} <= {*whole}
             assert len(digests(path)) == 4
-        saved = steps(target) if complete else []
-        went_on = take_over([first], target)
-        assert went_on == (saved[-1] if saved else 4)
+        assert take_over([first], target) == 4, 'no step is repeated'
         records = read_metrics(target / 'metrics.jsonl')
         assert [record['step'] for record in records] == [1, 2, 3, 4]
     assert kill_at > 8
@@ -208,6 +206,7 @@ def test_a_kill_leaves_nothing_that_looks_like_a_checkpoint(
 
 CHANGES = [
     (os, 'link'),
+    (os, 'rename'),
     (handover, 'write_text'),
     *((_PATH, name) for name in ('mkdir', 'rename', 'copy', 'rmtree', 'write_text')),
 ]

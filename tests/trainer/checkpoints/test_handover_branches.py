@@ -216,6 +216,17 @@ def test_a_missing_checkpoint_is_reported(tmp_path: Path) -> None:
     assert not (tmp_path / 'target').exists()
 
 
+def test_a_branch_begins_with_a_complete_checkpoint(tmp_path: Path) -> None:
+    fake(tmp_path / 'first', 4)
+    fake(tmp_path / 'second', 4)
+    # The second attempt was killed while it saved.
+    (tmp_path / 'second' / 'checkpoints' / '4' / '_CHECKPOINT_METADATA').unlink()
+    target = tmp_path / 'target'
+    fork_checkpoint([tmp_path / 'second', tmp_path / 'first'], 4, target)
+    assert json.loads((target / FORKED_FROM).read_text())['run'] == str(tmp_path / 'first')
+    assert len(digests(target / 'checkpoints' / '4')) == 4
+
+
 @pytest.mark.parametrize('at', range(4))
 def test_one_that_is_deleted_meanwhile_is_looked_for_in_the_other_attempts(
     at: int, tmp_path: Path
@@ -237,7 +248,7 @@ def test_one_that_is_deleted_meanwhile_is_looked_for_in_the_other_attempts(
     assert digests(target / 'checkpoints') == digests(tmp_path / 'first' / 'checkpoints')
 
 
-BRANCH_CHANGES = [*CHANGES, (os, 'rename'), (handover, 'write_json')]
+BRANCH_CHANGES = [*CHANGES, (handover, 'write_json')]
 
 
 def test_a_kill_leaves_nothing_that_looks_like_a_branch(
@@ -280,6 +291,28 @@ def test_two_processes_at_once_bring_it_once(
         if left[0] >= 0:
             break
     assert at > 7
+
+
+def test_two_processes_at_once_share_no_partial_copy(tmp_path: Path) -> None:
+    fake(tmp_path / 'first', 4)
+    target = tmp_path / 'target'
+    copied: list[epath.Path] = []
+
+    def copy_as_another_begins(source: epath.Path, to: epath.Path) -> None:
+        copied.append(to)
+        if len(copied) == 2:  # The other is killed with a part of its copy made.
+            with pytest.raises(Killed):
+                fork_checkpoint([tmp_path / 'first'], 4, target, killed)
+        copy_file(source, to)
+
+    def killed(source: epath.Path, to: epath.Path) -> None:
+        copied.append(to)
+        raise Killed
+
+    fork_checkpoint([tmp_path / 'first'], 4, target, copy_as_another_begins)
+    names = {each.relative_to(target / 'checkpoints').parts[0] for each in copied}
+    assert len(names) == 2
+    assert len(digests(target / 'checkpoints' / '4')) == 4
 
 
 def _let_the_other_go_first(
