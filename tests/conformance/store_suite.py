@@ -17,8 +17,9 @@ from collections.abc import Callable
 import pytest
 
 from paxtune.storage.vizier_store import VizierStore
+from paxtune.study.invariants import InvariantError
 from paxtune.study.record import StudyRecord, TrialRecord
-from paxtune.study.transitions import Transition
+from paxtune.study.transitions import Transition, TurnLostError
 from trainer.symbolic.errors import UserError
 
 Maker = Callable[..., VizierStore]
@@ -106,6 +107,15 @@ def trials_are_numbered_in_order(make: Maker) -> None:
     assert store.max_id() == 4
 
 
+def an_addition_for_an_older_study_is_refused(make: Maker) -> None:
+    """A suggestion is for the trials that were there: another one has come meanwhile."""
+    store = _made(make)
+    add(store)
+    with pytest.raises(TurnLostError, match='added in the meantime'):
+        store.add_trials([new_trial()], after=0)
+    assert [each.id for each in store.add_trials([new_trial()], after=1)] == [2]
+
+
 def some_trials_are_read_in_order(make: Maker) -> None:
     store = _made(make)
     store.add_trials([new_trial(n=str(i)) for i in range(1, 601)])
@@ -136,6 +146,15 @@ def a_change_that_raises_writes_nothing(make: Maker) -> None:
     assert note(store.trial(1), 'a') == '1'
     changed = store.apply(1, noting(a='3'))
     assert note(changed, 'a') == note(store.trial(1), 'a') == '3'
+
+
+def a_change_that_breaks_an_invariant_writes_nothing(make: Maker) -> None:
+    """The attempt of a trial never falls, whatever a transition returns."""
+    store = _made(make)
+    before = store.apply(add(store).id, lambda trial, _: dataclasses.replace(trial, attempt=3))
+    with pytest.raises(InvariantError, match='attempt 2 comes after attempt 3'):
+        store.apply(before.id, lambda trial, _: dataclasses.replace(trial, attempt=2))
+    assert store.trial(before.id) == before
 
 
 def a_transaction_that_raises_writes_nothing(make: Maker) -> None:
@@ -284,9 +303,11 @@ ALL = [
     a_study_is_made_once,
     a_study_can_be_changed,
     trials_are_numbered_in_order,
+    an_addition_for_an_older_study_is_refused,
     some_trials_are_read_in_order,
     trials_come_back_as_they_were,
     a_change_that_raises_writes_nothing,
+    a_change_that_breaks_an_invariant_writes_nothing,
     a_transaction_that_raises_writes_nothing,
     an_inner_transaction_is_taken_back_alone,
     deleted_trials_are_gone,

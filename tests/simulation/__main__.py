@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tests.simulation.faults import Settings
-from tests.simulation.mutations import MUTATIONS
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.simulation import Outcome, shrink, simulate
 
@@ -40,10 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_argument('--shrink', action='store_true', help='of --trace: the fewest faults')
     flags.add_argument('--scenario', help='only this one', choices=[s.name for s in SCENARIOS])
     flags.add_argument('--between', type=float, help='seconds between timed faults')
-    flags.add_argument('--mutation', choices=sorted(MUTATIONS), help='undo a fix, to see it found')
+    flags.add_argument('--until_violation', action='store_true', help='end at the first one')
     args = flags.parse_args(argv)
-    if args.mutation:
-        MUTATIONS[args.mutation]()
     settings = Settings()
     if args.between is not None:
         settings = dataclasses.replace(settings, between=args.between)
@@ -61,8 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             outcomes.append(outcome)
             _show(outcome)
             _show_progress(outcomes)
-            if args.mutation and outcome.violations:
-                break  # The faults so far were enough.
+            if args.until_violation and outcome.violations:
+                break
     return _report(outcomes, began)
 
 

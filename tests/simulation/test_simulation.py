@@ -70,9 +70,3 @@ def test_seeds_in_several_processes_have_the_results_of_one_process() -> None:
         return found['seeds'], found['kinds'], found['simulated_seconds'], found['violations']
 
     assert result('--jobs=2') == result()
-
-
-@pytest.mark.slow
-def test_a_service_that_does_not_fence_is_caught() -> None:
-    found = printed('--mutation=no fences', '--scenario=plain', '--seeds=20', code=1)
-    assert '--scenario="plain" --trace=' in found

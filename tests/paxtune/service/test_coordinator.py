@@ -126,6 +126,44 @@ def test_a_worker_without_progress_loses_its_trial_and_that_counts(service: Serv
     assert ask(other).id == 2
 
 
+def test_a_lease_lasts_from_its_last_renewal_and_no_longer(service: Service) -> None:
+    study = service.study('a')
+    ask(study)
+    for _ in range(50):  # Often: each renewal begins the lease anew, and adds nothing to it.
+        service.now += 1
+        assert heartbeat(study) is None
+    service.now += 9.9
+    assert service.coordinator.revoked(['a']).workers == []
+    service.now += 0.2
+    assert service.coordinator.revoked(['a']).workers == ['a']
+
+
+def test_a_lease_that_has_expired_is_not_renewed(service: Service) -> None:
+    study = service.study('a')
+    ask(study)
+    service.now += 10.1  # No call came meanwhile.
+    assert heartbeat(study) == 'no worker holds trial 1'
+
+
+def test_a_lease_is_for_one_attempt(service: Service) -> None:
+    study = service.study('a')
+    first = ask(study)
+    lose(first, WorkerLoss('it crashed', counts=True), 3)
+    assert ask(study).view.attempt == 2
+    # A thread of the worker still has the first attempt.
+    reply = service.coordinator.heartbeat('a', 1, 1, 0, None)
+    assert (reply.held, reply.reason) == (False, 'trial 1 is held by a, attempt 2')
+
+
+def test_a_new_trial_has_no_fields_of_the_service(service: Service) -> None:
+    service.study('')
+    forged = TrialRecord({'x': 0.5}, attempt=7, failures=Failures(faults=9))
+    content = encode_trial(forged).SerializeToString()
+    (added,) = service.coordinator.add([content], '', 'a', 'r', None).trials
+    record = parse_trial(added)
+    assert (record.attempt, record.failures, record.holder) == (1, Failures(), '')
+
+
 @pytest.mark.parametrize(
     ('loss', 'attempt'),
     [
@@ -301,6 +339,16 @@ def test_one_worker_has_the_suggest_lock_at_a_time(service: Service) -> None:
     b.close()
 
 
+def test_the_suggest_lock_is_free_after_the_addition_of_a_suggestion(service: Service) -> None:
+    study = service.study('a')
+    decisions = study.suggester.next(1)[0].decisions
+    with study.store.turn() as add:
+        parameters = to_parameters(study.space.spec, decisions)
+        assert service.coordinator.acquire_suggest_lock('b').suggest_lock == ''
+        add(TrialRecord(parameters, id=1))
+        assert service.coordinator.acquire_suggest_lock('b').suggest_lock
+
+
 def elsewhere(study: Study, decisions: Any) -> TrialRecord:
     """A trial that ended in another study."""
     parameters = to_parameters(study.space.spec, decisions)
@@ -325,6 +373,13 @@ def test_a_suggestion_that_was_overtaken_is_made_again(service: Service) -> None
     finish(trial)
     assert ask(study).id == 3
     assert service.called.count('acquire_suggest_lock') == 3
+
+
+def test_a_trial_that_was_added_comes_before_a_suggestion(service: Service) -> None:
+    study, other = service.study('a'), service.study('')
+    service.before['acquire_suggest_lock'] = lambda: other.add({})
+    trial = ask(study)
+    assert (trial.id, trial.lineage.origin) == (1, 'added')
 
 
 def test_changes_of_other_processes_are_visible(service: Service, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from paxtune.study import trial_import
 from paxtune.study.plan import SearchPlan
 from paxtune.study.record import Status
 from paxtune.study.study import Study
-from paxtune.study.transitions import DetachedError, LeaseLostError
+from paxtune.study.transitions import DetachedError, LeaseLostError, TurnLostError
 from tests.factories.clocked_service import Service, heartbeat
 from tests.factories.studies import ask, finish, run
 from tests.factories.toys import toy
@@ -92,6 +92,14 @@ def test_an_addition_is_made_once_though_the_trial_has_changed(service: Service)
     assert len(people.trials) == 1
 
 
+def test_an_addition_for_an_older_study_is_refused(service: Service) -> None:
+    first, second = service.study(''), service.study('')
+    record = first.add({}).view.record
+    with pytest.raises(TurnLostError, match='trials were added in the meantime'):
+        second.store.add_trials([dataclasses.replace(record, id=0)], after=0)
+    assert len(first.trials) == 1
+
+
 def test_an_addition_in_doubt_is_made_once(service: Service) -> None:
     people = service.study('')
     service.database.after_commit = lambda: None
@@ -112,6 +120,19 @@ def test_a_trial_whose_end_was_in_doubt_is_not_handed_out_again(service: Service
     assert ask(other).id == 2
     assert (other.trial(1).state, other.trial(1).reward) == ('COMPLETED', 1.0)
     assert service.coordinator.num_leases == 1
+
+
+def test_an_end_in_doubt_is_known_before_leases_expire(service: Service) -> None:
+    study = service.study('a')
+    trial = ask(study)
+    trial.report(10, METRICS)
+    service.database.after_commit = study.store.close
+    with pytest.raises(DetachedError):
+        trial.complete()
+    service.now += 11
+    # Its lease would be over, and it has ended.
+    assert service.coordinator.revoked(['a']).workers == []
+    assert service.coordinator.num_leases == 0
 
 
 def test_a_claim_in_doubt_leases_the_trial(service: Service) -> None:

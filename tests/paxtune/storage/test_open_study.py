@@ -1,6 +1,7 @@
 """Directories of studies: each belongs to one study, and to those who share its lock."""
 
 import contextlib
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import join_study, load_study, open_study
 from paxtune.storage.study_file import DATABASE, UUID_FILE
 from paxtune.study.study import Study
+from paxtune.study.transitions import TurnLostError
 from tests.factories.studies import ask
 from tests.factories.toys import toy
 from trainer.symbolic.errors import UserError
@@ -111,6 +113,23 @@ def test_a_study_that_was_released_is_locked_by_what_it_hands_out(tmp_path: Path
         ask(study)
         with pytest.raises(UserError, match='is working there'):
             open_study(tmp_path, toy(), is_alone=True)
+
+
+def test_a_suggestion_that_another_process_has_overtaken_is_refused(tmp_path: Path) -> None:
+    with open_study(tmp_path, toy()) as first, open_study(tmp_path, toy()) as second:
+        with first.store.turn() as add:
+            overtaken = dataclasses.replace(ask(second).view.record, holder=first.store.worker)
+            with pytest.raises(TurnLostError, match='added in the meantime'):
+                add(overtaken)
+        assert len(first.trials) == 1
+
+
+def test_a_study_that_is_opened_alone_excludes_all_others(tmp_path: Path) -> None:
+    with open_study(tmp_path, toy(), is_alone=True):
+        for is_alone in (False, True):
+            with pytest.raises(UserError, match='is working there'):
+                open_study(tmp_path, toy(), is_alone=is_alone)
+    open_study(tmp_path, toy()).close()
 
 
 def test_a_lock_that_is_a_link_changes_nothing_elsewhere(tmp_path: Path) -> None:

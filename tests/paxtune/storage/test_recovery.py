@@ -101,3 +101,18 @@ def test_recovery_names_the_records_that_cannot_be_read(
         shown('recover', tmp_path)
     with pytest.raises(UserError, match='nowhere: there is no such directory'):
         shown('recover', tmp_path / 'nowhere')
+
+
+def test_a_recovery_leaves_no_journal_of_the_lost_database(
+    tmp_path: Path, shown: Callable[..., str]
+) -> None:
+    tuned(tmp_path, 3).close()
+    lose(tmp_path / DATABASE)
+    # SQLite would apply them to the new database of this name.
+    journals = [f'{DATABASE}-journal', f'{DATABASE}-wal', f'{DATABASE}-shm']
+    for name in journals:
+        (tmp_path / name).write_bytes(b'of the lost database')
+    shown('recover', tmp_path)
+    assert not any((tmp_path / name).exists() for name in journals)
+    assert (tmp_path / f'{DATABASE}.broken-journal').read_bytes() == b'of the lost database'
+    assert [each.id for each in records(tmp_path)] == [1, 2, 3]

@@ -68,6 +68,18 @@ def test_a_parent_leaves_a_fork_alone_that_has_gone_further(tmp_path: Path) -> N
         assert TrialSpec.of(study, study.trial(2)).earlier == [first]
 
 
+def test_a_parent_that_goes_on_brings_its_forks_their_checkpoint_first(tmp_path: Path) -> None:
+    with open_study(tmp_path, SPACE, search=search()) as study:
+        parent = TrialRecord({'x': 0.1}, status=Status.PAUSED, pauses=(3,))
+        lineage = Lineage(origin=SCHEDULER, parent=1, forked_from=(1, 3))
+        study.store.add_trials([parent, TrialRecord({'x': 0.2}, lineage=lineage)])
+        spec = TrialSpec.of(study, study.trial(1))
+        save(State(((1, 3),)), Path(spec.directory))
+        spec.begin()  # From here on it may delete the checkpoint.
+        (waiting,) = attempt_directories(tmp_path, study.trial(2))
+        assert newest(Path(waiting))[0] == State(((1, 3),))
+
+
 def test_curves_have_the_decisions_as_numbers() -> None:
     space = pg.Dict(x=pg.floatv(0.0, 4.0), kind=pg.oneof(['a', 'b']))
     with open_study(None, space, search=search(initial_trials=[{'x': 1.0, 'kind': 'b'}])) as study:

@@ -122,6 +122,35 @@ def test_lock_is_released_and_also_holds_within_a_process(tmp_path: Path) -> Non
             pytest.fail('both hold it')
 
 
+def test_a_shared_lock_is_held_until_the_last_one_leaves(tmp_path: Path) -> None:
+    with directory.locked(tmp_path, is_shared=True):
+        with directory.locked(tmp_path, is_shared=True):
+            pass
+        # The other has left: its lock file is still the one that this lock is on.
+        with (
+            pytest.raises(UserError, match='is working there'),
+            directory.locked(tmp_path),
+        ):
+            pytest.fail('one holds it alone, and another one holds it')
+    with directory.locked(tmp_path):
+        pass
+
+
+def test_a_written_file_and_its_name_survive_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, sync, synced = tmp_path / 'record.json', os.fsync, []
+
+    def recorded(descriptor: int) -> None:
+        # The content before the file has its name, and the name after that.
+        synced.append((os.path.isdir(f'/proc/self/fd/{descriptor}'), path.exists()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, 'fsync', recorded)
+    directory.write_text(path, 'whole')
+    assert synced == [(False, False), (True, True)]
+
+
 @pytest.mark.parametrize(
     ('decisions', 'name'),
     [
