@@ -30,6 +30,7 @@ from tests.factories.tiny import CountingInput
 from trainer import command
 from trainer.inputs.base import Batch
 from trainer.mesh import Mesh
+from trainer.runtime import processes
 
 STUDY, ENDPOINT, INTERRUPTED = 'study', 'endpoint', 'interrupted'
 """Names in the folder of a search: the study, its service's address, a request to save and end."""
@@ -95,7 +96,7 @@ def disturbed(x: float, folder: str) -> Iterator[dict[str, float]]:
 
 
 class DisturbedInput(CountingInput):
-    """Data that disturb their process.
+    """Data that disturb the first process of a search.
 
     Attributes:
         folder: of the search.
@@ -104,7 +105,7 @@ class DisturbedInput(CountingInput):
     folder: str
 
     def get_next(self) -> Batch:
-        if self._batch == 3:
+        if self._batch == 3 and processes.is_first():
             _disturb(Path(self.folder))
         return super().get_next()
 

@@ -23,6 +23,7 @@ from paxtune.engines.ray_cluster.worker_group import NAMESPACE, WorkerGroup
 from paxtune.running.trial_errors import StudyStoppedError
 from paxtune.service import tokens
 from paxtune.service.address import Service
+from paxtune.study.transitions import DetachedError
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError, nearest
 
@@ -116,7 +117,11 @@ class Ray(Cluster):
                 if state.waiting > waiting:
                     self._say_that_wait(state.waiting)
                 waiting = state.waiting
-                look()
+                try:
+                    look()
+                except DetachedError:  # The service ends with its coordinator.
+                    _get(coordinator.state.remote())
+                    raise
                 time.sleep(_LOOK_SECONDS)
         except KeyboardInterrupt:
             _get(coordinator.leave.remote())

@@ -253,20 +253,20 @@ def command_of(directory: Path) -> list[str]:
 def test_control_c_ends_it_and_the_study_goes_on(tmp_path: Path) -> None:
     with open_study(tmp_path, toy()) as study:
         trial = ask(study)
-        process = subprocess.Popen(
+        with subprocess.Popen(
             command_of(tmp_path), cwd=ROOT, env=environment(), text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        try:
-            assert process.stdout is not None
-            assert '0 of 5 trials, 1 active' in process.stdout.readline()
-            trial.report(10, {'loss': 0.5})
-            while '0.5' not in process.stdout.readline():
-                assert process.poll() is None
-            process.send_signal(signal.SIGINT)
-            _, messages = process.communicate(timeout=60)
-        finally:
-            process.kill()
+        ) as process:  # fmt: skip
+            try:
+                assert process.stdout is not None
+                assert '0 of 5 trials: 1 active' in process.stdout.readline()
+                trial.report(10, {'loss': 0.5})
+                while '0.5' not in process.stdout.readline():
+                    assert process.poll() is None
+                process.send_signal(signal.SIGINT)
+                _, messages = process.communicate(timeout=60)
+            finally:
+                process.kill()
         assert (process.returncode, messages) == (0, '')
         trial.complete()
         assert len(run(study)) == 5

@@ -128,29 +128,29 @@ def test_the_screen_of_a_function_changes_in_place(kernel: Kernel, workers: str)
 def test_an_interrupt_of_a_study_in_memory_returns_its_trials(kernel: Kernel) -> None:
     cell = kernel.run(f'{FUNCTION}\nstudy = search(30)', interrupt_at='trial 1: completed')
     assert not cell.of('error')
-    cell = kernel.run('print(study.interrupted, 1 <= len(study.trials) < 30, study.best.id)')
-    assert cell.printed == 'True True 1\n'
+    cell = kernel.run('print(study.interrupted, 1 <= len(study.trials) < 30, study.best is None)')
+    assert cell.printed == 'True True False\n'
     cell = kernel.run('study = search(3, study=study)\nprint(len(study.trials), study.is_done)')
     assert cell.printed == '3 True\n'
 
 
 @pytest.mark.parametrize(
-    ('code', 'options', 'moment'),
-    [
-        (FUNCTION, '', 'trial 1: completed'),
-        (FUNCTION, ', workers=2', 'trial 1: completed'),
-        (EXPERIMENT, ', workers=2', 'steps/s'),
+    ('code', 'count', 'options', 'moment'),
+    [  # Short trials are many: a busy machine shows the moment late.
+        (FUNCTION, 12, '', 'trial 1: completed'),
+        (FUNCTION, 12, ', workers=2', 'trial 1: completed'),
+        (EXPERIMENT, 3, ', workers=2', 'steps/s'),
     ],
     ids=['function', 'threads', 'workers'],
 )
 def test_an_interrupted_study_is_read_and_continues(
-    kernel: Kernel, code: str, options: str, moment: str
+    kernel: Kernel, code: str, count: int, options: str, moment: str
 ) -> None:
-    search = f"{code}\nsearch(3, job_log_dir='study'{options}).close()"
+    search = f"{code}\nsearch({count}, job_log_dir='study'{options}).close()"
     cell = kernel.run(search, interrupt_at=moment)
     (error,) = cell.of('error')
     assert error['ename'] == 'KeyboardInterrupt'
-    assert 'of 3 trials: ' in cell.screen.splitlines()[-1]
+    assert f'of {count} trials: ' in cell.screen.splitlines()[-1]
     states = kernel.run(STATES.format(directory='study')).printed.split()
-    assert set(states) <= {'completed', 'active'} and states.count('completed') < 3
-    assert '3 of 3 trials: 3 completed' in kernel.run(search).screen
+    assert set(states) <= {'completed', 'active'} and states.count('completed') < count
+    assert f'{count} of {count} trials: {count} completed' in kernel.run(search).screen
