@@ -51,7 +51,7 @@ BUDGETS = {
     'trainer/checkpoints': 1_395,
     'trainer/decoding': 560,
     'trainer/inputs': 4_390,
-    'trainer/layers': 3_090,
+    'trainer/layers': 3_200,
     'trainer/learner': 1_760,
     'trainer/loop': 1_305,
     'trainer/measures': 370,

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from trainer.symbolic.errors import UserError
 
 Tree = dict[str, Any]
 
+_BIAS_OR_SCALE = re.compile(r'(.*_)?(bias|scale|beta|gamma)\d*|bias_\w+')
+
 
 class FlaxAdapter(Layer):
     """Base of adapters of flax modules (linen and nnx). A subclass creates its module in `make`.
@@ -19,9 +22,12 @@ class FlaxAdapter(Layer):
     those of any component. Flax needs Python numbers, so none of the fields is a `Number`.
 
     The module's parameters have the path of this layer. They are sharded by the logical axes that
-    the module gives them (`trainer.mesh.RULES`), and replicated without. Weight decay applies to
-    those of two axes or more. All other variables, such as running statistics, are stored with
-    them and not trained. Floats are cast to the dtype of computations.
+    the module gives them (`trainer.mesh.RULES`), and replicated without. Weight decay spares
+    vectors, biases and scales: see `decays`. All other variables, such as running statistics, are
+    stored with them and not trained. Floats are cast to the dtype of computations.
+
+    Each random stream of the module, under any name, has a new key in each training step, and a
+    constant one in evaluation.
     """
 
     def forward(self, *args: Any) -> Any:
@@ -30,6 +36,14 @@ class FlaxAdapter(Layer):
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the module. For a `forward` with other arguments."""
         raise NotImplementedError(type(self).__name__)
+
+    def decays(self, path: tuple[str, ...], value: jax.Array) -> bool:
+        """True for a parameter of the module that weight decay applies to.
+
+        Layers spare biases and scales, also those with an axis of heads or of stacked layers. So
+        their names decide.
+        """
+        return value.ndim > 1 and not _BIAS_OR_SCALE.fullmatch(path[-1])
 
     def key(self, stream: str) -> jax.Array:
         """A random key; a constant one where the pass has no such stream, as in evaluation."""
@@ -68,9 +82,10 @@ class FlaxAdapter(Layer):
 
     def _boxed(self, path: Any, value: jax.Array, axes: tuple[str | None, ...] | None) -> Any:
         names = (None,) * value.ndim if axes is None else tuple(axes)
+        keys = tuple(str(part.key) for part in path)
+        where = '.'.join(keys)
         try:
             mesh_lib.partition_spec(names)
         except ValueError as error:
-            where = '.'.join(str(part.key) for part in path)
             raise UserError(f'{self.sym_path}: parameter {where} of its module: {error}') from error
-        return ParameterBox(value, names=names, decay=value.ndim > 1)
+        return ParameterBox(value, names=names, decay=self.decays(keys, value))

@@ -1,9 +1,10 @@
 from typing import Any
 
+import jax
 from flax import nnx, traverse_util
 
 from trainer.layers.adapter import FlaxAdapter, Tree
-from trainer.layers.base import NON_TRAINABLE, PARAMS, current_frame
+from trainer.layers.base import NON_TRAINABLE, PARAMS, current_frame, fold
 
 Path = tuple[str, ...]
 
@@ -13,8 +14,9 @@ class NnxAdapter(FlaxAdapter):
 
     Parameters are `nnx.Param`s; `nnx.with_partitioning` sets their axes. Each pass creates the
     module again, fills in the stored variables, and sets it to training or evaluation. Random state
-    is not stored: each step has new keys. `nnx.BatchNorm` computes in float32 unless it is given a
-    dtype, such as `self.dtype`.
+    is not stored: each step has new keys, other than those of `make`. A stream of another name is
+    the stream `default`. `nnx.BatchNorm` computes in float32 unless it is given a
+    dtype, such as `self.dtype`. Nothing reads sown values.
 
     Example:
         >>> class Doubled(NnxAdapter):
@@ -22,7 +24,6 @@ class NnxAdapter(FlaxAdapter):
         ...
         ...     def make(self, rngs):
         ...         return nnx.Linear(4, 2 * self.dims, rngs=rngs)
-        >>> import jax
         >>> x = jax.numpy.ones((2, 4))
         >>> variables = Doubled().module().init({'params': jax.random.key(0)}, x)
         >>> variables['params']['kernel'].value.shape
@@ -34,7 +35,9 @@ class NnxAdapter(FlaxAdapter):
         raise NotImplementedError(f'{type(self).__name__} has no make()')
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        rngs = nnx.Rngs(params=self.key(PARAMS), dropout=self.key('dropout'))
+        dropout = self.key('dropout')
+        named = {stream: self.key(stream) for stream in (PARAMS, 'default')}
+        rngs = nnx.Rngs(**named, dropout=dropout)
         with nnx.use_eager_sharding(False):  # The program sets the sharding.
             module = self.make(rngs)
         params, rest = _variables(module)
@@ -45,10 +48,24 @@ class NnxAdapter(FlaxAdapter):
             for path, variable in variables.items():
                 variable.set_value(values[path])
         module.train() if self.training else module.eval()
+        if self.training:
+            _renew_streams(module, dropout)
         outputs = module(*args, **kwargs)
         if self.training:
             self.put(NON_TRAINABLE, _tree(rest))
         return outputs
+
+
+def _renew_streams(module: Any, dropout: jax.Array) -> None:
+    """Gives each random stream of a module a key of this step; that of dropout has one already."""
+    for _, stream in nnx.iter_graph(module):
+        if isinstance(stream, nnx.RngStream) and stream.tag != 'dropout':
+            # Forks of a stream differ, and stay different.
+            of_step = jax.random.bits(fold(dropout, stream.tag))
+            fold_in, keys = jax.random.fold_in, stream.key.get_value()
+            for _ in range(keys.ndim):  # It is split.
+                fold_in = jax.vmap(fold_in, (0, None))
+            stream.key.set_value(fold_in(keys, of_step))
 
 
 def _variables(module: Any) -> tuple[dict[Path, Any], dict[Path, Any]]:

@@ -99,6 +99,187 @@ def test_dropout_is_drawn_anew_in_training_and_absent_in_evaluation(model: Layer
     np.testing.assert_array_equal(outputs(0, False), outputs(1, False))
 
 
+class Drawing(nn.Module):
+    """Returns draws from several streams, the last of them in a scan."""
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        def drawn(module: nn.Module, carry: None, _: Any) -> tuple[None, jax.Array]:
+            return None, jax.random.normal(module.make_rng('scanned'))
+
+        scan = nn.scan(drawn, split_rngs={'scanned': True}, length=3)
+        streams = ('noise', 'noise', 'other', 'params')
+        draws = [jax.random.normal(self.make_rng(stream)) for stream in streams]
+        return x + self.param('by', nn.initializers.zeros, ()), *draws, *scan(self, None, None)[1]
+
+
+class DrawingNnx(nnx.Module):
+    """Returns draws from several streams, and a constant of its construction."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.by, self.rngs = nnx.Param(jnp.zeros(())), rngs
+        self.forks = nnx.List([rngs.noise.fork(), rngs.noise.fork()])
+        self.constant = nnx.data(jax.random.normal(rngs.params()))
+
+    def __call__(self, x: Any) -> Any:
+        streams = (self.rngs.noise, self.rngs.other, self.rngs.params, *self.forks)
+        draws = [jax.random.normal(stream()) for stream in streams]
+        return x + self.by, *draws, self.constant
+
+
+class Drawn(LinenAdapter):
+    """Has draws in place of outputs."""
+
+    def make(self) -> nn.Module:
+        return Drawing()
+
+
+class DrawnNnx(NnxAdapter):
+    """Has draws in place of outputs."""
+
+    def make(self, rngs: nnx.Rngs) -> nnx.Module:
+        return DrawingNnx(rngs)
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize('model', [Drawn(), DrawnNnx()], ids=['linen', 'nnx'])
+def test_each_stream_is_drawn_anew_in_training_and_constant_in_evaluation(model: Layer) -> None:
+    module, variables = model.module(), nn.meta.unbox(init(model))
+
+    def draws(seed: int | None, training: bool = True) -> list[float]:
+        with forward_context(ForwardContext(training=training)):
+            rngs = {} if seed is None else {'dropout': jax.random.key(seed)}
+            found: Any = module.apply(variables, IMAGES, rngs=rngs, mutable=['non_trainable'])[0]
+        return list(map(float, found[1:] if isinstance(model, Drawn) else found[1:-1]))
+
+    assert draws(0) == draws(0)
+    evaluated = draws(None, training=False)
+    assert evaluated == draws(None, training=False)
+    every = draws(0) + draws(1) + evaluated
+    assert len(set(every)) == len(every)
+
+
+def test_random_constants_of_an_nnx_module_are_the_same_in_each_step() -> None:
+    module, variables = DrawnNnx().module(), nn.meta.unbox(init(DrawnNnx()))
+    with forward_context(ForwardContext(training=True)):
+        one, other = (
+            module.apply(
+                variables, IMAGES, rngs={'dropout': jax.random.key(i)}, mutable=['non_trainable']
+            )[0][-1]
+            for i in range(2)
+        )
+    assert one == other
+
+
+class Noisy(LinenAdapter):
+    """Logits plus noise of its own stream."""
+
+    def make(self) -> nn.Module:
+        training = self.training
+
+        class Inner(nn.Module):
+            @nn.compact
+            def __call__(self, x: jax.Array) -> jax.Array:
+                logits = nn.Dense(4)(x.mean((1, 2)))
+                if not training:
+                    return logits
+                return logits + jax.random.normal(self.make_rng('noise'), logits.shape)
+
+        return Inner()
+
+
+@pytest.mark.parametrize('microbatches', [1, 2])
+def test_noise_differs_in_each_step_of_a_program(microbatches: int) -> None:
+    made = localized(experiment(Noisy()))
+    made.task.learner.rebind(microbatches=microbatches, learning_rate=0.0)
+    program, values = compiled(made)
+    batch, key = program.put(made.train_input.get_next()), program.random_key(0)
+
+    def losses() -> list[float]:
+        state, found = program.init(key, values), []
+        for _ in range(3):
+            state, metrics = program.train_step(state, batch, key, values)
+            found.append(float(metrics['loss'].mean))
+        return found
+
+    assert len(set(losses())) == 3
+    assert losses() == losses()
+
+
+class Sowing(nn.Module):
+    """Sows a loss, a summary, and collections that a program leaves out."""
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        hidden = nn.BatchNorm(use_running_average=True)(nn.Dense(8)(x.mean((1, 2))))
+        self.sow('aux_loss', 'l2', 0.5)
+        self.sow('summaries', 'size', 3.0)
+        self.sow('intermediates', 'hidden', hidden)
+        self.sow('losses', 'l2', jnp.mean(hidden))
+        self.sow('sums', 'l2', 1.0, lambda a, b: a + b, lambda: 0.0)
+        return nn.Dense(4)(hidden)
+
+
+class Sown(LinenAdapter):
+    """Sows."""
+
+    def make(self) -> nn.Module:
+        return Sowing()
+
+
+def test_sown_losses_are_added_summaries_logged_and_all_else_left_out(tmp_path: Path) -> None:
+    reports = list(run(experiment(Sown(), num_steps=3), tmp_path))
+    found = reports[-1].metrics
+    assert found['train/aux_loss'] == found['eval/aux_loss'] == 0.5
+    assert found['train/summaries/size'] == 3.0
+    assert set(init(Sown())['non_trainable']) == {'batch_stats'}
+
+
+def test_a_sown_loss_that_is_no_scalar_is_refused() -> None:
+    class Vector(LinenAdapter):
+        def make(self) -> nn.Module:
+            class Inner(nn.Module):
+                @nn.compact
+                def __call__(self, x: Any) -> Any:
+                    self.sow('aux_loss', 'each', x.mean((1, 2, 3)))
+                    return nn.Dense(4)(x)
+
+            return Inner()
+
+    with pytest.raises(UserError, match=r"sows each of shape \(2,\) into 'aux_loss'"):
+        init(Vector())
+
+
+class Attending(nn.Module):
+    """Attention, a norm and layers with a first axis of their number."""
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        x = nn.LayerNorm()(nn.MultiHeadDotProductAttention(num_heads=2)(x, x))
+        stacked = nn.vmap(
+            nn.Dense, variable_axes={'params': 0}, split_rngs={'params': True}, in_axes=None,
+            axis_size=2,
+        )  # fmt: skip
+        return stacked(8)(x)
+
+
+def test_weight_decay_spares_biases_and_scales_whatever_their_axes() -> None:
+    class Linen(LinenAdapter):
+        def make(self) -> nn.Module:
+            return Attending()
+
+    class Nnx(NnxAdapter):
+        def make(self, rngs: nnx.Rngs) -> nnx.Module:
+            return nnx.MultiHeadAttention(num_heads=2, in_features=8, decode=False, rngs=rngs)
+
+    for model in (Linen(), Nnx()):
+        boxes = jax.tree_util.tree_leaves_with_path(
+            init(model, X_BTD)['params'], is_leaf=lambda leaf: hasattr(leaf, 'decay')
+        )
+        for path, box in boxes:
+            assert box.decay == (path[-1].key in ('kernel', 'embedding')), path
+
+
 @pytest.mark.pax('A partitioner of', 'flax_adapter: any flax')
 @both
 def test_axes_of_a_module_are_honoured(model: Layer) -> None:
