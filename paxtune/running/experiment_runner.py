@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.running.runner import Refusal, Reports, Runner, Running
+from paxtune.running.trial_errors import guarded, own_code
 from paxtune.running.trial_json import REMEDY, OtherTrialError, require_no_link
 from paxtune.running.trial_spec import PreparedTrial, TrialSpec, experiments
 from paxtune.study.record import REPLICATE
@@ -32,6 +33,7 @@ class ExperimentRunner(Runner):
         self._run = train
 
     @during(INITIALIZATION)
+    @own_code()
     def prepare(self, study: Study, trial: RunningTrial) -> Running | Refusal:
         compile_events.listen()
         parts = experiments(study, trial.view)
@@ -50,7 +52,7 @@ class ExperimentRunner(Runner):
         return spec.prepared(parts, search)
 
     def _train(self, prepared: PreparedTrial, should_interrupt: Callable[[], bool]) -> Reports:
-        return prepared.train(should_interrupt, self._run)
+        return guarded(prepared.train(should_interrupt, self._run))
 
     @property
     def num_devices(self) -> int:

@@ -2,14 +2,16 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from paxtune.config.faults import Faults
 from paxtune.objectives.rewards import NonFiniteRewardError
 from paxtune.search_space.constraints import Infeasible
 from paxtune.study.reasons import commonest
 from paxtune.study.trial import Trial
+from trainer.runtime.interrupt import CtrlC
 from trainer.runtime.signals import SkipTrial
 from trainer.symbolic.errors import NonFiniteLossError, SaveError, UserError, causes
 from trainer.symbolic.user_code import described
@@ -17,26 +19,77 @@ from trainer.symbolic.user_code import described
 if TYPE_CHECKING:
     from paxtune.study.study import Study
 
+T = TypeVar('T')
+
 EXPECTED = (NonFiniteLossError, NonFiniteRewardError, SkipTrial, Infeasible)
 """Errors that make a trial infeasible, and are no errors of the program."""
 
 _SAME_ERRORS = 3
 
 
+class ExitError(Exception):
+    """A trial's own code ended with its cause, an error that is no Exception, as `sys.exit` does.
+
+    The end of that code ends neither the process nor the study.
+    """
+
+
+@contextlib.contextmanager
+def own_code() -> Iterator[None]:
+    """Turns every end of a trial's own code into an Exception of it, except for a Ctrl-C.
+
+    A process that this code has forked, and that returns from it, ends here.
+    """
+    process = os.getpid()
+    try:
+        yield
+    except BaseException as error:
+        _end_fork(process, 1)
+        if ctrl_c := [each for each in causes(error) if isinstance(each, CtrlC)]:
+            raise ctrl_c[0] from None
+        if isinstance(error, Exception):
+            raise
+        raise ExitError(*error.args) from error
+    _end_fork(process, 0)
+
+
+def _end_fork(process: int, code: int) -> None:
+    if os.getpid() != process:
+        os._exit(code)  # Two processes would go on with one study.
+
+
+def guarded(reports: Generator[T, None, None]) -> Generator[T, None, None]:
+    """Yields the same values; the code of a trial makes them (`own_code`)."""
+    with contextlib.closing(reports):
+        while True:
+            with own_code():
+                try:
+                    report = next(reports)
+                except StopIteration:
+                    return
+            yield report
+
+
+def _own(error: BaseException) -> BaseException:
+    """Returns the error that the code of a trial raised."""
+    cause = error.__cause__
+    return error if cause is None or not isinstance(error, ExitError) else cause
+
+
 def reason_of(error: Exception) -> str:
     """Renders an error for people, with the last line of the user's code that led to it."""
-    return str(error) if isinstance(error, EXPECTED) else described(error)
+    return str(error) if isinstance(error, EXPECTED) else described(_own(error))
 
 
 def why_study_stops(error: Exception, trial: Trial, trials: Sequence[Trial], faults: Faults) -> str:
     """Says why an error of a trial, one of `trials`, stops the study; '' if it does not."""
-    reason = f'trial {trial.id} raised {reason_of(error)}'
-    if any(pattern.matches(error) for pattern in faults.errors_to_stop_study):
+    reason, own = f'trial {trial.id} raised {reason_of(error)}', _own(error)
+    if any(pattern.matches(own) for pattern in faults.errors_to_stop_study):
         return f'{reason}, which stops the study (search.faults.errors_to_stop_study)'
     if isinstance(error, EXPECTED):
         return ''
     if faults.errors_to_skip is not None:
-        if any(pattern.matches(error) for pattern in faults.errors_to_skip):
+        if any(pattern.matches(own) for pattern in faults.errors_to_skip):
             return ''
         return f'{reason}, which stops the study (search.faults.errors_to_skip)'
     if any(isinstance(each, OSError | SaveError) for each in causes(error)):
@@ -121,9 +174,9 @@ class OutsideError(Exception):
 
 
 @contextlib.contextmanager
-def outside() -> Iterator[None]:
+def outside(kind: type[BaseException] = Exception) -> Iterator[None]:
     """Marks errors of callbacks and records, which are not the trial's own."""
     try:
         yield
-    except Exception as error:
+    except kind as error:
         raise OutsideError(error) from error

@@ -24,6 +24,7 @@ from paxtune.study.transitions import DetachedError
 from paxtune.study.trial import Trial
 from trainer.loop.report import Interrupted, Report
 from trainer.runtime.directory import write_text
+from trainer.runtime.interrupt import kept_surroundings
 from trainer.runtime.signals import StopTrial
 from trainer.runtime.step_events import listening
 from trainer.runtime.throughput import THROUGHPUT_METRICS
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from paxtune.running.hparams import Session
 
 _ENDS_SEARCH = (
-    BadRewardError,
     DatabaseUnavailableError,
     InvariantError,
     LostProcessError,
@@ -84,6 +84,10 @@ class TrialRun:
         except DetachedError:
             is_detached = True
             raise
+        except BadRewardError as error:
+            if not self._others_have_rewards():
+                raise
+            self._fail(error)
         except _ENDS_SEARCH:
             raise
         except Interrupted as interrupted:
@@ -98,6 +102,11 @@ class TrialRun:
         if self._trial.view.is_terminal:
             self._notify(lambda each: each.on_trial_end(self._study, self._trial.view))
 
+    def _others_have_rewards(self) -> bool:
+        """Returns True if the reward fits other trials: then it is this one that lacks a metric."""
+        others = (each for each in self._study.trials if each.id != self._trial.id)
+        return any(each.rewards or each.score_curve for each in others)
+
     def _notify(self, event: Callable[[Callback], None]) -> None:
         for callback in self._callbacks:
             event(callback)
@@ -106,8 +115,9 @@ class TrialRun:
         """Runs the trial, and returns why it ends before its last step; None if it does not."""
         end: Refusal | StopTrial | None
         try:
-            prepared = self._runner.prepare(self._study, self._trial)
-            end = prepared if isinstance(prepared, Refusal) else self._listen(prepared)
+            with kept_surroundings():
+                prepared = self._runner.prepare(self._study, self._trial)
+                end = prepared if isinstance(prepared, Refusal) else self._listen(prepared)
         except DetachedError:
             raise
         except StopTrial as signal:
@@ -157,7 +167,7 @@ class TrialRun:
         )
 
     def _on_step(self, step: int, metrics: Mapping[str, float]) -> None:
-        with outside():
+        with outside(BaseException):  # The code of the trial surrounds it.
             self._notify(lambda each: each.on_step(self._study, self._trial.view, step, metrics))
 
     def _note_resumption(self, report: Report) -> None:

@@ -21,6 +21,7 @@ from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError, IllegalTransition
 from paxtune.study.trial import Trial
 from trainer.program.packing.place import Alone
+from trainer.runtime.interrupt import noted_ctrl_c
 from trainer.runtime.wall_clock import (
     CHECKPOINTS,
     IDLE,
@@ -94,7 +95,8 @@ class Tuner:
         """
         self.study = study
         self._runner, self._callbacks = runner, list(callbacks)
-        self._interrupted = should_interrupt
+        self._should_interrupt = should_interrupt
+        self._is_ctrl_c: Callable[[], bool] = lambda: False
         self._place = place or Alone()
         self._paused = {trial.id for trial in study.trials if trial.status is Status.PAUSED}
         self._is_detached = False
@@ -117,7 +119,11 @@ class Tuner:
             BadRewardError: the reward needs a metric that is not measured.
             OtherTrialError: a directory holds files of another trial.
         """
-        with measuring(self._place.clock()) as self._clock, self._clock.phase(OTHER):
+        with (
+            measuring(self._place.clock()) as self._clock,
+            self._clock.phase(OTHER),
+            noted_ctrl_c() as self._is_ctrl_c,
+        ):
             self._run()
 
     def _run(self) -> None:
@@ -143,7 +149,7 @@ class Tuner:
                 if isinstance(error, OSError | InvariantError):  # Not of the trial itself.
                     raise StudyStoppedError(reason_of(error)) from error
                 raise
-        if not study.is_done:
+        if not study.is_done and not self._is_ctrl_c():
             raise Paused(INTERRUPTED if self._interrupted() else STOP_REQUESTED)
 
     def _next(self) -> RunningTrial | None:
@@ -197,6 +203,9 @@ class Tuner:
                 _write_final_states(self.study, [trial])
                 for callback in self._callbacks:
                     callback.on_trial_end(self.study, trial)
+
+    def _interrupted(self) -> bool:
+        return self._is_ctrl_c() or self._should_interrupt()
 
     def _may_begin(self) -> bool:
         check_failures(self.study.trials, self.study.search.faults)

@@ -4,12 +4,16 @@ import contextlib
 import os
 import queue
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 _SHOW_CURSOR = b'\x1b[?25h'
 """For terminals: a live table hides the cursor, and cannot restore it at an immediate exit."""
+
+_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+"""Signals whose handlers code of users replaces, as for time limits of its own."""
 
 
 class Interrupt:
@@ -29,7 +33,9 @@ class Interrupt:
 
     MESSAGE = 'Saving a checkpoint, then stopping. Repeat the signal to stop at once.'
 
-    def __init__(self) -> None:
+    def __init__(self, exit: Callable[[int], object] = os._exit) -> None:
+        """Makes the manager; `exit` ends the process at the second signal, with an exit code."""
+        self._exit = exit
         self.number: int | None = None
         self.is_displayed = False
         self.same_seconds = self._received = 0.0
@@ -58,10 +64,74 @@ class Interrupt:
         if self.number is not None:
             if os.isatty(1):
                 _write(1, _SHOW_CURSOR)
-            os._exit(self.exit_code)
+            self._exit(self.exit_code)
         self.number, self._received = number, now
         if not self.is_displayed:
             _write(2, f'\n{self.MESSAGE}\n'.encode())
+
+
+class CtrlC(KeyboardInterrupt):
+    """A Ctrl-C of the user. Another KeyboardInterrupt is an end of the code that raises it."""
+
+
+@contextlib.contextmanager
+def noted_ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Raises each KeyboardInterrupt of a signal as `CtrlC` inside, and as itself at the end.
+
+    Code that drops the exception is interrupted at the end. Threads get no signals.
+
+    Yields:
+        A function that returns True after a Ctrl-C.
+    """
+    noted: list[int] = []
+    earlier = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(earlier):
+        yield lambda: False
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        try:
+            earlier(number, frame)
+        except KeyboardInterrupt:
+            noted.append(number)
+            raise CtrlC from None
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield lambda: bool(noted)
+    except CtrlC:
+        raise KeyboardInterrupt from None
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+    if noted:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def kept_surroundings() -> Iterator[None]:
+    """Restores the current directory, the handlers of signals and a timer at the end.
+
+    Code inside may change them for all that follows it. In other threads nothing is restored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Other threads may be in the directory.
+        return
+    try:
+        directory = os.getcwd()
+    except OSError:  # It was deleted.
+        directory = ''
+    before = {each: signal.getsignal(each) for each in _HANDLED}
+    timer = signal.getitimer(signal.ITIMER_REAL)
+    try:
+        yield
+    finally:
+        if timer == (0.0, 0.0):
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        for number, handler in before.items():
+            if handler is not None and signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+        with contextlib.suppress(OSError):
+            os.chdir(directory)
 
 
 @contextlib.contextmanager

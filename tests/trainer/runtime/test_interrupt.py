@@ -4,12 +4,19 @@ import pty
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from trainer.runtime.interrupt import Interrupt, ended_by_signal
+from trainer.runtime.interrupt import (
+    CtrlC,
+    Interrupt,
+    ended_by_signal,
+    kept_surroundings,
+    noted_ctrl_c,
+)
 
 _TWICE = """
 import os, signal
@@ -124,3 +131,37 @@ def test_a_signal_at_any_moment_of_a_wait_ends_it() -> None:
             break
         assert is_set, at
     assert at > 3
+
+
+def test_a_timer_that_code_leaves_ends_with_it() -> None:
+    before = signal.setitimer(signal.ITIMER_REAL, 0.0)  # A time limit of the tests.
+    try:
+        with kept_surroundings():
+            signal.alarm(100)
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *before)
+
+
+def test_a_directory_that_is_gone_is_not_restored(tmp_path: Path) -> None:
+    home = Path.cwd()
+    gone = tmp_path / 'gone'
+    gone.mkdir()
+    try:
+        os.chdir(gone)
+        with kept_surroundings():
+            gone.rmdir()
+        with kept_surroundings():
+            os.chdir(tmp_path)
+    finally:
+        os.chdir(home)
+
+
+def test_a_keyboard_interrupt_of_other_code_is_no_ctrl_c() -> None:
+    with pytest.raises(KeyboardInterrupt), noted_ctrl_c() as is_noted:
+        with pytest.raises(KeyboardInterrupt) as raised:
+            raise KeyboardInterrupt
+        assert not isinstance(raised.value, CtrlC) and not is_noted()
+        with pytest.raises(CtrlC):
+            signal.raise_signal(signal.SIGINT)
+        assert is_noted()
