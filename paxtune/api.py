@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from absl import logging
@@ -16,19 +17,21 @@ from paxtune.engines.base import Engine, Job
 from paxtune.engines.choice import engine_for
 from paxtune.objectives.rewards import Objectives, Reward
 from paxtune.running.callbacks import Callback, OnTrialEnd
-from paxtune.running.trial_errors import StudyStoppedError
 from paxtune.running.tuner import Paused
 from paxtune.running.workloads import FunctionWorkload, Workload, workload_of
 from paxtune.schedulers import Scheduler
 from paxtune.storage.open_study import load_study, open_plan
 from paxtune.storage.preview import Preview
 from paxtune.study import trial_import
+from paxtune.study.reasons import commonest
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.workload import RunnerWorkload
+from trainer import command
 from trainer.runtime import compilation_cache, garbage_collection, wall_clock
 from trainer.runtime import directory as directories
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.serialization import to_json_text
 
 with epy.lazy_imports():  # They import JAX, and a study of a function has no use for it.
     from paxtune.terminal import displays, progress
@@ -37,6 +40,8 @@ with epy.lazy_imports():  # They import JAX, and a study of a function has no us
 if TYPE_CHECKING:
     from paxtune.experiment import Tunable
     from trainer.experiment import Experiment
+
+_SHOWN_REASONS = 3
 
 PathLike = str | os.PathLike[str]
 Callbacks = Sequence[Callback | Callable[[Study, Trial], object]]
@@ -110,8 +115,9 @@ def tune(
     Raises:
         UserError: bad input.
         Paused: the study in `job_log_dir` continues in a later call: see `should_interrupt`.
-        StudyStoppedError: an error stopped the study, as `search.faults` demands. A study in memory
-            is open in `error.study`, and continues with `study=error.study`.
+        StudyStoppedError: an error stopped the study, as `search.faults` demands.
+        BaseException: as a callback. Where any error ends a study in memory, the study is open in
+            `error.study`, and continues with `study=error.study`.
 
     Example:
         >>> import pyglove as pg
@@ -129,6 +135,8 @@ def tune(
     if job_log_dir is None and not isinstance(workload, FunctionWorkload):
         raise UserError('an experiment needs a job_log_dir for its trials')
     directory = engine.directory(job_log_dir)
+    if isinstance(directory, Path) and isinstance(workload, FunctionWorkload):
+        directory = directory.absolute()  # A function may change the current one.
     if study is not None and (directory or study.directory):
         raise UserError(f'study: {study} must be in memory: give no job_log_dir')
     with contextlib.ExitStack() as held:
@@ -139,6 +147,8 @@ def tune(
         given |= {'algorithm': algorithm, 'scheduler': scheduler}
         changes = {name: value for name, value in given.items() if value is not None}
         plan = workload.plan(search | changes)
+        if directory is not None and isinstance(workload, FunctionWorkload):
+            to_json_text(plan.space.value)  # Raises before anything is written.
         engine.require_search(plan.search, directory)
         garbage_collection.end_start_up()
         if (followed := engine.follow(directory, plan, should_interrupt)) is not None:
@@ -205,10 +215,15 @@ def run_trials(engine: Engine, job: Job, fork_study: PathLike | None) -> None:
                 raise
             # Only this process has the trials.
             study.interrupted = True
-            logging.warning('Interrupted. tune(…, study=study) continues this study.')
-        except StudyStoppedError as error:
+            command.say(
+                f'Interrupted after {len(study.trials)} trials. The program goes on: '
+                'study.interrupted is True, and tune(…, study=study) continues the study.',
+                sys.stderr,
+            )
+        except BaseException as error:
             if study.directory is None:
-                error.study = study
+                error.__dict__['study'] = study
+                error.add_note('tune(…, study=error.study) continues the study in memory.')
                 on_error.pop_all()
             raise
         on_error.pop_all()
@@ -242,6 +257,10 @@ def _fork(source: Study, study: Study) -> None:
 
 def _warn_of_failure(study: Study) -> None:
     # Trials that all fail have a bug in common.
-    failed = [trial for trial in study.trials if trial.is_failed]
-    if failed and not any(trial.state == 'COMPLETED' for trial in study.trials):
-        logging.warning('No trial was completed. Trial %d: %s', failed[0].id, failed[0].reason)
+    lost = [trial for trial in study.trials if trial.state == 'INFEASIBLE']
+    if lost and not any(trial.rewards for trial in study.trials):
+        reasons = commonest(trial.reason or '' for trial in lost)
+        logging.warning(
+            'No trial was completed. %s',
+            '; '.join(f'{count} × {reason}' for count, reason in reasons[:_SHOWN_REASONS]),
+        )

@@ -1,9 +1,13 @@
 """Measurements of a trial."""
 
+import contextlib
 import dataclasses
+import operator
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from paxtune.objectives.metrics import split_name
+from trainer.symbolic.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,3 +53,31 @@ def with_carried(
         if split_name(name)[1] not in now
     }
     return carried | dict(metrics)
+
+
+def in_words(value: object) -> str:
+    """Renders a value without its address in memory, for people."""
+    text, kind = repr(value), type(value).__name__
+    article = 'an' if kind[0] in 'aeiouAEIOU' else 'a'
+    return f'{article} {kind}' if ' at 0x' in text or len(text) > 80 else text
+
+
+def as_number(name: str, value: Any) -> float:
+    """Converts a metric to a number; raises UserError for another value, also a truth value."""
+    is_logical = isinstance(value, bool) or 'bool' in str(getattr(value, 'dtype', ''))
+    if not is_logical and not isinstance(value, str | bytes | bytearray):
+        with contextlib.suppress(OverflowError, TypeError, ValueError):
+            return float(value)
+    if isinstance(value, Mapping):
+        how = f'give each of its numbers a name of its own, such as {name}/{next(iter(value), "a")}'
+    else:
+        how = f'trial.set_attribute({name!r}, …) keeps other values for people'
+    raise UserError(f'the metric {name} is {in_words(value)}, and must be a number: {how}')
+
+
+def as_step(value: Any) -> int:
+    """Converts a step to an integer; raises UserError for another value, or one below 0."""
+    with contextlib.suppress(TypeError):
+        if not isinstance(value, bool) and (step := operator.index(value)) >= 0:
+            return step
+    raise UserError(f'the step is {in_words(value)}, and must be an integer of at least 0')

@@ -7,8 +7,11 @@ from typing import Any
 
 import pyglove as pg
 
+from paxtune.running.trial_errors import ExitError, own_code, reason_of
 from paxtune.search_space.decisions import decision_points
+from trainer.runtime.interrupt import noted_ctrl_c
 from trainer.runtime.signals import Signal
+from trainer.symbolic.errors import UserError
 
 _CONDITIONAL = (
     'The first run made other decisions: write a decision that depends on another as '
@@ -23,8 +26,15 @@ def traced(function: Callable[[], Any]) -> pg.Dict:
     """
     context = pg.hyper.DynamicEvaluationContext()
     # A trial with these decisions would end with the signal.
-    with context.collect() as decisions, contextlib.suppress(Signal):
-        _begun(function)
+    with context.collect() as decisions, contextlib.suppress(Signal), noted_ctrl_c():
+        try:
+            with own_code():
+                _begun(function)
+        except ExitError as error:
+            raise UserError(
+                'the first run of the function, which finds its decisions, ended with '
+                f'{reason_of(error)}'
+            ) from error
     return pg.Dict(decisions)
 
 
@@ -52,4 +62,12 @@ def _begun(function: Callable[[], Any]) -> Any:
     returned = function()
     if not isinstance(returned, Iterator):
         return returned
-    return itertools.chain(list(itertools.islice(returned, 1)), returned)
+    return _continued(list(itertools.islice(returned, 1)), returned)
+
+
+def _continued(begun: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from begun
+        yield from rest
+    finally:
+        getattr(rest, 'close', lambda: None)()

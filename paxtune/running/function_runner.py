@@ -7,16 +7,20 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import pyglove as pg
+from absl import logging
 
+from paxtune.objectives.measurement import as_number, as_step
 from paxtune.running import define_by_run
+from paxtune.running.function_arguments import bound, in_words, keys_of, signature_of
 from paxtune.running.runner import Reports, Runner, Running
+from paxtune.running.trial_errors import own_code, reason_of
 from paxtune.search_space.decisions import to_dna
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from trainer.loop.report import Interrupted, Report
 from trainer.runtime.wall_clock import STEPS, during, phase
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.user_code import place_of
 
 _END = object()
 
@@ -24,19 +28,19 @@ _END = object()
 class FunctionRunner(Runner):
     """Calls a function with the values of a trial, and with the trial where it takes that, too.
 
-    The values are one argument. Where the space is a dict, and the function has a parameter for
-    each of its keys, they are passed by name, and the trial to a parameter called `trial`. A
-    function without parameters makes its decisions itself (`define_by_run`).
+    The values are one argument. They are passed by name where the space is a dict, and the function
+    has a parameter for each of its keys or takes `**config`. A parameter called `trial` gets the
+    trial. A function without parameters makes its decisions itself (`define_by_run`).
 
     The function returns a number, which becomes the metric `objective`, or metrics by name. Or it
     yields metrics, each a measurement at the next step, and the trial may be stopped in between. It
-    may also yield (step, metrics): a paused or forked trial continues at the first of these steps
-    (`Trial.continues_from`).
+    may also yield (step, metrics), from step 0 or 1: a paused or forked trial continues at the
+    first of these steps (`Trial.continues_from`).
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._signature = inspect.signature(function)
+        self._has_arguments = bool(signature_of(function).parameters)
 
     @classmethod
     def named(cls, name: str) -> 'FunctionRunner':
@@ -70,39 +74,44 @@ class FunctionRunner(Runner):
     ) -> Reports:
         returned = self._call(study, trial)
         if isinstance(returned, Iterator):
-            step = 0
-            for metrics in _timed(returned):
-                step, metrics = _stepped(step, metrics)
-                yield Report(step, _named(metrics))
-                if should_interrupt():
-                    raise Interrupted(step)
-        elif returned is not None or not (trial.step or _inherited(study, trial)):
-            yield Report(trial.step + 1, _named(returned), is_last=True)
-        if not trial.step and (inherited := _inherited(study, trial)):
+            step = -1
+            with _closed(returned, trial):
+                for yielded in _timed(returned):
+                    with self._placed(returned):
+                        step, metrics = _stepped(step, yielded)
+                    yield Report(step, metrics)
+                    if should_interrupt():
+                        raise Interrupted(step)
+        elif returned is not None or not (trial.has_reported or _inherited(study, trial)):
+            with self._placed(returned):
+                metrics = _named(returned)
+            yield Report(trial.step + 1, metrics, is_last=True)
+        if not trial.has_reported and (inherited := _inherited(study, trial)):
             yield inherited
+        elif not trial.view.measurements:
+            with self._placed(returned):
+                raise UserError('the function must yield metrics: it yielded nothing')
 
     @during(STEPS)
     def _call(self, study: Study, trial: RunningTrial) -> Any:
-        if not self._signature.parameters:
+        if not self._has_arguments:
             spec = study.space.spec
-            return define_by_run.call(self._function, spec, to_dna(spec, trial.view.by_id))
-        arguments = self._arguments(trial)
-        return self._function(*arguments.args, **arguments.kwargs)
+            with own_code():
+                return define_by_run.call(self._function, spec, to_dna(spec, trial.view.by_id))
+        values = trial.materialize()
+        arguments = bound(self._function, values, keys_of(values), trial)
+        with own_code():
+            return self._function(*arguments.args, **arguments.kwargs)
 
-    def _arguments(self, trial: RunningTrial) -> inspect.BoundArguments:
-        values, parameters = trial.materialize(), self._signature.parameters
-        if isinstance(values, pg.Dict) and set(values) <= set(parameters):
-            named = {**({'trial': trial} if 'trial' in parameters else {}), **values}
-            try:
-                return self._signature.bind(**named)
-            except TypeError:
-                pass  # A parameter has another name, and so gets all values.
-        required = [
-            p
-            for p in parameters.values()
-            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
-        ]
-        return self._signature.bind(values, *([trial] if len(required) > 1 else []))
+    @contextlib.contextmanager
+    def _placed(self, returned: Any) -> Iterator[None]:
+        """Adds to an error of results the place of the `yield`, or the place of the function."""
+        try:
+            yield
+        except UserError as error:
+            frame = getattr(returned, 'gi_frame', None)
+            place = place_of(self._function, frame and frame.f_lineno)
+            raise UserError(f'{error} ({place})' if place else str(error)) from None
 
 
 def _inherited(study: Study, trial: RunningTrial) -> Report | None:
@@ -122,30 +131,50 @@ def _place(function: Callable[..., Any]) -> tuple[str, str]:
 def _timed(yielded: Iterator[Any]) -> Iterator[Any]:
     """Yields the same values; measures the time between them as steps."""
     while True:
-        with phase(STEPS):
+        with phase(STEPS), own_code():
             found = next(yielded, _END)
         if found is _END:
             return
         yield found
 
 
-def _stepped(last: int, yielded: Any) -> tuple[int, Any]:
+@contextlib.contextmanager
+def _closed(yielded: Iterator[Any], trial: RunningTrial) -> Iterator[None]:
+    """Closes a generator at the end. An error that it raises then is not that of its trial."""
+    try:
+        yield
+    finally:
+        try:
+            with own_code():
+                getattr(yielded, 'close', lambda: None)()
+        except Exception as error:
+            logging.warning(
+                'Trial %d: its function raised as it was closed: %s', trial.id, reason_of(error)
+            )
+
+
+def _stepped(last: int, yielded: Any) -> tuple[int, dict[str, float]]:
     if not isinstance(yielded, tuple):
-        return last + 1, yielded
-    if len(yielded) != 2 or not isinstance(yielded[0], int) or isinstance(yielded[0], bool):
-        raise TypeError(f'the function must yield metrics, or (step, metrics), not {yielded!r}')
-    step, metrics = yielded
+        return max(last, 0) + 1, _named(yielded)
+    try:
+        step, metrics = yielded
+        step = as_step(step)
+    except (UserError, ValueError):
+        pair = '(step, metrics), whose step is an integer from 0'
+        raise UserError(f'the function must yield metrics, or {pair}, not {yielded!r}') from None
     if step <= last:
-        raise ValueError(f'the function yields step {step} after step {last}')
-    return step, metrics
+        raise UserError(f'the function yields step {step} after step {last}: steps must grow')
+    return step, _named(metrics)
 
 
 def _named(returned: Any) -> dict[str, float]:
     if isinstance(returned, Mapping):
-        return {str(name): float(value) for name, value in returned.items()}
+        return {str(name): as_number(str(name), value) for name, value in returned.items()}
     try:
-        return {'objective': float(returned)}
-    except (TypeError, ValueError):
-        raise TypeError(
-            f'the function must return a number or metrics by name, not {returned!r}'
+        return {'objective': as_number('objective', returned)}
+    except UserError:
+        if inspect.iscoroutine(returned):
+            returned.close()
+        raise UserError(
+            f'the function must return a number or metrics by name, not {in_words(returned)}'
         ) from None

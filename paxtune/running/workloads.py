@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -11,8 +10,9 @@ from etils import epy
 
 from paxtune.config.named_components import named_part
 from paxtune.config.search import Search
-from paxtune.objectives.rewards import MetricReward
 from paxtune.running.define_by_run import traced
+from paxtune.running.function_arguments import require_fitting, signature_of
+from paxtune.running.function_fields import objective_of, space_of
 from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.runner import Runner
 from paxtune.schedulers.rungs import first_rung
@@ -90,6 +90,7 @@ class FunctionWorkload(Workload):
 
     def plan(self, changes: Mapping[str, Any]) -> SearchPlan:
         value, search = pg.clone(self._value(), deep=True), self._configured(changes)
+        require_fitting(self.what, value)
         return SearchPlan.compile(value, search, None, self.exp, self.command, self.what)
 
     def runner(self) -> FunctionRunner:
@@ -99,29 +100,16 @@ class FunctionWorkload(Workload):
         space = self.space
         if space is None and self.study is not None:
             return self.study.value
-        if space is None and not inspect.signature(self.what).parameters:
+        if space is None and not signature_of(self.what).parameters:
             return traced(self.what)
         if space is None:
             raise UserError(
                 'space: a function with arguments needs one, such as {"x": pg.floatv(0.0, 1.0)}'
             )
-        if isinstance(space, pg.hyper.DynamicEvaluationContext):  # `pg.hyper.trace` returns it.
-            space = space.hyper_dict
-        value = pg.Dict(space) if type(space) is dict else space
-        if not isinstance(value, pg.Object | pg.Dict):
-            raise UserError(
-                f'space: expected a dict or a symbolic object, not {type(space).__name__}'
-            )
-        return value
+        return space_of(space)
 
     def _configured(self, changes: Mapping[str, Any]) -> Search:
         changes = _made(changes, None)
-        if isinstance(goal := changes.get('objective'), str):
-            if goal not in ('minimize', 'maximize'):
-                raise UserError(
-                    f"objective: expected 'minimize', 'maximize' or a reward, not {goal!r}"
-                )
-            changes['objective'] = MetricReward(goal, 'objective')
         if self.study is not None:
             search = self.study.search.clone(deep=True)
         elif 'objective' in changes:
@@ -184,6 +172,8 @@ def _made(
     for name in changes:
         if name not in (*fields, 'budget.trials'):
             raise UserError(f'a search has no {name!r}. {nearest(name, fields)}'.rstrip())
+    if (objective := changes.get('objective')) is not None:
+        changes = {**changes, 'objective': objective_of(objective)}
     return {
         name: named_part(search, name, value, f'{name}={value!r}', known())
         if name in ('algorithm', 'scheduler') and isinstance(value, str)

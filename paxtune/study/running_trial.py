@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from absl import logging
+
 from paxtune.objectives.aggregation import NothingMeasuredError
 from paxtune.objectives.limits import violation
-from paxtune.objectives.measurement import Measurement, with_carried
+from paxtune.objectives.measurement import Measurement, as_number, as_step, with_carried
 from paxtune.objectives.rewards import NonFiniteRewardError, measured_rewards
 from paxtune.study import transitions
 from paxtune.study.record import Costs, Lineage, RunTime, TrialRecord
@@ -17,6 +19,7 @@ from paxtune.study.transitions import IllegalTransition, Transition
 from paxtune.study.trial import Scoring, Trial, TrialContext, aggregated
 from trainer.runtime.directory import JobPath
 from trainer.runtime.wall_clock import Profile
+from trainer.symbolic.errors import UserError
 
 
 class RunningTrial:
@@ -28,6 +31,7 @@ class RunningTrial:
         view: the trial as it stands after the last transition of this object.
         resumed: whether the trial was claimed before, by a process that did not finish it.
         step: the last step that this process reported; 0 before.
+        has_reported: whether this process has reported a step.
     """
 
     def __init__(
@@ -36,7 +40,7 @@ class RunningTrial:
         self.view = Trial(record, context)
         self._context, self._scoring, self._store = context, scoring, store
         self.resumed = sum(event.event == 'claimed' for event in record.history) > 1
-        self.step = 0
+        self.step, self.has_reported = 0, False
 
     def __repr__(self) -> str:
         return repr(self.view)
@@ -76,9 +80,10 @@ class RunningTrial:
     def report(
         self, step: int, metrics: Mapping[str, float], checkpoint: str | None = None
     ) -> Measurement:
-        """Adds a measurement. A step that was reported before stays unchanged.
+        """Adds a measurement. A step that was reported before stays unchanged, with a warning.
 
         Args:
+            step: an integer from 0. Steps grow.
             metrics: all metrics by name. NaN and infinity are left out, and noted by name.
             checkpoint: the path of the checkpoint of this step.
 
@@ -86,14 +91,19 @@ class RunningTrial:
             The measurement. It has no rewards while a metric that they need is missing.
 
         Raises:
+            UserError: a metric is no number, or the step comes before the last one.
             NonFiniteRewardError: the reward is NaN or infinite. Nothing is written.
             IllegalTransition: the trial is not ACTIVE.
         """
-        finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
+        step = as_step(step)
+        metrics = {name: as_number(name, value) for name, value in metrics.items()}
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
 
         # Code of users computes rewards: outside of the transaction, which holds locks.
         seen = self.view.measurements
         is_new = self.view.status.is_open and all(each.step != step for each in seen)
+        if is_new and step < self.step:
+            raise UserError(f'trial {self.id} reports step {step} after step {self.step}')
         rewards = self._rewards_of(with_carried(seen, metrics)) if is_new else ()
 
         def reported(record: TrialRecord, _: datetime.datetime) -> TrialRecord:
@@ -107,13 +117,21 @@ class RunningTrial:
             return transitions.report(record, measurement, {*metrics} - {*finite})
 
         self._apply(reported)
-        self.step = step
-        return next(each for each in self.view.measurements if each.step == step)
+        found = next(each for each in self.view.measurements if each.step == step)
+        if not is_new and self.has_reported and found.metrics != finite:
+            logging.warning(
+                'Trial %d reports step %d again. Its first metrics stay: %s',
+                self.id,
+                step,
+                dict(found.metrics),
+            )
+        self.step, self.has_reported = step, True
+        return found
 
     def add(self, measurement: Measurement, non_finite: Collection[str] = ()) -> None:
         """Adds a measurement with its rewards: see `transitions.report`. Steps may repeat."""
         self._apply(lambda record, _: transitions.report(record, measurement, non_finite))
-        self.step = measurement.step
+        self.step, self.has_reported = measurement.step, True
 
     def _rewards_of(self, metrics: Mapping[str, float]) -> tuple[float, ...]:
         return measured_rewards(self._scoring.rewards, metrics, self._scoring.sub_experiments)

@@ -238,13 +238,14 @@ class Study(StudyView):
             infeasible: why no reward belongs to its decisions.
 
         Raises:
+            UserError: a metric is no number.
             IllegalTransition: the trial has ended already, or nothing was measured.
             MissingMetricError: a metric that the reward needs is missing.
         """
         if infeasible is not None:
             trial.fail(infeasible)
             return
-        if isinstance(metrics, int | float):
+        if metrics is not None and not isinstance(metrics, Mapping):
             metrics = {metric.name: metrics for reward in self.rewards for metric in reward.metrics}
         try:
             if metrics is not None:

@@ -26,6 +26,6 @@ def test_an_interrupted_search_continues_with_the_printed_command(home: Path) ->
 
 def test_an_interrupted_function_keeps_its_trials_and_continues(home: Path) -> None:
     shown = run(home, 'my_function.py', interrupt_at='trial 2: completed').passed()
-    assert 'Interrupted. tune(…, study=study) continues this study.' in shown.words
+    assert 'and tune(…, study=study) continues the study.' in shown.words
     assert ' trials so far' in shown.text
     assert 'all 8 trials, best ' in shown.text

@@ -1,5 +1,6 @@
 """`paxtune.tune` of a function."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def test_an_interrupted_study_in_memory_is_returned_and_continued() -> None:
     def interrupted(x: float) -> float:
         calls.append(x)
         if len(calls) == 4:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return x
 
     fields: Any = {'space': {'x': pg.floatv(0.0, 1.0)}, 'objective': 'minimize', 'seed': 3}

@@ -21,6 +21,7 @@ S = TypeVar('S')
 _DECISIONS = {'hyper.OneOf', 'hyper.ManyOf', 'hyper.Float', IntRange.__serialization_key__}
 _INHERITED = {'pyglove.core.symbolic.inferred.ValueFromParentChain'}
 _DERIVED = {Derived.__serialization_key__}
+_KINDS = {'function': 'a function', 'type': 'a class', '_OpaqueObject': 'an object without JSON'}
 _TYPE = pg.JSONConvertible.TYPE_NAME_KEY
 _TUPLE = pg.JSONConvertible.TUPLE_MARKER
 
@@ -32,7 +33,8 @@ def to_json_text(value: Any) -> str:
         UserError: it contains a value that cannot be deserialized, such as a function or a tuple.
     """
     text: str = value.to_json_str(json_indent=2)
-    _check_types(json.loads(text), '', f'this {type(value).__name__}')
+    source = 'space' if isinstance(value, pg.Dict) else f'this {type(value).__name__}'
+    _check_types(json.loads(text), '', source, value)
     return text
 
 
@@ -75,18 +77,18 @@ def from_json_text(text: str, expected: type[S] = Component, source: str = 'the 
     return component
 
 
-def _check_types(tree: Any, path: str, source: str) -> None:
+def _check_types(tree: Any, path: str, source: str, written: Any = None) -> None:
     if isinstance(tree, dict):
         if _TYPE in tree:
-            _check_type(tree[_TYPE], path, source)
+            _check_type(tree[_TYPE], path, source, written)
         for name, child in tree.items():
             if name != _TYPE:
-                _check_types(child, f'{path}.{name}' if path else name, source)
+                _check_types(child, f'{path}.{name}' if path else name, source, written)
     elif isinstance(tree, list):
         if tree and tree[0] == _TUPLE:
             raise UserError(f'{source}: {path or "top level"} is a tuple: use a list')
         for i, child in enumerate(tree):
-            _check_types(child, f'{path}[{i}]', source)
+            _check_types(child, f'{path}[{i}]', source, written)
 
 
 def is_known(name: str) -> bool:
@@ -94,11 +96,18 @@ def is_known(name: str) -> bool:
     return name in _DECISIONS | _INHERITED | _DERIVED or names.class_in_file(name) is not None
 
 
-def _check_type(name: Any, path: str, source: str) -> None:
+def _check_type(name: Any, path: str, source: str, written: Any) -> None:
     if isinstance(name, str) and is_known(name):
         return
+    if written is not None and (kind := _KINDS.get(str(name).rpartition('.')[2])):
+        found = pg.KeyPath.parse(path).query(written)
+        own = getattr(found, '__name__', None) or type(found).__name__
+        raise UserError(
+            f'{source}: {path} is {kind} ({own}), which a study cannot keep. Use a text in its '
+            f'place, such as {own!r}, and look it up in your code'
+        )
     raise UserError(
         f'{source}: {path or "top level"} names {name!r}, which is not a known component. A custom '
-        'class must derive from trainer.Component, and its module must be imported: pass '
-        '--exp=… with the experiment that uses it.'
+        'class must derive from trainer.Component, and its module must be imported'
+        + ('.' if written is not None else ': pass --exp=… with the experiment that uses it.')
     )

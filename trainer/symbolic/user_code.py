@@ -1,6 +1,7 @@
 """Errors of the user's code: their messages, and the line to look at."""
 
 import functools
+import inspect
 import os
 import sysconfig
 import traceback
@@ -28,6 +29,28 @@ def user_line(error: BaseException) -> str | None:
             if _is_users(frame):
                 return f'{_relative(frame.f_code.co_filename)}:{line}'
     return None
+
+
+def unwrapped(function: object) -> object:
+    """The function inside of partial ones, bound methods and decorators."""
+    while isinstance(function, functools.partial | types.MethodType):
+        is_partial = isinstance(function, functools.partial)
+        function = function.func if is_partial else function.__func__
+    return inspect.unwrap(function) if callable(function) else function
+
+
+def code_of(function: object) -> types.CodeType | None:
+    """The code of a function, or of the calls of an object; None where it is not Python's."""
+    own = unwrapped(function)
+    call = inspect.getattr_static(type(own), '__call__', None)
+    found = getattr(own, '__code__', None) or getattr(call, '__code__', None)
+    return found if isinstance(found, types.CodeType) else None
+
+
+def place_of(function: object, line: int | None = None) -> str | None:
+    """The place of a function, `<file>:<line>`, or of a line of it; None for one without code."""
+    code = code_of(function)
+    return None if code is None else f'{_relative(code.co_filename)}:{line or code.co_firstlineno}'
 
 
 def _relative(path: str) -> str:

@@ -1,0 +1,108 @@
+"""The space and the objective of a function, and their words for users of other tools."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.objectives.measurement import in_words
+from paxtune.objectives.rewards import MetricReward, Objectives, Reward
+from trainer.symbolic.errors import UserError
+
+_GOALS = {
+    goal[:length]: goal
+    for goal in ('minimize', 'maximize')
+    for length in range(len('min'), len(goal) + 1)
+} | {'minimise': 'minimize', 'maximise': 'maximize'}
+_TYPE = pg.JSONConvertible.TYPE_NAME_KEY
+_SHOWN = 3
+
+
+def space_of(given: Any) -> Any:
+    """Makes the symbolic value of a space.
+
+    Raises:
+        UserError: it is no dict and no symbolic object, or holds no decision.
+    """
+    if isinstance(given, pg.hyper.DynamicEvaluationContext):  # `pg.hyper.trace` returns it.
+        given = given.hyper_dict
+    for path, each in _parts(given, ''):
+        if isinstance(each, dict) and _TYPE in each:
+            where = f'{path or "it"} has the key {_TYPE!r}, which stands for classes'
+            raise UserError(f'space: {where}: give it another name. {_words(path, each)}'.rstrip())
+    value = pg.Dict(given) if type(given) is dict else given
+    if not isinstance(value, pg.Object | pg.Dict):
+        raise UserError(f'space: expected a dict or a symbolic object, not {type(given).__name__}')
+    if not pg.contains(value, type=pg.hyper.HyperPrimitive):
+        words = [text for path, each in _parts(given, '') if (text := _words(path, each))]
+        raise UserError(
+            'There is nothing to search: space holds no decision. '
+            + '; '.join(words[:_SHOWN] or ['Write one as pg.oneof([…]) or pg.floatv(low, high)'])
+        )
+    return value
+
+
+def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    yield path, value
+    if isinstance(value, dict):
+        for name, child in value.items():
+            yield from _parts(child, f'{path}.{name}' if path else str(name))
+    elif isinstance(value, list):
+        for i, child in enumerate(value):
+            yield from _parts(child, f'{path}[{i}]')
+
+
+def _words(path: str, value: Any) -> str:
+    """Says how a value is written that users of other tools take for a decision; '' for others."""
+    if isinstance(value, dict):
+        if 'choice' not in str(value.get(_TYPE)) or '_value' not in value:
+            return ''
+        value = value['_value']
+    is_pair = isinstance(value, tuple) and len(value) == 2
+    if isinstance(value, range) and value.step == 1 and len(value) > 1:
+        choice = f'paxtune.intv({value[0]}, {value[-1]})'
+    elif is_pair and all(type(each) is int for each in value):
+        choice = f'paxtune.intv({value[0]}, {value[1]})'
+    elif is_pair and all(type(each) in (int, float) for each in value):
+        choice = f'pg.floatv({value[0]!r}, {value[1]!r})'
+    elif isinstance(value, list | tuple | set | frozenset | range):
+        choice = f'pg.oneof({list(value)!r})'
+    else:
+        return ''
+    return f'{path} is {in_words(value)}: to search it, write {choice}'
+
+
+def objective_of(given: Any) -> Reward | Objectives:
+    """Makes the objective of a function; raises UserError, with the words to write, for others."""
+    if isinstance(given, Reward | Objectives):
+        return given
+    if isinstance(given, str) and given in _GOALS.values():
+        return MetricReward(given, 'objective')
+    words = list(dict.fromkeys(_rewards(given, ''))) or ["MetricReward('minimize', 'loss')"]
+    written = words[0] if len(words) == 1 else f'Objectives([{", ".join(words)}])'
+    raise UserError(
+        "objective: expected 'minimize', 'maximize' or a reward, not "
+        f'{in_words(given)}: write {written}'
+    )
+
+
+def _rewards(given: Any, name: str) -> list[str]:
+    """Renders the rewards that a value of other tools stands for."""
+    if isinstance(given, Reward):
+        return [repr(given)]
+    if isinstance(given, Mapping):
+        return [words for key, value in given.items() for words in _rewards(value, str(key))]
+    if isinstance(given, str):
+        is_goal = given.lower() in _GOALS
+        goal = _GOALS[given.lower()] if is_goal else 'minimize'
+        own = (name or 'objective') if is_goal else given
+        return [repr(goal)] if own == 'objective' else [f'MetricReward({goal!r}, {own!r})']
+    if not isinstance(given, list | tuple):
+        return []
+    texts = [each for each in given if isinstance(each, str)]
+    goals = [each for each in texts if each.lower() in _GOALS]
+    if len(given) == len(texts) == 2 and len(goals) == 1:
+        (metric,) = {*texts} - {*goals}
+        return _rewards(goals[0], metric)
+    found = enumerate(given, 1)
+    return [words for i, each in found for words in _rewards(each, f'metric_{i}')]

@@ -1,0 +1,191 @@
+"""Spaces, objectives, metrics and steps of functions, as users of other tools write them."""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyglove as pg
+import pytest
+
+from paxtune.api import tune
+from paxtune.objectives.rewards import MetricReward
+from paxtune.storage.open_study import open_study
+from paxtune.study.study import Study
+from tests.factories.function_studies import OBJECTIVE, SPACE, search
+from tests.factories.studies import states
+from trainer.symbolic.errors import UserError
+
+LOSS, ACCURACY = MetricReward('minimize', 'loss'), MetricReward('maximize', 'accuracy')
+
+
+def run(function: Any, **fields: Any) -> Study:
+    return tune(function, **{'space': SPACE, 'num_trials': 1, 'objective': 'minimize', **fields})
+
+
+def reason_of(function: Any) -> str:
+    with run(function) as study:
+        assert study.trials[0].is_failed
+        return str(study.trials[0].reason)
+
+
+@pytest.mark.parametrize(
+    ('space', 'words'),
+    [
+        ({'x': [1, 2, 3]}, r'x is \[1, 2, 3\]: to search it, write pg\.oneof\(\[1, 2, 3\]\)'),
+        ({'x': (0.0, 1.0)}, r'write pg\.floatv\(0\.0, 1\.0\)'),
+        ({'x': (1, 8)}, r'write paxtune\.intv\(1, 8\)'),
+        ({'x': range(1, 5)}, r'write paxtune\.intv\(1, 4\)'),
+        ({'optimizer': {'rate': [0.1, 0.2]}}, r'optimizer\.rate is .* pg\.oneof\(\[0\.1, 0\.2\]\)'),
+        ({'x': {1}}, r'x is \{1\}: .* pg\.oneof\(\[1\]\)'),
+        ({'x': 1}, r'Write one as pg\.oneof\(\[…\]\)'),
+        ({}, 'space holds no decision'),
+        ({'x': {'_type': 'choice', '_value': [1, 2]}}, r"x has the key '_type'.*pg\.oneof\(\[1, 2"),
+        ({'_type': pg.oneof([1, 2])}, "the key '_type', which stands for classes"),
+        ({'x': pg.oneof([1, 2]), 'y': [{'_type': 'a'}]}, r"y\[0\] has the key '_type'"),
+    ],
+)
+def test_a_space_without_decisions_says_how_they_are_written(space: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        run(lambda values: 1.0, space=space)
+
+
+@pytest.mark.parametrize(
+    ('objective', 'words'),
+    [
+        ({'loss': 'minimize'}, "MetricReward('minimize', 'loss')"),
+        (('minimize', 'loss'), "MetricReward('minimize', 'loss')"),
+        (['loss', 'max'], "MetricReward('maximize', 'loss')"),
+        ('loss', "MetricReward('minimize', 'loss')"),
+        ('min', "'minimize'"),
+        (3, "MetricReward('minimize', 'loss')"),
+        (MetricReward, "MetricReward('minimize', 'loss')"),
+        (
+            ['minimize', 'maximize'],
+            "Objectives([MetricReward('minimize', 'metric_1'), "
+            "MetricReward('maximize', 'metric_2')])",
+        ),
+        (
+            {'a': 'min', 'b': 'max'},
+            "Objectives([MetricReward('minimize', 'a'), MetricReward('maximize', 'b')])",
+        ),
+        ([LOSS, ACCURACY], f'Objectives([{LOSS!r}, {ACCURACY!r}])'),
+    ],
+)
+def test_an_objective_of_another_form_says_how_it_is_written(objective: Any, words: str) -> None:
+    with pytest.raises(UserError, match="expected 'minimize', 'maximize' or a reward") as raised:
+        run(lambda values: 1.0, objective=objective)
+    assert str(raised.value).endswith(f': write {words}')
+
+
+@pytest.mark.parametrize(
+    ('candidates', 'words'),
+    [
+        ([math.sin, math.cos], r"a function \(sin\).*, such as 'sin'"),
+        ([lambda: 1, lambda: 2], r'a function \(<lambda>\)'),
+        ([int, float], r"a class \(int\).*, such as 'int'"),
+        ([object(), 1], r'an object without JSON \(object\)'),
+        ([{1, 2}, 1], r'an object without JSON \(set\)'),
+        ([b'a', b'b'], r'an object without JSON \(bytes\)'),
+    ],
+)
+def test_candidates_that_no_study_keeps_are_refused_before_anything_is_written(
+    candidates: Any, words: str, tmp_path: Path
+) -> None:
+    space = {'f': pg.oneof(candidates)}
+    with run(lambda f: 1.0, space=space) as study:
+        assert states(study) == ['COMPLETED']
+    with pytest.raises(UserError, match=rf'^space: f\.candidates\[0\] is {words}'):
+        run(lambda f: 1.0, space=space, job_log_dir=tmp_path / 'study')
+    assert not (tmp_path / 'study').exists()
+
+
+@pytest.mark.parametrize(
+    'value', [None, 'abc', '0.75', b'1', [1], True, np.bool_(True), 10**400, 1j]
+)
+def test_a_metric_that_is_no_number_is_named(value: Any) -> None:
+    reason = reason_of(lambda values: {'objective': 0.1, 'note': value})
+    assert reason.startswith('the metric note is ')
+    assert "trial.set_attribute('note', …)" in reason and f'{Path(__file__).name}:' in reason
+    assert 'must return a number or metrics by name' in reason_of(lambda values: value)
+    with open_study(None, SPACE, search=search(objective=OBJECTIVE)) as study:
+        trial = study.ask()
+        assert trial is not None
+        with pytest.raises(UserError, match='the metric note is'):
+            trial.report(1, {'objective': 0.1, 'note': value})
+        if value is not None:
+            with pytest.raises(UserError, match='the metric objective is'):
+                study.tell(trial, value)
+        with pytest.raises(UserError, match='the metric objective is'):
+            study.tell(trial, {'objective': value})
+        study.tell(trial, {'objective': 0.5})
+
+
+def test_nested_metrics_need_names_of_their_own() -> None:
+    reason = reason_of(lambda values: {'objective': 1.0, 'eval': {'loss': 2.0}})
+    assert 'give each of its numbers a name of its own, such as eval/loss' in reason
+
+
+@pytest.mark.parametrize('start', [0, 1])
+def test_steps_begin_at_0_or_1(start: int) -> None:
+    def trains(values: Any) -> Iterator[Any]:
+        for step in range(start, 3):
+            yield step, {'objective': 3.0 - step}
+
+    def reports(values: Any, trial: Any) -> None:
+        for step in range(start, 3):
+            trial.report(step, {'objective': 3.0 - step})
+
+    for function in (trains, reports):
+        with run(function) as study:
+            assert [each.step for each in study.trials[0].measurements] == [*range(start, 3)]
+            assert study.trials[0].reward == 1.0
+
+
+def test_a_single_report_at_step_0_is_the_result() -> None:
+    with run(lambda values, trial: trial.report(0, {'objective': 2.0}) and None) as study:
+        assert study.trials[0].reward == 2.0
+
+
+@pytest.mark.parametrize('step', [-1, 1.5, '1', True, None])
+def test_a_step_is_an_integer_from_0(step: Any) -> None:
+    assert 'whose step is an integer from 0' in reason_of(lambda values: iter([(step, 1.0)]))
+    reported = reason_of(lambda values, trial: trial.report(step, {'objective': 1.0}))
+    assert 'must be an integer of at least 0' in reported
+
+
+def test_steps_that_are_reported_grow(caplog: pytest.LogCaptureFixture) -> None:
+    with open_study(None, SPACE, search=search(objective=OBJECTIVE)) as study:
+        trial = study.ask()
+        assert trial is not None
+        trial.report(3, {'objective': 1.0})
+        trial.report(3, {'objective': 1.0})
+        assert not caplog.messages
+        assert trial.report(3, {'objective': 5.0}).metrics == {'objective': 1.0}
+        assert 'Trial 1 reports step 3 again. Its first metrics stay' in caplog.text
+        with pytest.raises(UserError, match='trial 1 reports step 2 after step 3'):
+            trial.report(2, {'objective': 1.0})
+
+
+def test_a_generator_that_yields_nothing_says_so() -> None:
+    def empty(values: Any) -> Iterator[float]:
+        yield from ()
+
+    place = f'{Path(__file__).name}:{empty.__code__.co_firstlineno}'
+    reason = reason_of(empty)
+    assert 'it yielded nothing' in reason and place in reason
+
+
+@pytest.mark.parametrize('value', [math.nan, math.inf])
+def test_trials_that_all_diverge_warn(value: float, caplog: pytest.LogCaptureFixture) -> None:
+    with run(lambda values: value, num_trials=3):
+        assert f'No trial was completed. 3 × the reward is {value}' in caplog.text
+
+
+def test_errors_that_differ_in_an_address_are_the_same() -> None:
+    def fails(values: Any) -> Mapping[str, float]:
+        raise ValueError(f'no such thing: {object()!r}')
+
+    with pytest.raises(Exception, match='trials 1, 2 and 3 all raised the same error'):
+        run(fails, num_trials=9)
