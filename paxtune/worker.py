@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import importlib
 import logging
-import os
 import pkgutil
 import signal
 import sys
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from paxtune.running import device_allocation, json_logs, supervisor
 from paxtune.running.callbacks import Callback
+from paxtune.running.worker_line import SUPERVISED, exit_now
 from paxtune.running.worker_resources import ResourceLog
 from paxtune.service import tokens
 from paxtune.storage.open_study import join_study
@@ -51,15 +51,24 @@ _LOG = logging.getLogger('paxtune.worker')
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command; raises UserError for bad input."""
-    args = _flags().parse_args(argv)
+    """Runs the command, and reports its end; raises UserError for bad input."""
+    try:
+        code = _run(_flags().parse_args(argv))
+    except UserError as error:
+        SUPERVISED.report(error.exit_code)
+        raise
+    SUPERVISED.report(code)
+    return code
+
+
+def _run(args: argparse.Namespace) -> int:
     device_allocation.pin([int(core) for core in args.cores.split(',') if core])
     if args.supervised:
         # SLURM sends the signal before a time limit to all processes of a job; submitit has USR2,
         # or another one of $SUBMITIT_PREEMPT_SIGNAL.
         for each in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(each, signal.SIG_IGN)
-        threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
+        SUPERVISED.begin(supervisor.DETACHED)
     # A cluster that started the process of the supervisor did not start this one.
     if args.coordinator is not None or not args.supervised:
         from trainer.runtime import processes
@@ -149,7 +158,8 @@ def run(
         return supervisor.DETACHED
     except LostProcessError as error:
         _LOG.warning('%s', error)
-        os._exit(supervisor.DETACHED)  # JAX would wait for the lost process, and then abort.
+        exit_now(supervisor.DETACHED)  # JAX would wait for the lost process, and then abort.
+        raise
 
 
 def _work(
@@ -169,12 +179,16 @@ def _work(
     runner = (
         FunctionRunner.named(args.function) if args.function else Workload(study.value).runner()
     )
-    with Interrupt() as interrupt:
+    with Interrupt(exit_now) as interrupt:
         # SLURM signals all processes of a job, and the supervisor among them forwards the signal.
         interrupt.same_seconds = 5.0
+
+        def should_leave() -> bool:
+            return interrupt.requested() or SUPERVISED.leaving.is_set()
+
         try:
             with ResourceLog(store.worker) as resources:
-                job = Job(study, runner, [resources], interrupt.requested)
+                job = Job(study, runner, [resources], should_leave)
                 if args.pack > 1:
                     _run_packed(job, args.pack, log)
                 else:
@@ -291,13 +305,6 @@ class LogCallback(Callback):
     def _forget(self) -> None:
         for name in ('trial', 'attempt'):
             self._context.pop(name, None)
-
-
-def _end_with_parent() -> None:
-    # The pipe closes when the parent process ends, in any way.
-    while os.read(0, 1):
-        continue
-    os._exit(supervisor.DETACHED)
 
 
 if __name__ == '__main__':

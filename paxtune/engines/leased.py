@@ -2,13 +2,13 @@
 
 import dataclasses
 import logging
-import os
 import threading
 from typing import TYPE_CHECKING
 
 from paxtune.engines.base import Job
 from paxtune.running.callbacks import Callback
 from paxtune.running.supervisor import DETACHED
+from paxtune.running.worker_line import exit_now
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.schema import WorkerOptions
 
@@ -64,7 +64,7 @@ class Heartbeat(threading.Thread):
             if lost is not None:
                 _LOG.warning('the trial is lost: %s', lost)
                 # At once: later writes of this process are void.
-                os._exit(DETACHED)
+                exit_now(DETACHED)
 
 
 class HeartbeatCallback(Callback):

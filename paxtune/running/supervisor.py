@@ -20,6 +20,7 @@ import tenacity
 from paxtune.running import json_logs
 from paxtune.running.device_allocation import Place, places
 from paxtune.running.trial_json import require_no_link
+from paxtune.running.worker_line import WorkerLine
 from paxtune.service import tokens
 from paxtune.service.client import Client
 from paxtune.service.remote_store import lose
@@ -38,6 +39,7 @@ _LOOK_SECONDS = 1.0
 _MAX_FALSE_STARTS = 3
 _MAX_KILLED_STARTS = 8  # Another program may end a process now and then.
 _MAX_STOPPED_SECONDS = 60.0
+_MAX_ENDING_SECONDS = 15.0  # The code of a trial may leave threads, which would never end.
 _SHOWN_LINES = 20
 _MIN_ROOM = 2**20
 
@@ -64,6 +66,8 @@ class _Slot:
         began: the offset in the log at which the worker began.
         false_starts: the number of processes in a row that ended without a trial.
         is_done: whether the last process found the study done.
+        line: to the worker, which reports its end here.
+        ended: the time since which the worker has reported its end, and lives.
         stopped: the time since which the process is stopped, as by SIGSTOP.
         killed: the reason why the supervisor has killed it.
         is_alone: trials are not packed, since a process with several of them has failed.
@@ -77,6 +81,8 @@ class _Slot:
     began: int = 0
     false_starts: int = 0
     is_done: bool = False
+    line: WorkerLine = dataclasses.field(init=False)
+    ended: float | None = None
     stopped: float | None = None
     killed: WorkerLoss | None = None
     is_alone: bool = False
@@ -172,21 +178,23 @@ class Supervisor:
     def _start(self, slot: _Slot) -> None:
         self._started += 1
         slot.worker = f'{self._name}-{self._started}'
-        slot.killed = slot.stopped = None
+        slot.killed = slot.stopped = slot.ended = None
         slot.log = log_file(self._home, slot.number)
         require_no_link(self._home, slot.log, slot.log.with_suffix('.jsonl'))
         slot.log.parent.mkdir(parents=True, exist_ok=True)
         with open(slot.log, 'ab') as log:
             slot.began = log.tell()
+            slot.line = WorkerLine()
             # A session of its own: Ctrl-C is for this process, which forwards it to the workers.
             slot.process = subprocess.Popen(
                 self._command(slot),
-                stdin=subprocess.PIPE,
+                stdin=slot.line.stdin,
                 stdout=log,
                 stderr=log,
                 env=self._environment(slot),
                 start_new_session=True,
             )
+        slot.line.started(slot.process)
         _LOG.info('worker %s started as process %d', slot.worker, slot.process.pid)
 
     def _command(self, slot: _Slot) -> list[str]:
@@ -223,19 +231,19 @@ class Supervisor:
             self._start(slot)
 
     def _ended(self, slot: _Slot, code: int) -> None:
-        assert slot.process is not None and slot.process.stdin is not None
-        slot.process.stdin.close()
-        _LOG.info('worker %s ended with %d', slot.worker, code)
+        reported = slot.line.reported()
+        slot.line.close()
+        _LOG.info('worker %s ended with %d, and reported %s', slot.worker, code, reported)
         self._require_room()
-        slot.is_done = code == 0
-        loss = slot.killed or _loss_of(code)
-        slot.is_alone |= loss.counts or self._may_hang_or_fill_memory(slot, code)
+        slot.is_done = reported == 0
+        loss = slot.killed or _loss_of(code, reported)
+        slot.is_alone |= loss.counts or self._may_hang_or_fill_memory(slot, code, reported)
         lost = lose(self._client, slot.worker, loss, self._max_attempts)
-        if code in (2, STOPPED):
+        if reported in (2, STOPPED):
             message = f'\n{self._tail(slot)}'.rpartition('\nerror: ')[2].strip()
             message = message or f'worker {slot.worker} could not write {slot.log}'
-            raise UserError(message) if code == 2 else WorkerError(message)
-        is_false_start = lost is None and slot.killed is None and code not in _GAVE_BACK
+            raise UserError(message) if reported == 2 else WorkerError(message)
+        is_false_start = lost is None and slot.killed is None and reported not in _GAVE_BACK
         slot.false_starts = slot.false_starts + 1 if is_false_start else 0
         most = _MAX_FALSE_STARTS if loss.counts else _MAX_KILLED_STARTS
         if slot.false_starts >= most:
@@ -244,16 +252,18 @@ class Supervisor:
                 f'({loss.reason}). The last one said:\n{self._tail(slot)}'
             )
 
-    def _may_hang_or_fill_memory(self, slot: _Slot, code: int) -> bool:
+    def _may_hang_or_fill_memory(self, slot: _Slot, code: int, reported: int | None) -> bool:
         """True if one of several packed trials may be why a process ended: the next shows which."""
         if slot.killed is not None or code == -signal.SIGKILL:  # So the kernel ends it, too.
             return True
         # A worker that finds out by itself that its trial took too long detaches.
         request = RevokedRequest(workers=[slot.worker])
-        return code == DETACHED and bool(self._client.call(request).workers)
+        return reported == DETACHED and bool(self._client.call(request).workers)
 
     def _look_at(self, slot: _Slot) -> None:
         assert slot.process is not None
+        if self._is_ending(slot):
+            return
         try:
             process = psutil.Process(slot.process.pid)
             used, status = process.memory_info().rss, process.status()
@@ -268,6 +278,15 @@ class Supervisor:
         if self._memory_bytes is not None and used > self._memory_bytes:
             usage = f'its worker used {used / 2**20:.0f} MiB of memory'
             self._kill(slot, f'{usage}, more than --worker_memory allows', counts=True)
+
+    def _is_ending(self, slot: _Slot) -> bool:
+        """Returns True if a worker has reported its end; kills it where it does not follow."""
+        assert slot.process is not None
+        if slot.ended is None and slot.line.reported() is not None:
+            slot.ended = time.monotonic()
+        elif slot.ended is not None and time.monotonic() - slot.ended > _MAX_ENDING_SECONDS:
+            slot.process.kill()
+        return slot.ended is not None
 
     def _kill_revoked(self) -> None:
         # A stopped worker (SIGSTOP) cannot end by itself.
@@ -287,10 +306,13 @@ class Supervisor:
             assert slot.process is not None
             slot.process.send_signal(how)
             slot.process.send_signal(signal.SIGCONT)  # A stopped process handles no signal.
+            slot.line.ask_to_leave()
         for slot in running:
-            assert slot.process is not None and slot.process.stdin is not None
-            slot.process.wait()
-            slot.process.stdin.close()
+            assert slot.process is not None
+            while slot.process.poll() is None:
+                self._is_ending(slot)
+                time.sleep(_TICK_SECONDS)
+            slot.line.close()
             slot.process = None
 
     def _tail(self, slot: _Slot) -> str:
@@ -305,10 +327,15 @@ def log_file(home: Path, number: int) -> Path:
     return home / json_logs.LOGS / f'{_HOST}-{number}.log'
 
 
-def _loss_of(code: int) -> WorkerLoss:
-    """Returns the loss of a worker that this supervisor did not kill."""
-    if code >= 0:
-        reason, counts = f'its worker ended with exit code {code}', code not in _GAVE_BACK
+def _loss_of(code: int, reported: int | None) -> WorkerLoss:
+    """Returns the loss of a worker that this supervisor did not kill.
+
+    An end that the worker did not report is that of its trial.
+    """
+    if reported is not None:
+        reason, counts = f'its worker ended with exit code {reported}', reported not in _GAVE_BACK
+    elif code >= 0:
+        reason, counts = f'its worker ended with exit code {code}', True
     else:
         name = signal.Signals(-code).name
         reason, counts = f'its worker was ended by {name}', -code not in _FROM_OUTSIDE
@@ -323,6 +350,8 @@ def worker_lock_file(directory: JobPath) -> Iterator[None]:
         return
     with open(directory / _LOCK, 'a') as file:
         fcntl.flock(file, fcntl.LOCK_SH)
+        # A process that the code of a trial forks, and leaves, is no worker.
+        os.register_at_fork(after_in_child=file.close)
         yield
 
 

@@ -28,7 +28,6 @@ class Child:
     def __init__(self, world: World, process: Process) -> None:
         self._world, self.process = world, process
         self.pid = world.processes.index(process)
-        self.stdin = types.SimpleNamespace(close=lambda: None)
 
     def poll(self) -> int | None:
         return self.process.code
@@ -50,6 +49,26 @@ class Child:
             self.process.go_on()
         else:
             self.process.interrupt()
+
+
+class Line:
+    """A `WorkerLine`: a worker that is not killed has reported its end."""
+
+    stdin = -1
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+
+    def started(self, child: Child) -> None:
+        self._process = child.process
+
+    def reported(self) -> int | None:
+        code = None if self._process is None else self._process.code
+        return None if code is None or code < 0 else code
+
+    def ask_to_leave(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class ProcessTable:

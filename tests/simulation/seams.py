@@ -18,12 +18,12 @@ from google.protobuf.internal import well_known_types
 
 from paxtune import worker
 from paxtune.engines import leased
-from paxtune.running import supervisor, trial_json
+from paxtune.running import supervisor, trial_json, trial_run, tuner
 from paxtune.running.device_allocation import Place
 from paxtune.service import connection, remote_store
 from paxtune.storage import vizier_store
 from paxtune.study import transitions
-from tests.simulation.children import Children, ProcessTable
+from tests.simulation.children import Children, Line, ProcessTable
 from tests.simulation.locks import Threading
 from tests.simulation.network import Channel
 from tests.simulation.world import World
@@ -83,6 +83,8 @@ class _Interrupt:
     """An `Interrupt` of a simulated process."""
 
     exit_code = 143
+
+    def __init__(self, exit: object) -> None: ...
 
     def __enter__(self) -> '_Interrupt':
         return self
@@ -149,7 +151,10 @@ def _put_processes(world: World, put: Any) -> None:
     channels['insecure_channel'] = lambda target, options: Channel(world, world.process)
     put(connection, 'grpc', types.SimpleNamespace(**channels))
     put(leased.Heartbeat, 'start', lambda self: world.process.spawn(self.run))
-    put(leased, 'os', types.SimpleNamespace(_exit=lambda code: world.process.exit(code)))
+    put(leased, 'exit_now', lambda code: world.process.exit(code))
+    put(supervisor, 'WorkerLine', Line)
+    put(tuner, 'noted_ctrl_c', lambda: contextlib.nullcontext(lambda: False))
+    put(trial_run, 'kept_surroundings', contextlib.nullcontext)
     put(worker, 'compilation_cache', types.SimpleNamespace(enable=lambda: None))
     put(worker, 'command', types.SimpleNamespace(say=lambda text, file: None))
     put(interrupt, 'Interrupt', _Interrupt)
