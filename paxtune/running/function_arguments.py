@@ -134,7 +134,7 @@ def bound(
         given = {'trial': trial, **given}
     arguments = {name: given.pop(name) for name in parameters if name in given}
     arguments |= {each.name: given for each in parameters.values() if each.kind is each.VAR_KEYWORD}
-    return inspect.BoundArguments(signature, arguments)  # type: ignore[arg-type]
+    return inspect.BoundArguments(signature, arguments)
 
 
 def hidden_keys(function: Callable[..., Any], keys: Collection[str], kind: type) -> list[str]:

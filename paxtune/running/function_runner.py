@@ -9,9 +9,9 @@ from typing import Any
 
 from absl import logging
 
-from paxtune.objectives.measurement import as_number, as_step
+from paxtune.objectives.measurement import as_number, as_step, in_words
 from paxtune.running import define_by_run
-from paxtune.running.function_arguments import bound, in_words, keys_of, signature_of
+from paxtune.running.function_arguments import bound, keys_of, signature_of
 from paxtune.running.runner import Reports, Runner, Running
 from paxtune.running.trial_errors import own_code, reason_of
 from paxtune.search_space.decisions import to_dna
@@ -90,7 +90,7 @@ class FunctionRunner(Runner):
             yield inherited
         elif not trial.view.measurements:
             with self._placed(returned):
-                raise UserError('the function must yield metrics: it yielded nothing')
+                raise UserError('nothing was measured: the function yielded nothing')
 
     @during(STEPS)
     def _call(self, study: Study, trial: RunningTrial) -> Any:

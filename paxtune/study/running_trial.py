@@ -19,7 +19,6 @@ from paxtune.study.transitions import IllegalTransition, Transition
 from paxtune.study.trial import Scoring, Trial, TrialContext, aggregated
 from trainer.runtime.directory import JobPath
 from trainer.runtime.wall_clock import Profile
-from trainer.symbolic.errors import UserError
 
 
 class RunningTrial:
@@ -83,7 +82,7 @@ class RunningTrial:
         """Adds a measurement. A step that was reported before stays unchanged, with a warning.
 
         Args:
-            step: an integer from 0. Steps grow.
+            step: an integer from 0.
             metrics: all metrics by name. NaN and infinity are left out, and noted by name.
             checkpoint: the path of the checkpoint of this step.
 
@@ -91,7 +90,7 @@ class RunningTrial:
             The measurement. It has no rewards while a metric that they need is missing.
 
         Raises:
-            UserError: a metric is no number, or the step comes before the last one.
+            UserError: a metric is no number, or the step is no integer from 0.
             NonFiniteRewardError: the reward is NaN or infinite. Nothing is written.
             IllegalTransition: the trial is not ACTIVE.
         """
@@ -102,8 +101,6 @@ class RunningTrial:
         # Code of users computes rewards: outside of the transaction, which holds locks.
         seen = self.view.measurements
         is_new = self.view.status.is_open and all(each.step != step for each in seen)
-        if is_new and step < self.step:
-            raise UserError(f'trial {self.id} reports step {step} after step {self.step}')
         rewards = self._rewards_of(with_carried(seen, metrics)) if is_new else ()
 
         def reported(record: TrialRecord, _: datetime.datetime) -> TrialRecord:

@@ -35,7 +35,7 @@ def unwrapped(function: object) -> object:
     """The function inside of partial ones, bound methods and decorators."""
     while isinstance(function, functools.partial | types.MethodType):
         is_partial = isinstance(function, functools.partial)
-        function = function.func if is_partial else function.__func__
+        function = getattr(function, 'func' if is_partial else '__func__')
     return inspect.unwrap(function) if callable(function) else function
 
 

@@ -1,5 +1,6 @@
 """Searches whose children inherit weights of other shapes, and train fewer steps."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_children_inherit_layers_of_another_width_and_repeat_exactly(
 
     def interrupting(loader: WarmStartLoader, job_log_dir: Any) -> None:
         interrupted.append(job_log_dir)
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(WarmStartLoader, 'write_provenance', interrupting)

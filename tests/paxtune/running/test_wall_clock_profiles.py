@@ -1,6 +1,7 @@
 """Profiles of the wall clock: of searches, and of their trials."""
 
 import json
+import signal
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_the_profile_of_a_trial_adds_up_over_its_attempts(study: Study) -> None:
 def test_the_profile_of_a_killed_attempt_counts(study: Study) -> None:
     def killed(*arguments: Any, **fields: Any) -> Running:
         yield from first_half(*arguments, **fields)
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         run(study, killed)
