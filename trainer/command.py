@@ -159,9 +159,9 @@ def positive_int(text: str) -> int:
 def run_command(main: Callable[[Sequence[str] | None], int], trains: bool = False) -> None:
     """Runs a command and exits: with its code, or with one message and the code of a UserError.
 
-    An error of the user's code, a full disk, and the failure of another process are one message,
-    too, and code 1. The code is 3 if another process was lost, and 130, with one line, after a
-    Ctrl-C that the command does not handle, such as before the first step.
+    An error or exit of the user's code, a full disk, and the failure of another process are one
+    message, too, and code 1. The code is 3 if another process was lost, and 130, with one line,
+    after a Ctrl-C that the command does not handle, such as before the first step.
 
     Args:
         main: (arguments; None for the command line) -> exit code.
@@ -176,6 +176,11 @@ def run_command(main: Callable[[Sequence[str] | None], int], trains: bool = Fals
     except KeyboardInterrupt:
         print('Interrupted.', file=sys.stderr)
         code = 130
+    except SystemExit as error:
+        if user_line(error) is None:  # argparse ends a command so.
+            raise
+        say(f'error: {described(error)}', sys.stderr)
+        code = 1
     except Exception as error:
         code, message = _refusal(error)
         say(f'error: {message}', sys.stderr)

@@ -59,6 +59,17 @@ def test_an_error_of_the_users_code_is_one_message_with_its_line(
         command.run_command(main)
 
 
+def test_an_exit_of_the_users_code_is_no_end_of_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as exited:
+        command.run_command(lambda argv: sys.exit(0))
+    assert exited.value.code == 1
+    assert capsys.readouterr().err.startswith(
+        'error: SystemExit: 0 (tests/trainer/test_command.py:'
+    )
+
+
 def test_an_error_of_ours_has_its_traceback() -> None:
     main: Any = command.positive_int
     with pytest.raises(TypeError, match='int'):
