@@ -2,12 +2,14 @@
 
 A label is the index of a class (int, [...]), or the weight of each class (float, [..., K]); for
 regression it is the value itself. The loss of an index that is no class is NaN. With weight 0 it
-does not count.
+does not count. A term of weight 0 does not count either, even where its value is infinite: a logit
+of -inf excludes a class.
 """
 
 import jax
 import jax.numpy as jnp
 
+from trainer.metrics import weighted
 from trainer.symbolic.component import (
     Component,
     Number,
@@ -59,7 +61,8 @@ class SoftmaxCrossEntropy(Loss):
     """-log p(label) in nats, for exclusive classes.
 
     Attributes:
-        label_smoothing: weight of a uniform target (Szegedy et al. 2016).
+        label_smoothing: weight of a uniform target (Szegedy et al. 2016). With it, the loss is
+            infinite where a logit is -inf.
         z_loss_weight: weight of log(Z)^2, which keeps logits small (Chowdhery et al. 2022).
     """
 
@@ -74,8 +77,8 @@ class SoftmaxCrossEntropy(Loss):
         log_z = jax.nn.logsumexp(outputs, axis=-1)
         xent = cross_entropy(outputs, labels)
         uniform = log_z - jnp.mean(outputs, axis=-1)
-        smoothed = xent + self.label_smoothing * (uniform - xent)
-        return smoothed + self.z_loss_weight * jnp.square(log_z)
+        smoothed = xent + weighted(uniform - xent, self.label_smoothing)
+        return smoothed + weighted(jnp.square(log_z), self.z_loss_weight)
 
 
 class SigmoidCrossEntropy(Loss):
@@ -97,7 +100,11 @@ class SigmoidCrossEntropy(Loss):
     def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
         targets = class_weights(labels, outputs)
         targets = targets + self.label_smoothing * (0.5 - targets)
-        losses = jnp.sum(jax.nn.softplus(outputs) - targets * outputs, axis=-1)
+        is_certain = jnp.isinf(outputs)  # Infinity minus infinity would be NaN.
+        logits = jnp.where(is_certain, 0.0, outputs)
+        losses = jax.nn.softplus(logits) - targets * logits
+        wrong = weighted(jnp.abs(outputs), jnp.where(outputs > 0, 1 - targets, targets))
+        losses = jnp.sum(jnp.where(is_certain, wrong, losses), axis=-1)
         return _known_only(losses, labels, outputs)
 
 
@@ -144,7 +151,8 @@ class WeightedLosses(Loss):
 
     def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
         parts = self.parts(outputs, labels)
-        return sum((self.weights[name] * part for name, part in parts.items()), jnp.zeros(()))
+        terms = (weighted(part, self.weights[name]) for name, part in parts.items())
+        return sum(terms, jnp.zeros(()))
 
     def parts(self, outputs: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
         return {name: loss.per_example(outputs, labels) for name, loss in self.losses.items()}
@@ -157,7 +165,7 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
         raise ShapeError('a softmax of one logit is always 1: use SigmoidCrossEntropy, or more')
     log_z = jax.nn.logsumexp(logits, axis=-1)
     if labels.ndim == logits.ndim:
-        return log_z * jnp.sum(labels, axis=-1) - jnp.sum(labels * logits, axis=-1)
+        return log_z * jnp.sum(labels, axis=-1) - jnp.sum(weighted(logits, labels), axis=-1)
     if not jnp.issubdtype(labels.dtype, jnp.integer):
         raise ShapeError(f'labels of {labels.dtype} are no indices of classes: expected integers')
     # A gather would scatter its gradient into zeros as large as the logits.

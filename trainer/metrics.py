@@ -84,9 +84,23 @@ Metrics = dict[str, Any]
 """Metrics by name."""
 
 
-def weighted(values: jax.Array, weights: jax.Array) -> jax.Array:
+def weighted(values: jax.Array, weights: jax.Array | float) -> jax.Array:
     """Values times weights; 0 where the weight is 0, also for a value that is not finite."""
-    return jnp.where(weights == 0, 0.0, values) * weights
+    return jnp.where(jnp.asarray(weights) == 0, 0.0, values) * weights
+
+
+def without_padding(values: jax.Array, weights: jax.Array) -> jax.Array:
+    """The values; 0 for those of weight 0 that are not finite: a gradient would have 0 * NaN.
+
+    Example:
+        >>> without_padding(jnp.array([[jnp.nan, 1.0], [2.0, jnp.nan]]), jnp.array([0.0, 1.0]))
+        Array([[ 0.,  1.],
+               [ 2., nan]], dtype=float32)
+    """
+    if values.shape[: weights.ndim] != weights.shape:
+        return values  # The loss names both shapes.
+    wide = weights.reshape(*weights.shape, *(1,) * (values.ndim - weights.ndim))
+    return jnp.where((wide == 0) & ~jnp.isfinite(values), 0, values)
 
 
 def joined(*parts: Mapping[str, V]) -> dict[str, V]:

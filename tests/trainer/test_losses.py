@@ -165,3 +165,32 @@ def test_labels_of_eight_bits_are_those_of_many_classes(classes: int) -> None:
 def test_indices_that_are_no_integers_are_refused() -> None:
     with pytest.raises(ShapeError, match='labels of float32 are no indices of classes'):
         cross_entropy(jnp.zeros((2, 3)), jnp.array([0.0, 0.5]))
+
+
+@pytest.mark.parametrize(
+    'loss', [SoftmaxCrossEntropy(), SigmoidCrossEntropy(), SoftmaxCrossEntropy(z_loss_weight=0.1)]
+)
+@pytest.mark.parametrize('labels', [np.array([1]), np.array([[0, 1, 0]])], ids=['index', 'weights'])
+def test_a_logit_of_minus_infinity_excludes_a_class(loss: Loss, labels: np.ndarray) -> None:
+    masked = jnp.array([[0.5, 1.0, -jnp.inf]])
+    kept = of(loss, labels[..., :2], masked[:, :2])
+    np.testing.assert_allclose(of(loss, labels, masked), kept, rtol=1e-6)
+    gradient = jax.grad(lambda x: jnp.sum(loss.of(x, jnp.asarray(labels))))(masked)
+    assert np.isfinite(gradient).all() and gradient[0, 2] == 0
+    # A certain mistake is infinitely wrong, and no NaN.
+    assert np.isposinf(of(loss, np.eye(3, dtype=np.float32)[[2]], masked))
+
+
+def test_a_certain_and_right_class_costs_nothing() -> None:
+    logits = jnp.array([[jnp.inf, -jnp.inf]])
+    assert of(SigmoidCrossEntropy(), np.array([[1, 0]]), logits) == 0
+    assert np.isposinf(of(SigmoidCrossEntropy(), np.array([[0, 0]]), logits))
+    assert np.isposinf(of(SigmoidCrossEntropy(label_smoothing=0.1), np.array([[1, 0]]), logits))
+
+
+def test_a_loss_of_weight_zero_may_be_infinite() -> None:
+    both = {'nats': SoftmaxCrossEntropy(), 'brier': MeanSquaredError()}
+    loss = WeightedLosses(losses=both, weights={'nats': 1.0, 'brier': 0.0})
+    masked = jnp.array([[0.0, 1.0, -jnp.inf]])
+    wanted = of(SoftmaxCrossEntropy(), np.array([[0, 1, 0]]), masked)
+    np.testing.assert_array_equal(of(loss, np.array([[0, 1, 0]]), masked), wanted)

@@ -16,7 +16,7 @@ from trainer.losses import (
     is_most_likely,
 )
 from trainer.measures.base import Measure, Outcome, measured
-from trainer.metrics import Metrics, WeightedScalar, joined
+from trainer.metrics import Metrics, WeightedScalar, joined, without_padding
 from trainer.symbolic.errors import UserError
 from trainer.task import DeviceBatch, Task
 
@@ -24,13 +24,15 @@ from trainer.task import DeviceBatch, Task
 class SupervisedTask(Task):
     """Base of tasks whose batches hold examples and their labels, and may hold `weights` [B].
 
-    The weights belong to the labels, as in `trainer.inputs.weights`.
+    The weights belong to the labels, as in `trainer.inputs.weights`. NaN in features, outputs and
+    labels of weight 0 has no effect.
     Metrics: `loss`, with `loss/<name>` for each of several; then those in `metrics`.
 
     Attributes:
         loss: the objective.
         metrics: additional metrics.
-        input_feature: input of the model; 8-bit integers, such as images, are divided by 255.
+        input_feature: input of the model; unsigned 8-bit integers, such as images, are divided by
+            255.
         label_feature: the labels, as in `trainer.losses`.
     """
 
@@ -55,6 +57,9 @@ class SupervisedTask(Task):
         x = batch[self.input_feature]
         if x.dtype == jnp.uint8:
             x = x.astype(jnp.float32) / 255
+        elif (found := self.example_weights(batch)) is not None:
+            there = jnp.any(found.reshape(len(found), -1) != 0, axis=1)
+            x = without_padding(x, there)
         return (x.astype(self.fprop_dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x,)
 
     def example_weights(self, batch: DeviceBatch) -> jax.Array | None:
@@ -70,8 +75,11 @@ class SupervisedTask(Task):
     def outcome(self, outputs: jax.Array, batch: DeviceBatch) -> Outcome:
         """The input of measures."""
         labels, outputs = batch[self.label_feature], outputs.astype(jnp.float32)
+        if jnp.issubdtype(labels.dtype, jnp.integer):
+            labels = labels.astype(jnp.int32)  # A loss of users may compute 2 * label - 1.
         found = weights.broadcast(self.example_weights(batch), outputs.shape[:-1])
-        return Outcome(outputs, labels, found, self.loss.is_multi_label)
+        clean = without_padding(outputs, found), without_padding(labels, found)
+        return Outcome(*clean, found, self.loss.is_multi_label)
 
     def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
         return self._measured(self.outcome(outputs, batch))

@@ -137,6 +137,41 @@ def test_8_bit_images_are_scaled_to_zero_to_one() -> None:
     np.testing.assert_allclose(x[0].astype(jnp.float32), [0, 0.2, 1], rtol=1e-2)
 
 
+@pytest.mark.parametrize('feature', ['x', 'y'])
+def test_nan_in_padding_counts_neither_in_metrics_nor_in_gradients(feature: str) -> None:
+    task: Any = RegressionTask(
+        Linear(2), Learner(0.1), input_feature='x', label_feature='y', metrics=[Auc()]
+    )
+    batch = {
+        'x': jnp.ones((4, 3)),
+        'y': jnp.array([[0.0, 1], [1, 0], [1, 0], [0, 1]]),
+        'weights': jnp.array([1.0, 0, 1, 0]),
+    }
+    variables = task.model.module().init({'params': jax.random.key(0)}, batch['x'])
+
+    def loss(variables: Any, batch: Any) -> Any:
+        outputs = task.model.module().apply(variables, *task.model_inputs(batch))
+        metrics = task.measure(outputs, batch)
+        return metrics['loss'].total, metrics
+
+    wanted = jax.grad(loss, has_aux=True)(variables, batch)
+    broken = batch | {feature: batch[feature].at[1].set(jnp.nan).at[3].set(jnp.inf)}
+    jax.tree.map(
+        np.testing.assert_array_equal, jax.grad(loss, has_aux=True)(variables, broken), wanted
+    )
+
+
+def test_labels_of_eight_bits_do_not_wrap() -> None:
+    class Hinge(SoftmaxCrossEntropy):
+        def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
+            return jnp.maximum(0, 1 - (2 * labels - 1) * outputs[..., 1])
+
+    task = classification(loss=Hinge())
+    labels = jnp.array([0, 1, 0, 1], jnp.uint8)
+    wide = values(task, LOGITS, label=labels.astype(jnp.int32))
+    assert values(task, LOGITS, label=labels) == wide
+
+
 @pytest.mark.slow
 def test_a_residual_network_learns_and_padding_does_not_count(tmp_path: Path) -> None:
     made = experiment(resnet(), num_steps=30, task__metrics=[AccuracyAt(2)])
