@@ -108,14 +108,15 @@ class Sample(Greedy):
 def top(logits: jax.Array, k: int) -> jax.Array:
     """Logits [..., V] with -inf for all but the k highest; 0 keeps all of them.
 
+    Of tokens that tie, the first ones are kept, as in `Greedy`.
+
     Example:
-        >>> top(jnp.array([1.0, 3.0, 2.0]), 2).tolist()
-        [-inf, 3.0, 2.0]
+        >>> top(jnp.array([2.0, 3.0, 2.0]), 2).tolist()
+        [2.0, 3.0, -inf]
     """
     if not 0 < k < logits.shape[-1]:
         return logits
-    lowest = jax.lax.top_k(logits, k)[0][..., -1:]
-    return jnp.where(logits < lowest, -jnp.inf, logits)
+    return _likeliest(logits, jax.lax.top_k(logits, k)[0][..., -1:], jnp.asarray(k))
 
 
 def nucleus(logits: jax.Array, p: jax.Array | float) -> jax.Array:
@@ -130,7 +131,15 @@ def nucleus(logits: jax.Array, p: jax.Array | float) -> jax.Array:
     # The first is always kept. All are kept where p is 1, in spite of rounding.
     kept = (before < p) | (jnp.asarray(p) >= 1)
     lowest = jnp.min(jnp.where(kept, descending, jnp.inf), axis=-1, keepdims=True)
-    return jnp.where(logits < lowest, -jnp.inf, logits)
+    return _likeliest(logits, lowest, jnp.sum(kept, axis=-1, keepdims=True))
+
+
+def _likeliest(logits: jax.Array, lowest: jax.Array, count: jax.Array) -> jax.Array:
+    """The `count` largest logits, the smallest of which is `lowest`; -inf for all others."""
+    is_lowest = logits == lowest
+    ties = count - jnp.sum(logits > lowest, axis=-1, keepdims=True)
+    is_spare = is_lowest & (jnp.cumsum(is_lowest, axis=-1) > ties)
+    return jnp.where((logits < lowest) | is_spare, -jnp.inf, logits)
 
 
 def _ordered(state: _State, count: int) -> Decoded:

@@ -234,6 +234,15 @@ def test_top_k_and_nucleus_keep_likely_tokens() -> None:
 
 
 @pytest.mark.parametrize(
+    ('decoder', 'kept'), [(Sample(1, k=1), 1), (Sample(1, k=2), 2), (Sample(1, p=0.2), 1)]
+)
+def test_of_tokens_that_tie_the_first_are_likely(decoder: Sample, kept: int) -> None:
+    logits = jnp.tile(jnp.array([0.0, 1.0, 1.0, 1.0]), (200, 1))
+    drawn = decoder.choose(logits, jax.random.split(jax.random.key(0), 200))
+    assert sorted(set(np.asarray(drawn).tolist())) == list(range(1, 1 + kept))
+
+
+@pytest.mark.parametrize(
     ('make', 'message'),
     [
         (lambda: Greedy(0), 'max_decode_steps'),
