@@ -24,6 +24,7 @@ from typing import Any, Protocol, TypeVar
 import jax
 import numpy as np
 
+from trainer.inputs.arrays.arrays import stored_dtype
 from trainer.inputs.base import Batch, EndOfData, Input, pad_batch
 from trainer.symbolic.component import require_not_negative
 from trainer.symbolic.errors import UserError, nearest
@@ -259,8 +260,8 @@ def _flat(batch: Any, path: str = '') -> Iterator[tuple[str, np.ndarray]]:
         for i, part in enumerate(batch):
             yield from _flat(part, f'{path}[{i}]')
     elif (array := _as_array(batch)).dtype.kind in 'fiub':
-        kinds = {'f': np.float32, 'i': np.int32, 'u': np.int32, 'b': np.bool_}
-        yield path, array.astype(kinds[array.dtype.kind])
+        kind = array.dtype.kind
+        yield path, array.astype(np.bool_ if kind == 'b' else stored_dtype(array))
 
 
 def _as_array(value: Any) -> np.ndarray:

@@ -32,6 +32,8 @@ class Arrays:
 def arrays_of(features: Mapping[str, np.ndarray]) -> Arrays:
     """Converts features to float32 and int32, and computes their fingerprint.
 
+    Unsigned 8-bit features of several axes, such as images, stay 8-bit: tasks divide them by 255.
+
     Raises:
         UserError: a feature has no numbers, or the features differ in their number of examples.
 
@@ -45,7 +47,7 @@ def arrays_of(features: Mapping[str, np.ndarray]) -> Arrays:
             raise UserError(f'feature {name!r} is not an array of numbers: {array.dtype}')
         if array.dtype.kind in 'iu' and not np.array_equal(array, array.astype(np.int32)):
             raise UserError(f'feature {name!r} has integers that need more than 32 bits')
-        small = array.astype(np.float32 if array.dtype.kind == 'f' else np.int32)
+        small = array.astype(stored_dtype(array))
         kept[name] = np.ascontiguousarray(small)
         digest.update(f'{name} {small.dtype} {small.shape}\n'.encode())
         digest.update(kept[name].data)
@@ -53,6 +55,13 @@ def arrays_of(features: Mapping[str, np.ndarray]) -> Arrays:
     if len(set(sizes.values())) > 1:
         raise UserError(f'the features have different numbers of examples: {sizes}')
     return Arrays(kept, digest.hexdigest())
+
+
+def stored_dtype(array: np.ndarray) -> type[np.generic]:
+    """The dtype of a feature in batches: float32, int32, or uint8 for images and the like."""
+    if array.dtype == np.uint8 and array.ndim > 1:
+        return np.uint8
+    return np.float32 if array.dtype.kind == 'f' else np.int32
 
 
 class ArraysInput(IndexedInput):

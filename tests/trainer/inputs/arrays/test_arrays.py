@@ -157,3 +157,24 @@ def test_no_examples_are_refused(tmp_path):
     np.savez(tmp_path / 'a.npz', x=np.zeros((0, 2)))
     with pytest.raises(UserError, match='no examples'):
         NpzInput(batch_size=1, path=str(tmp_path / 'a.npz')).prepare()
+
+
+@pytest.mark.parametrize(
+    ('given', 'wanted'),
+    [
+        (np.zeros((3, 2, 2), np.uint8), 'uint8'),
+        (np.zeros((3, 4), np.uint8), 'uint8'),
+        (np.zeros(3, np.uint8), 'int32'),
+        (np.zeros((3, 2), np.int8), 'int32'),
+        (np.zeros((3, 2), np.uint16), 'int32'),
+        (np.zeros((3, 2), np.int64), 'int32'),
+        (np.zeros((3, 2), bool), 'int32'),
+        (np.zeros((3, 2), np.float16), 'float32'),
+        (np.zeros((3, 2), np.float64), 'float32'),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f'{value.dtype}{value.ndim}',
+)
+def test_images_of_8_bits_stay_so(given, wanted, tmp_path):
+    np.savez(tmp_path / 'a.npz', image=given)
+    data = NpzInput(batch_size=2, path=str(tmp_path / 'a.npz'))
+    assert data.get_next()['image'].dtype == data.element_spec()['image'].dtype == wanted
