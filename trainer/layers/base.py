@@ -232,6 +232,18 @@ class Layer(Component):
         return _context.get().dtype
 
     @property
+    def makes_outputs(self) -> bool:
+        """True where the result is that of the model: a loss needs its last product in float32."""
+        frame = current_frame()
+        while frame.up is not None and frame.up.layer.passes_on(frame.layer):
+            frame = frame.up
+        return frame.up is None
+
+    def passes_on(self, child: 'Layer') -> bool:
+        """True if the result of a child is the result of this layer."""
+        return False
+
+    @property
     def example_weights(self) -> jax.Array | None:
         """Weights of the examples of the batch, 0 for padding; None if all examples count."""
         return _context.get().example_weights

@@ -31,6 +31,9 @@ class Chain(Layer):
             x = layer(x)
         return x
 
+    def passes_on(self, child: Layer) -> bool:
+        return child is self.layers[-1]
+
 
 class Activate(Layer):
     """An activation as a layer."""

@@ -54,7 +54,7 @@ class Embedding(Layer):
 
 def token_logits(embedding: Embedding, head: Linear | None, x_BTD: jax.Array) -> jax.Array:
     """Logits in float32: from the head, or without one from the table of the embedding."""
-    return embedding.call('attend', x_BTD) if head is None else head(x_BTD).astype(jnp.float32)
+    return embedding.call('attend', x_BTD) if head is None else head.call('logits', x_BTD)
 
 
 def check_head(embedding: Embedding, head: Linear | None) -> None:

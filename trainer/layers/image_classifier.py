@@ -24,4 +24,4 @@ class ImageClassifier(Layer):
         kernel_DK = self.param('head_kernel', shape, ('embed', 'classes'))
         axes = ('classes',)
         bias_K = self.param('head_bias', shape[1:], axes, initializers.zeros, decay=False)
-        return (x_BD @ kernel_DK + bias_K).astype(jnp.float32)
+        return jnp.matmul(x_BD, kernel_DK, preferred_element_type=jnp.float32) + bias_K

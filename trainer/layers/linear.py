@@ -1,6 +1,6 @@
 import functools
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +53,9 @@ def activate(x: jax.Array, activation: Activation) -> jax.Array:
 class Linear(Layer):
     """x @ kernel (+ bias): [..., D] -> [..., output_dims].
 
+    The result is float32 where it is the output of the model. Another layer that makes the outputs
+    of a model calls `self.head.call('logits', x)`.
+
     Attributes:
         output_dims: size of the last axis of the result.
         bias: 'zeros' adds a bias that starts at zero, 'none' adds none.
@@ -67,8 +70,15 @@ class Linear(Layer):
         require_positive(self, 'output_dims')
 
     def forward(self, x: jax.Array) -> jax.Array:
+        return self.logits(x) if self.makes_outputs else self._product(x, None)
+
+    def logits(self, x: jax.Array) -> jax.Array:
+        """The same in float32, also where the computations of layers have another dtype."""
+        return self._product(x, jnp.float32)
+
+    def _product(self, x: jax.Array, dtype: Any) -> jax.Array:
         kernel = self.param('kernel', (x.shape[-1], self.output_dims), tuple(self.axes))
-        y = x @ kernel
+        y = jnp.matmul(x, kernel, preferred_element_type=dtype)
         if self.bias == 'none':
             return y
         axes = (self.axes[-1],)

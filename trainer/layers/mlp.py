@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax.linen import initializers
@@ -35,9 +37,12 @@ class Mlp(Layer):
             x = self._linear(f'hidden_{i}', x, dims, ('embed' if i else 'features', 'mlp'))
             x = activate(x, self.activation)
             x = x if self.dropout is None else self.dropout(x)
-        return self._linear('output', x, self.output_dims, ('features', 'classes'))
+        wide = jnp.float32 if self.makes_outputs else None
+        return self._linear('output', x, self.output_dims, ('features', 'classes'), wide)
 
-    def _linear(self, name: str, x: jax.Array, dims: int, axes: tuple[str, str]) -> jax.Array:
+    def _linear(
+        self, name: str, x: jax.Array, dims: int, axes: tuple[str, str], dtype: Any = None
+    ) -> jax.Array:
         kernel = self.param(f'{name}_kernel', (x.shape[-1], dims), axes, initializers.he_normal())
         bias = self.param(f'{name}_bias', (dims,), axes[1:], initializers.zeros, decay=False)
-        return x @ kernel + bias
+        return jnp.matmul(x, kernel, preferred_element_type=dtype) + bias

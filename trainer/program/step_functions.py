@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from absl import logging
 from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer import mesh as mesh_lib
@@ -35,6 +36,12 @@ from trainer.tasks.tokens import TokenTask
 ElementSpec = Mapping[str, jax.ShapeDtypeStruct]
 Values = dict[str, jax.Array]
 Fill = Callable[[str, Any, Any, Any], Any]
+
+_ROUNDED = (
+    'task.model: its outputs are bfloat16, so the loss and the metrics see rounded values. Let the '
+    "last product be in float32: `self.head.call('logits', x)` of a Linear layer, "
+    '`dtype=jnp.float32` of the last layer of a flax module.'
+)
 
 
 def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array) -> Any:
@@ -101,6 +108,8 @@ def forward(
         outputs, left = task.model.module().apply(
             variables, *task.model_inputs(batch), rngs=rngs, mutable=mutable
         )
+    if any(each.dtype == jnp.bfloat16 for each in jax.tree.leaves(outputs)):
+        logging.log_first_n(logging.WARNING, _ROUNDED, 1)
     metrics = task.measure(outputs, batch)
     one = jnp.ones((), jnp.float32)
     if losses := jax.tree.leaves(left.get(AUX_LOSS, {})):
