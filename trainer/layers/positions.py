@@ -23,3 +23,17 @@ class Positions(NamedTuple):
     def unpacked(cls, shape_BT: tuple[int, ...]) -> 'Positions':
         """Rows of one segment each."""
         return cls(jnp.broadcast_to(jnp.arange(shape_BT[1]), shape_BT))
+
+    @classmethod
+    def packed(cls, segment_BT: jax.Array, index_BT: jax.Array | None = None) -> 'Positions':
+        """Rows of several segments, with the positions in them, which otherwise count from 0.
+
+        Example:
+            >>> Positions.packed(jnp.array([[1, 1, 2, 2, 2, 0]])).index_BT.tolist()
+            [[0, 1, 0, 1, 2, 0]]
+        """
+        if index_BT is None:
+            column_BT = cls.unpacked(segment_BT.shape).index_BT
+            begins_BT = jnp.pad(segment_BT[:, 1:] != segment_BT[:, :-1], ((0, 0), (1, 0)))
+            index_BT = column_BT - jax.lax.cummax(jnp.where(begins_BT, column_BT, 0), axis=1)
+        return cls(index_BT, segment_BT)

@@ -6,6 +6,8 @@ import jax.numpy as jnp
 
 from trainer.decoding.base import Cache, Extend
 from trainer.inputs.base import Input
+from trainer.inputs.tokens.vocabulary import PAD_ID
+from trainer.inputs.weights import weights_of
 from trainer.layers.base import ForwardContext
 from trainer.layers.masks import require_mask
 from trainer.layers.positions import Positions
@@ -18,16 +20,17 @@ from trainer.tasks.tokens import TokenTask
 class LanguageModelTask(TokenTask):
     """Next-token prediction.
 
-    Batches hold `ids`, `labels` and `weights` [B, T], with `segment_ids` and `segment_pos` where
-    rows are packed, and `label_bytes`, the bytes of text of each label. A prefix model also needs
-    `inputs_indicator` [B, T]: 1 where `ids` is a token of the prefix, or the token before its
-    first. A label that is the next token of the prefix is visible, so it has no weight.
+    Batches hold `ids`, `labels` and `weights` [B, T], with `segment_ids` (and `segment_pos`, which
+    otherwise follows) where rows are packed, and `label_bytes`, the bytes of text of each label. A
+    prefix model also needs `inputs_indicator` [B, T]: 1 where `ids` is a token of the prefix, or
+    the token before its first. A label that is the next token of the prefix is visible, so it has
+    no weight.
 
     Attributes:
         model: token ids to logits.
         model_type: visible tokens: 'causal' for the past; 'prefix' for the whole prefix, too
             (Raffel et al. 2020); 'bidirectional' for all, so that labels must not be among `ids`,
-            as in masked language models.
+            as in masked language models. Its batches have `segment_ids`, 0 for padding.
     """
 
     model: TransformerLm
@@ -50,12 +53,21 @@ class LanguageModelTask(TokenTask):
                 "its batches have no `inputs_indicator`, which task.model_type='prefix' needs: it "
                 'marks the tokens of the prefix'
             )
+        if self.model_type == 'bidirectional' and 'segment_ids' not in data.element_spec():
+            raise UserError(
+                'its batches have no `segment_ids`, by which padding is known: task.model_type='
+                "'bidirectional' sees all positions. Add them: 1 for tokens, 0 for padding"
+            )
 
     def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:
         ids_BT = batch['ids']
         positions = None
         if 'segment_ids' in batch:
-            positions = Positions(batch['segment_pos'], batch['segment_ids'])
+            positions = Positions.packed(batch['segment_ids'], batch.get('segment_pos'))
+        elif self.model_type == 'bidirectional':
+            positions = Positions.unpacked(ids_BT.shape)._replace(
+                segment_BT=_without_padding(batch)
+            )
         if self.model_type == 'prefix':
             positions = positions or Positions.unpacked(ids_BT.shape)
             positions = positions._replace(prefix_BT=batch['inputs_indicator'] > 0)
@@ -79,6 +91,14 @@ class LanguageModelTask(TokenTask):
 
     def num_tokens(self, batch: DeviceBatch) -> int:
         return math.prod(batch['ids'].shape)
+
+
+def _without_padding(batch: DeviceBatch) -> jax.Array:
+    """1 up to the last token of each row that is not 0, or has a weight: int32 [B, T]."""
+    is_token = batch['ids'] != PAD_ID
+    if (found := weights_of(batch, 'labels')) is not None:
+        is_token |= found > 0
+    return jax.lax.cummax(is_token.astype(jnp.int32), axis=1, reverse=True)
 
 
 def _is_unseen(batch: DeviceBatch) -> jax.Array:

@@ -23,8 +23,8 @@ class SequenceTask(TokenTask):
 
     Batches hold `encoder_ids` [B, S]; `ids`, `labels` and `weights` [B, T] of the decoder. In
     unpacked rows, `encoder_weights` [B, S] is 0 for padding. Packed rows have
-    `encoder_segment_ids`, `encoder_segment_pos` [B, S], `segment_ids` and `segment_pos` [B, T];
-    equal numbers mark the same example.
+    `encoder_segment_ids` [B, S] and `segment_ids` [B, T]: equal numbers mark the same example. The
+    positions, `encoder_segment_pos` and `segment_pos`, otherwise follow from them.
 
     Metrics are those of the decoder's tokens with teacher forcing. Without a longer prompt,
     decoding continues the first token of `ids`.
@@ -47,7 +47,7 @@ class SequenceTask(TokenTask):
     def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:
         source_BS, ids_BT = batch['encoder_ids'], batch['ids']
         if 'segment_ids' in batch:
-            positions = Positions(batch['segment_pos'], batch['segment_ids'])
+            positions = Positions.packed(batch['segment_ids'], batch.get('segment_pos'))
             return source_BS, ids_BT, _source_positions(batch), positions
         return source_BS, ids_BT, _source_positions(batch)
 
@@ -79,7 +79,7 @@ class SequenceTask(TokenTask):
 
 def _source_positions(batch: DeviceBatch) -> Positions:
     if 'encoder_segment_ids' in batch:
-        return Positions(batch['encoder_segment_pos'], batch['encoder_segment_ids'])
+        return Positions.packed(batch['encoder_segment_ids'], batch.get('encoder_segment_pos'))
     positions = Positions.unpacked(batch['encoder_ids'].shape)
     if 'encoder_weights' not in batch:
         return positions

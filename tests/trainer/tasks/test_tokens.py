@@ -99,6 +99,35 @@ def test_the_type_of_a_model_must_be_that_of_its_attention() -> None:
     assert not np.allclose(got[0][0, 0], got[1][0, 0], atol=1e-6)
 
 
+def test_padding_is_invisible_to_a_bidirectional_model() -> None:
+    task = language_model('full', model_type='bidirectional')
+    variables = init(task.model, jnp.ones((1, 4), int))
+
+    def log_pplx(length: int, **more: Any) -> float:
+        ids, weights = np.zeros((1, length), int), np.zeros((1, length), np.float32)
+        ids[0, :4], weights[0, [1, 3]] = [3, 0, 4, 0], 1  # Here 0 is a mask, too.
+        batch = {'ids': ids, 'labels': (ids + 1) % 6, 'weights': weights}
+        batch = jax.tree.map(
+            jnp.asarray, batch | {name: make(length) for name, make in more.items()}
+        )
+        outputs = apply(task.model, variables, *task.model_inputs(batch))
+        return values(task.measure(outputs, batch))['log_pplx']
+
+    def segments(length: int) -> Any:
+        return (np.arange(length)[None] < 4).astype(np.int32)
+
+    wanted = log_pplx(4)
+    for length in (5, 9):
+        assert log_pplx(length) == pytest.approx(wanted, rel=1e-5)
+        assert log_pplx(length, segment_ids=segments) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_bidirectional_model_needs_to_know_the_padding() -> None:
+    task = language_model('full', model_type='bidirectional')
+    with pytest.raises(UserError, match='no `segment_ids`, by which padding is known'):
+        task.check_input(CountingInput(batch_size=2))
+
+
 def test_a_prefix_model_needs_to_know_the_prefix() -> None:
     task = LanguageModelTask(model(), LEARNER.clone(deep=True), model_type='prefix')
     with pytest.raises(UserError, match='no `inputs_indicator`'):
