@@ -3,6 +3,7 @@
 A metric keeps sums; its value is computed from them at the very end.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -30,7 +31,7 @@ class Metric(flax.struct.PyTreeNode):
         Metric.kinds[cls.__name__] = cls
 
     def value(self) -> float | None:
-        """The value of float64 sums on the host; None without examples."""
+        """The value of float64 sums on the host; None where it is undefined, without examples."""
         raise NotImplementedError(type(self).__name__)
 
 
@@ -103,6 +104,11 @@ def without_padding(values: jax.Array, weights: jax.Array) -> jax.Array:
     return jnp.where((wide == 0) & ~jnp.isfinite(values), 0, values)
 
 
+def with_nan(values: Mapping[str, float | None]) -> dict[str, float]:
+    """The values of metrics, NaN where one is undefined."""
+    return {name: math.nan if value is None else value for name, value in values.items()}
+
+
 def joined(*parts: Mapping[str, V]) -> dict[str, V]:
     """The values of all parts; raises ValueError if one would hide another of its name."""
     names = [name for part in parts for name in part]
@@ -152,8 +158,11 @@ class Totals:
 
     def values(self) -> dict[str, float]:
         """The values of the metrics that have examples."""
-        values = {name: metric.value() for name, metric in self._sums.items()}
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in self.all_values().items() if value is not None}
+
+    def all_values(self) -> dict[str, float | None]:
+        """The values of all metrics: None where one is undefined, as the AUC of one class."""
+        return {name: metric.value() for name, metric in self._sums.items()}
 
     def to_json(self) -> dict[str, Any]:
         """The sums as JSON data."""

@@ -70,8 +70,13 @@ class Reward(Component):
         if math.isnan(reward) and self.reward_for_nan is not None:
             return self.reward_for_nan
         if not math.isfinite(reward):
-            raise NonFiniteRewardError(f'the reward is {reward}')
+            raise NonFiniteRewardError(f'the reward is {reward}{self._why(metrics)}')
         return reward
+
+    def _why(self, metrics: Mapping[str, float]) -> str:
+        used = {name: metrics[name] for each in self.metrics for name in each.matches(metrics)}
+        found = [f'{name} is {value}' for name, value in used.items() if not math.isfinite(value)]
+        return f' ({", ".join(found)})' if found else ''
 
     def score(self, reward: float) -> float:
         """Converts a reward to a score: larger is better."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy
 
+from paxtune.objectives.aggregation import NothingMeasuredError
 from paxtune.objectives.metrics import split_name
-from paxtune.objectives.rewards import Reward
+from paxtune.objectives.rewards import NonFiniteRewardError, Reward
 from paxtune.running import trial_errors
 from paxtune.running.callbacks import Callback
 from paxtune.running.runner import Refusal, Runner, Running
@@ -181,7 +182,9 @@ class TrialRun:
 
     def _report(self, report: Report) -> None:
         with about_rewards():
-            measurement = self._trial.report(report.step, report.metrics, report.checkpoint)
+            measurement = self._trial.report(
+                report.step, report.metrics, report.checkpoint, report.undefined
+            )
         space = self._study.space
         has_all = report.is_last or (space.is_tunable and not space.sub_experiments)
         if has_all and not measurement.rewards:
@@ -195,11 +198,14 @@ class TrialRun:
 
     def _require_rewards(self, is_last: bool) -> None:
         """Raises BadRewardError unless the final metrics determine the rewards."""
-        with about_rewards():
+        # A metric that is undefined so far may have a value at the next step.
+        undefined = NonFiniteRewardError, NothingMeasuredError
+        with about_rewards(), contextlib.suppress(*undefined):
             metrics = self._trial.final_metrics()
             for reward in self._study.rewards:
                 # Nothing is timed in the first step of a process, which may be the last of a trial.
-                if not (_is_of_speed(reward) and (self._trial.resumed or not is_last)):
+                is_timed_later = _is_of_speed(reward) and (self._trial.resumed or not is_last)
+                if not is_timed_later and (is_last or not _is_decoded(reward)):
                     reward.value(metrics)
 
     def _end(self, end: Refusal | StopTrial | None) -> None:
@@ -240,3 +246,8 @@ class TrialRun:
 
 def _is_of_speed(reward: Reward) -> bool:
     return any(split_name(metric.name)[0] in THROUGHPUT_METRICS for metric in reward.metrics)
+
+
+def _is_decoded(reward: Reward) -> bool:
+    # Not every evaluation decodes, and only the data determine these names.
+    return any(metric.name.startswith('decode_') for metric in reward.metrics)

@@ -174,6 +174,7 @@ class PreparedTrial:
                             each,
                             step=before + each.step,
                             metrics=suffixed({**each.metrics, **costs}, name),
+                            undefined={*suffixed(dict.fromkeys(each.undefined, 0.0), name)},
                             resumed_from=before + each.resumed_from if each.resumed_from else 0,
                             is_last=each.is_last and not left,
                         )

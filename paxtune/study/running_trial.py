@@ -3,7 +3,7 @@
 import dataclasses
 import datetime
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from typing import Any
 
 from absl import logging
@@ -77,7 +77,11 @@ class RunningTrial:
         return self.view.materialize()
 
     def report(
-        self, step: int, metrics: Mapping[str, float], checkpoint: str | None = None
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        checkpoint: str | None = None,
+        undefined: Set[str] = frozenset(),
     ) -> Measurement:
         """Adds a measurement. A step that was reported before stays unchanged, with a warning.
 
@@ -85,9 +89,12 @@ class RunningTrial:
             step: an integer from 0.
             metrics: all metrics by name. NaN and infinity are left out, and noted by name.
             checkpoint: the path of the checkpoint of this step.
+            undefined: metrics that are NaN because nothing defines them here. They end no trial;
+                their last values count at its end.
 
         Returns:
-            The measurement. It has no rewards while a metric that they need is missing.
+            The measurement. It has no rewards while a metric that they need is missing, or
+            undefined.
 
         Raises:
             UserError: a metric is no number, or the step is no integer from 0.
@@ -101,7 +108,7 @@ class RunningTrial:
         # Code of users computes rewards: outside of the transaction, which holds locks.
         seen = self.view.measurements
         is_new = self.view.status.is_open and all(each.step != step for each in seen)
-        rewards = self._rewards_of(with_carried(seen, metrics)) if is_new else ()
+        rewards = self._rewards_of(with_carried(seen, metrics), undefined) if is_new else ()
 
         def reported(record: TrialRecord, _: datetime.datetime) -> TrialRecord:
             nonlocal rewards
@@ -109,9 +116,12 @@ class RunningTrial:
             if record.status.is_open and any(each.step == step for each in known):
                 return record
             if len(known) != len(seen):
-                rewards = self._rewards_of(with_carried(known, metrics))
+                rewards = self._rewards_of(with_carried(known, metrics), undefined)
+            # The last value that is defined counts, unlike before a trial diverged.
+            had_value = undefined and {name for each in known for name in each.metrics}
             measurement = Measurement(step, finite, rewards, checkpoint)
-            return transitions.report(record, measurement, {*metrics} - {*finite})
+            noted = {*metrics} - {*finite} - (undefined & had_value)
+            return transitions.report(record, measurement, noted)
 
         self._apply(reported)
         found = next(each for each in self.view.measurements if each.step == step)
@@ -130,8 +140,16 @@ class RunningTrial:
         self._apply(lambda record, _: transitions.report(record, measurement, non_finite))
         self.step, self.has_reported = measurement.step, True
 
-    def _rewards_of(self, metrics: Mapping[str, float]) -> tuple[float, ...]:
-        return measured_rewards(self._scoring.rewards, metrics, self._scoring.sub_experiments)
+    def _rewards_of(
+        self, metrics: Mapping[str, float], undefined: Set[str] = frozenset()
+    ) -> tuple[float, ...]:
+        rewards = self._scoring.rewards
+        try:
+            return measured_rewards(rewards, metrics, self._scoring.sub_experiments)
+        except NonFiniteRewardError:
+            if any(metric.matches(undefined) for each in rewards for metric in each.metrics):
+                return ()
+            raise
 
     def final_metrics(self) -> dict[str, float]:
         """Computes the metrics that the trial would end with now: see `trial.aggregated`.
@@ -153,6 +171,8 @@ class RunningTrial:
         try:
             metrics = self.final_metrics()
         except NothingMeasuredError as error:
+            if self.view.record.non_finite:
+                raise NonFiniteRewardError(str(error)) from error
             raise IllegalTransition(f'trial {self.id} cannot be completed: {error}') from error
         rewards = tuple(reward.value(metrics) for reward in self._scoring.rewards)
         self.finish(Measurement(self.view.measurements[-1].step, metrics, rewards))

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from paxtune.objectives.aggregation import LastStep, MetricAggregation, final_metrics
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.measurement import Measurement
+from paxtune.objectives.metrics import MissingMetricError
 from paxtune.objectives.rewards import Reward
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
@@ -272,7 +273,13 @@ def aggregated(trial: Trial, scoring: Scoring) -> dict[str, float]:
     """
     rewards = scoring.rewards
     score = rewards[0].score if len(rewards) == 1 else None
-    final = final_metrics(scoring.aggregation, trial.measurements, score)
+    try:
+        final = final_metrics(scoring.aggregation, trial.measurements, score)
+    except MissingMetricError:  # Measurements have no NaN, so it may look as if it did not exist.
+        never = [
+            Measurement(step, {name: math.nan}) for name, step in trial.record.non_finite.items()
+        ]
+        final = final_metrics(scoring.aggregation, [*trial.measurements, *never], score)
     finite = {name: each.step for each in trial.measurements for name in each.metrics}
     for name, step in trial.record.non_finite.items():
         is_last = isinstance(scoring.aggregation, LastStep) and step > finite.get(name, -1)

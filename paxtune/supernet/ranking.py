@@ -21,6 +21,7 @@ from paxtune.supernet.supernet import Supernet
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.loop.evaluate import evaluate
 from trainer.loop.run_inputs import RunInputs
+from trainer.metrics import with_nan
 from trainer.program.setup import compiled, localized
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
@@ -65,7 +66,7 @@ class PathEvaluator:
         RunInputs(self._experiment, self._program.data_shard).resume_evaluation(self._progress)
         chosen = self._program.replicated(self._supernet.numbers(decisions))
         values = {**self._values, **chosen}
-        return evaluate(self._experiment, self._program, self.state, values)
+        return with_nan(evaluate(self._experiment, self._program, self.state, values))
 
     def reward(self, decisions: Decisions) -> float | None:
         """Computes the reward of a path; None if it is not finite.

@@ -3,10 +3,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orbax.checkpoint.experimental.v1 as ocp
+from absl import logging
 
 from trainer.experiment import Checkpoints
 from trainer.symbolic.durations import seconds
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import nearest
 
 _policies = ocp.training.preservation_policies
 
@@ -39,16 +40,21 @@ class RetentionPolicy:
     def note(self, step: int, metrics: Mapping[str, float]) -> None:
         """Notes the value that decides on the best; it is known after the save of its step.
 
-        Raises:
-            UserError: there is no such metric, which only the data determined.
+        A step without a value is never the best: the metric is undefined, or not due.
         """
         if self._best is None:
             return
         name = self._best.metric
-        if name not in metrics:
-            raise UserError(f'train.checkpoints.keep_best.metric: {name!r} is not measured')
-        if not math.isnan(metrics[name]):
-            self._values[step] = metrics[name]
+        if name not in metrics and not self._values:
+            logging.warning(
+                'train.checkpoints.keep_best.metric: step %d has no %r, so its checkpoint is not '
+                'among the best. %s',
+                step,
+                name,
+                nearest(name, metrics),
+            )
+        if not math.isnan(value := metrics.get(name, math.nan)):
+            self._values[step] = value
 
     def best_of(self, steps: Sequence[int]) -> int | None:
         """The best step, the first of equal ones; None if none was measured."""

@@ -15,6 +15,7 @@ from trainer.experiment import Experiment
 from trainer.loop.decode_loop import decode
 from trainer.loop.evaluate import evaluate
 from trainer.loop.run_inputs import RunInputs
+from trainer.metrics import with_nan
 from trainer.program.program import Program
 from trainer.program.setup import compiled, localized, prepare_inputs
 from trainer.program.step_functions import Values
@@ -108,7 +109,7 @@ def _metrics(
 ) -> dict[str, float]:
     RunInputs(experiment, program.data_shard).resume_evaluation(restored.progress)
     if job == 'eval':
-        return evaluate(experiment, program, restored.state, values)
+        return with_nan(evaluate(experiment, program, restored.state, values))
     return decode(experiment, program, restored.state, values, epath.Path(job_path(job_log_dir)))
 
 

@@ -20,14 +20,14 @@ T = TypeVar('T')
 
 def evaluate(
     experiment: Experiment, program: Program, state: TrainState, values: Values
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Evaluates each set, as a whole unless its input limits the batches.
 
     Returns:
-        `<name>/<metric>` of each set, and `eval_steps_per_second`: batches of all sets together,
-        reading included, compilation excluded.
+        `<name>/<metric>` of each set, None where it is undefined, and `eval_steps_per_second`:
+        batches of all sets together, reading included, compilation excluded.
     """
-    metrics: dict[str, float] = {}
+    metrics: dict[str, float | None] = {}
     throughput = Throughput()
     for name, data in experiment.eval_inputs.items():
         size = experiment.train.steps_per_execution
@@ -45,7 +45,7 @@ def evaluate(
             if scored is not None:
                 ids, log_probs = scored.example_ids_B.ravel(), scored.log_probs_B.ravel()
                 scores |= zip(ids.tolist(), log_probs.tolist(), strict=True)
-        of_set = joined(data.score_metrics(scores), totals.values())
+        of_set = joined(data.score_metrics(scores), totals.all_values())
         metrics |= {f'{name}/{metric}': value for metric, value in of_set.items()}
     return metrics | {f'eval_{name}': rate for name, rate in throughput.rates().items()}
 
@@ -87,7 +87,7 @@ def one_ahead(program: Program, outputs: Iterable[T]) -> Iterator[T]:
 
 def evaluate_next(
     data: Peekable, experiment: Experiment, program: Program, state: TrainState, values: Values
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Evaluates the next training batch, if any, as `eval_train/…`, before the run trains on it."""
     try:
         batch = data.peek_padded()
@@ -98,7 +98,7 @@ def evaluate_next(
     eval_step = program.eval_step(experiment.train_input.padded_spec())
     totals = Totals()
     totals.add(jax.device_get(eval_step(state.variables, program.put(batch), values)))
-    return {f'{EVAL_TRAIN}/{metric}': value for metric, value in totals.values().items()}
+    return {f'{EVAL_TRAIN}/{metric}': value for metric, value in totals.all_values().items()}
 
 
 def read_together(data: Input, path: str) -> Iterator[Batch]:

@@ -83,8 +83,10 @@ class Meter:
         self._run.write(step, named)
         step_events.notify(step, named)
 
-    def since_evaluation(self) -> dict[str, float]:
+    def since_evaluation(self) -> dict[str, float | None]:
         """Waits for all steps, and returns their metrics and rates; a round of `processes`.
+
+        A metric without a value is None.
 
         Raises:
             NonFiniteLossError: the loss or the gradients are not finite.

@@ -1,5 +1,5 @@
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,10 +16,11 @@ class Report:
 
     Attributes:
         step: number of completed steps.
-        metrics: values by name; not finite where training diverged.
+        metrics: values by name; not finite where training diverged, NaN where one is undefined.
         checkpoint: path of the checkpoint of this step, if there is one.
         resumed_from: the step that this process started from; 0 for a fresh run.
         is_last: True if no report follows.
+        undefined: names of the metrics whose sums have no value here, as the AUC of one class.
     """
 
     step: int
@@ -27,6 +28,7 @@ class Report:
     checkpoint: str | None = None
     resumed_from: int = 0
     is_last: bool = False
+    undefined: Set[str] = frozenset()
 
 
 class Interrupted(Exception):

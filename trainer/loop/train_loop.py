@@ -18,7 +18,7 @@ from trainer.loop.interrupt_policy import InterruptPolicy
 from trainer.loop.meter import Meter
 from trainer.loop.open_run import PreparedRun, Run, open_run, prepare_run
 from trainer.loop.report import Interrupted, Report
-from trainer.metrics import Metrics
+from trainer.metrics import Metrics, with_nan
 from trainer.program.packing.place import Alone
 from trainer.runtime import processes, step_events
 from trainer.runtime.profiling import Profiler
@@ -164,18 +164,19 @@ def _measured(run: Run, meter: Meter, step: int) -> Report:
     run.inputs.start_evaluation(step)
     with meter.throughput.paused():
         running = run.experiment, run.program, run.stepper.state, run.stepper.values
-        metrics = evaluate(*running)
+        found = evaluate(*running)
         if run.loop.evaluation.train_batch:
-            metrics |= evaluate_next(run.inputs.train, *running)
+            found |= evaluate_next(run.inputs.train, *running)
         decoding, last = run.loop.decoding, run.loop.num_train_steps
         if decoding and step >= decoding.start and is_due(step, decoding.every, last):
-            metrics |= decode(*running, run.job_log_dir)
-        run.write(step, metrics)
-    metrics |= meter.costs | spent | {f'train/{name}': value for name, value in train.items()}
+            found |= decode(*running, run.job_log_dir)
+        run.write(step, {name: each for name, each in found.items() if each is not None})
+    found |= meter.costs | spent | {f'train/{name}': value for name, value in train.items()}
+    metrics, undefined = with_nan(found), {name for name in found if found[name] is None}
     if run.checkpoints.retention is not None:
         run.checkpoints.retention.note(step, metrics)
     path, is_last = run.checkpoints.path_of(step), step == run.loop.num_train_steps
-    return Report(step, metrics, path, run.resumed_from, is_last)
+    return Report(step, metrics, path, run.resumed_from, is_last, frozenset(undefined))
 
 
 @during(CHECKPOINTS)

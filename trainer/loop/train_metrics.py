@@ -39,10 +39,14 @@ class TrainMetrics:
         totals, self._since_summary = self._since_summary, Totals()
         return totals.values()
 
-    def since_evaluation(self) -> dict[str, float]:
-        """Values since `start_interval`; raises NonFiniteLossError if they are not finite."""
+    def since_evaluation(self) -> dict[str, float | None]:
+        """Values since `start_interval`, None where one is undefined.
+
+        Raises:
+            NonFiniteLossError: the loss or the gradients are not finite.
+        """
         self._fetch()
-        return self._since_evaluation.values()
+        return self._since_evaluation.all_values()
 
     def start_interval(self) -> None:
         """Starts the interval that ends with the next evaluation.

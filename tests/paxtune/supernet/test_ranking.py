@@ -18,6 +18,7 @@ from paxtune.supernet.supernet import Supernet, supernet
 from tests.factories.tunables import REWARD, layers
 from trainer.loop.evaluate import evaluate
 from trainer.loop.train_loop import run
+from trainer.metrics import with_nan
 from trainer.program.setup import compiled, localized
 from trainer.state import TrainState
 from trainer.symbolic.errors import UserError
@@ -108,7 +109,7 @@ def _alone(
     }
     stack = {name: weights for name, weights in stack.items() if weights}
     own = dataclasses.replace(state, params={**params, 'stack': stack})
-    return evaluate(experiment, program, own, values)
+    return with_nan(evaluate(experiment, program, own, values))
 
 
 @pytest.mark.slow

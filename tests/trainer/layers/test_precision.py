@@ -92,10 +92,10 @@ from trainer.program.step_functions import forward
 from trainer.tasks import ClassificationTask
 
 class Dense(LinenAdapter):
-    dtype: str
+    of: str
 
     def make(self):
-        return nn.Dense(3, dtype=None if self.dtype == 'none' else self.dtype)
+        return nn.Dense(3, dtype=None if self.of == 'none' else self.of)
 
 batch = {'image': jnp.ones((2, 4)), 'label': jnp.zeros(2, int)}
 for dtype in ('float32', 'none', 'none'):
