@@ -5,7 +5,7 @@ import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Exhausted, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.enumeration import enumeration
-from paxtune.search_space.decisions import decision_points, is_integer
+from paxtune.search_space.decisions import decision_points, size
 from paxtune.search_space.labels import parameter_path
 from trainer.symbolic.component import require_at_least
 from trainer.symbolic.errors import UserError
@@ -40,7 +40,7 @@ class Grid(Algorithm):
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         for point in decision_points(spec) if self.points_per_range is None else ():
-            if isinstance(point, pg.geno.Float) and not is_integer(point):
+            if size(point) is None and isinstance(point, pg.geno.Float):
                 raise UserError(
                     f'{parameter_path(point.id.path)}: Grid(points_per_range=None) tries '
                     'every value, and a range of floats has infinitely many. Set points_per_range, '

@@ -17,6 +17,7 @@ from paxtune.algorithms import (
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.config.named_components import component
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.plain_numbers import plain
 
 try:
     from optuna.distributions import BaseDistribution
@@ -74,7 +75,7 @@ class PaxtuneSampler(BaseSampler):
         if isinstance(algorithm, str):
             algorithm = component(Algorithm, algorithm, f'algorithm={algorithm}')
         self._algorithm = algorithm
-        self._seed = random.SystemRandom().getrandbits(32) if seed is None else seed
+        self._seed = random.SystemRandom().getrandbits(32) if seed is None else plain(seed)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial

@@ -17,6 +17,7 @@ from optuna.distributions import (
 
 from paxtune.algorithms.encoding.sampling import fill
 from paxtune.search_space.decisions import Decisions
+from trainer.symbolic.plain_numbers import plain
 from trainer.symbolic.ranges import intv
 
 Domains = Mapping[str, BaseDistribution]
@@ -176,7 +177,7 @@ class ConditionalSpace:
         """Makes the space of parameters, with the conditions that ended trials show."""
         # A name may contain any character; a key may not.
         self._keys = {name: f'p{i}' for i, name in enumerate(sorted(domains))}
-        legal = [trial for trial in trials if _is_legal(domains, trial)]
+        legal = [trial for trial in map(_plain, trials) if _is_legal(domains, trial)]
         self._root = infer(domains, legal)
         self.spec: pg.DNASpec = pg.dna_spec(self._value(self._root))
 
@@ -193,7 +194,7 @@ class ConditionalSpace:
         """
         known: Decisions = {}
         try:
-            self._encode(self._root, '', params, known)
+            self._encode(self._root, '', _plain(params), known)
         except ValueError:
             return None
         return fill(self.spec, known, rng)
@@ -236,6 +237,11 @@ class ConditionalSpace:
             )
 
 
+def _plain(params: Params) -> Params:
+    # A trial that was enqueued has the values that its author gave, such as NumPy's.
+    return {name: plain(value) for name, value in params.items()}
+
+
 def _is_legal(domains: Domains, trial: Params) -> bool:
     return all(_contains(domains[name], trial[name]) for name in domains if name in trial)
 
@@ -252,8 +258,8 @@ def _hyper(domain: BaseDistribution) -> Any:
     if domain.single():
         return 0
     if isinstance(domain, CategoricalDistribution):
-        plain: list[Any] = [each for each in domain.choices if type(each) in (int, float)]
-        numbers = [each for each in plain if math.isfinite(each)]
+        real: list[Any] = [each for each in domain.choices if type(each) in (int, float)]
+        numbers = [each for each in real if math.isfinite(each)]
         is_ordinal = len(set(numbers)) == len(domain.choices)
         return pg.oneof(numbers if is_ordinal else [str(i) for i in range(len(domain.choices))])
     assert isinstance(domain, FloatDistribution | IntDistribution)

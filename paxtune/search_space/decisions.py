@@ -170,6 +170,8 @@ def _from_numbers(spec: pg.DNASpec, numbers: Iterator[Any], decisions: Decisions
 def size(spec: pg.DNASpec) -> int | None:
     """Number of elements of a space; None if a range of floats makes it infinite.
 
+    A range of equal bounds is a constant.
+
     (PyGlove's own count takes time that is exponential in the number of candidates.)
 
     Example:
@@ -179,7 +181,7 @@ def size(spec: pg.DNASpec) -> int | None:
     if isinstance(spec, IntPoint):
         return int(spec.max_value) - int(spec.min_value) + 1
     if isinstance(spec, pg.geno.Float):
-        return None
+        return 1 if spec.min_value == spec.max_value else None
     parts = spec.elements if isinstance(spec, pg.geno.Space) else spec.candidates
     sizes = [found for found in map(size, parts) if found is not None]
     if len(sizes) < len(parts):

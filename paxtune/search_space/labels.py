@@ -8,6 +8,7 @@ from typing import Any
 import pyglove as pg
 
 from trainer.symbolic.derived import Derived
+from trainer.symbolic.plain_numbers import plain
 
 _CONDITIONS = re.compile(r'(\[=\d+/\d+\])+(?=\.|\[\d)')
 
@@ -28,6 +29,7 @@ def parameter_path(id_: str) -> str:
 
 def display_value(value: Any, with_derived: bool = True) -> Any:
     """Candidate for people and JSON: a plain value unchanged, any other as its display name."""
+    value = plain(value)
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     if value is None or isinstance(value, bool | int | float | str):
@@ -57,7 +59,7 @@ def display_name(value: Any, with_derived: bool = True) -> str:
         return f'{name}({items})' if items else name
     if isinstance(value, list | tuple):
         return f'[{", ".join(display_name(child, with_derived) for child in value)}]'
-    return repr(value)
+    return repr(plain(value))
 
 
 def explicit_fields(value: pg.Object | pg.Dict, with_derived: bool = True) -> list[tuple[str, Any]]:

@@ -27,7 +27,8 @@ from trainer.symbolic.component import Component
 from trainer.symbolic.derived import SHARED, check_names, resolve_in_place
 from trainer.symbolic.errors import UserError, nearest
 from trainer.symbolic.html import html_table
-from trainer.symbolic.ranges import IntRange
+from trainer.symbolic.plain_numbers import is_array, leaves, with_plain_numbers
+from trainer.symbolic.ranges import IntRange, with_plain_scales
 
 
 class Space:
@@ -64,7 +65,8 @@ class Space:
                 an unknown path.
         """
         self.why_no_value = ''
-        self.value = with_shared_scope(value)
+        _validate_candidates(value)
+        self.value = with_shared_scope(with_plain_scales(with_plain_numbers(value)))
         # A mapping gets a key for shared decisions, which concrete values omit.
         self._omits_shared = isinstance(value, pg.Dict) and SHARED not in value
         check_names(self.value)
@@ -276,6 +278,19 @@ class Space:
                 raise UserError(f'{name} is no decision of this experiment. {hint}')
 
 
+def _validate_candidates(value: Any) -> None:
+    for path, leaf in leaves(value):
+        if is_array(leaf):
+            owner = value
+            for key in path.keys:
+                if isinstance(owner, pg.hyper.HyperPrimitive):
+                    raise UserError(
+                        f'{path}: an array of shape {leaf.shape} is no candidate. Give a list: '
+                        'array.tolist(), or a number'
+                    )
+                owner = owner.sym_getattr(key)
+
+
 def _validate(template: pg.hyper.ObjectTemplate, where: pg.KeyPath) -> None:
     for relative, hyper in template.hyper_primitives:
         here = where + relative
@@ -314,7 +329,7 @@ def _num_decisions(hyper: Any) -> int:
 
 def _validate_range(hyper: pg.hyper.Float, where: pg.KeyPath) -> None:
     low, high = hyper.min_value, hyper.max_value
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise UserError(
             f'{where}: a range must have finite bounds, the lower one first: {low}, {high}'
         )

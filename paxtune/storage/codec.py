@@ -26,6 +26,7 @@ from paxtune.storage.stored_measurements import (
 )
 from paxtune.study.record import Status, StudyRecord, TrialRecord
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.plain_numbers import plain
 
 TrialProto: TypeAlias = study_pb2.Trial
 StudySpec: TypeAlias = study_pb2.StudySpec
@@ -318,7 +319,13 @@ def _to_json(record: TrialRecord, checkpoints: Mapping[str, str]) -> str:
 
 def encode_json(value: Any) -> str:
     """Renders a record as JSON."""
-    return msgspec.json.encode(value).decode()
+    return msgspec.json.encode(value, enc_hook=_as_plain).decode()
+
+
+def _as_plain(value: Any) -> Any:
+    if (made := plain(value)) is value:
+        raise TypeError(f'a record holds no {type(value).__name__}')
+    return made
 
 
 def decode_json(kind: type[Any], text: str) -> Any:

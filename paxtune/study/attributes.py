@@ -7,6 +7,8 @@ from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
+from trainer.symbolic.plain_numbers import plain
+
 MAX_ATTRIBUTES = 64
 """Attributes of one trial."""
 
@@ -51,8 +53,7 @@ def validated(name: str, value: Any) -> Value:
         raise ValueError(
             f'an attribute has a printable name of at most {MAX_NAME} characters, not {name!r:.120}'
         )
-    if getattr(value, 'ndim', None) == 0:
-        value = value.item()
+    value = plain(value)
     if isinstance(value, bool):
         return value
     if isinstance(value, numbers.Integral):

@@ -9,6 +9,7 @@ from paxtune.study.record import RETRY, StudyRecord, TrialRecord
 from paxtune.study.redefinition import MUTABLE
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.ranges import with_plain_scales
 from trainer.symbolic.serialization import from_json_text, to_json_text
 
 
@@ -54,7 +55,10 @@ def _differences_between(before: str, after: str, search: str) -> list[str]:
     """Lists differences of values in JSON, except `MUTABLE` fields under the prefix `search`."""
     if before == after:
         return []
-    there, asked = (from_json_text(text, pg.Symbolic, 'the study') for text in (before, after))
+    there, asked = (
+        with_plain_scales(from_json_text(text, pg.Symbolic, 'the study'))
+        for text in (before, after)
+    )
     for path in (f'{search}{name}' for name in MUTABLE):
         if asked.sym_has(path) and there.sym_has(path):
             there.rebind({path: asked.sym_get(path)}, raise_on_no_change=False)

@@ -1,5 +1,6 @@
 """Suggestions: initial trials first, then replicates, then the algorithm's."""
 
+import dataclasses
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from paxtune.study.record import INITIAL_TRIALS, Lineage
 from paxtune.study.trial import Trial
 from trainer.runtime.garbage_collection import gc_paused
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.plain_numbers import plain
 
 _MAX_DRAWS = 100
 
@@ -72,7 +74,9 @@ class Suggester:
                 return Suggestion(self.completed(given, ordinal)), Lineage(INITIAL_TRIALS)
         try:
             suggestion = self.algorithm.suggest(self.context(number, ordinal))
-            to_parameters(self._space.spec, suggestion.decisions)
+            made = {id_: plain(value) for id_, value in suggestion.decisions.items()}
+            suggestion = dataclasses.replace(suggestion, decisions=made)
+            to_parameters(self._space.spec, made)
         except (UserError, Exhausted):
             raise
         except Exception as error:

@@ -8,7 +8,7 @@ import pyglove as pg
 from paxtune.algorithms import Grid
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable, as_tunable
-from paxtune.search_space.decisions import decision_points, is_integer
+from paxtune.search_space.decisions import decision_points, size
 from paxtune.search_space.labels import parameter_path as path_of
 from paxtune.search_space.shared_decisions import reference
 from paxtune.search_space.space import Space
@@ -71,7 +71,7 @@ def _searched(experiment: Experiment, search: dict[str, Any]) -> Tunable:
 
 def _require_finite(space: Space) -> None:
     for point in decision_points(space.spec):
-        if isinstance(point, pg.geno.Float) and not is_integer(point):
+        if isinstance(point, pg.geno.Float) and size(point) is None:
             raise UserError(
                 f'parameter_sweep: {path_of(point.id.path)} is continuous, from '
                 f'{point.min_value} to {point.max_value}: list the values to try, pg.oneof([…])'

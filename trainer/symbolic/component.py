@@ -24,6 +24,7 @@ import pyglove as pg
 
 from trainer.symbolic import identity
 from trainer.symbolic.errors import nearest
+from trainer.symbolic.plain_numbers import plain as plain  # Fields convert numbers from here on.
 
 C = TypeVar('C', bound='Component')
 

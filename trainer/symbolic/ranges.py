@@ -4,9 +4,13 @@ PyGlove has ranges of floats only. `IntRange`, made by `intv`, is a decision for
 `IntPoint` is its decision point in a search space.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pyglove as pg
+
+from trainer.symbolic import plain_numbers
+
+V = TypeVar('V')
 
 _MAX_BOUND = 2**53  # PyGlove stores the bounds as floats, which are exact up to here.
 
@@ -108,6 +112,28 @@ class IntRange(pg.hyper.Float):
     @property
     def _scale_text(self) -> str:
         return '' if self.scale is None else f', {self.scale!r}'
+
+
+def with_plain_scales(value: V) -> V:
+    """Returns a copy of a symbolic tree whose linear ranges have no scale: both are the same.
+
+    Returns `value` itself if no range says 'linear'.
+
+    Example:
+        >>> with_plain_scales(pg.Dict(x=pg.floatv(0.0, 1.0, 'linear'))).x.scale
+    """
+    linear = [
+        str(path)
+        for path, leaf in plain_numbers.leaves(value)
+        if leaf == 'linear'
+        and path.key == 'scale'
+        and isinstance(value.sym_get(path.parent), pg.hyper.Float)  # type: ignore[attr-defined]
+    ]
+    if not linear:
+        return value
+    copy: V = pg.clone(value, deep=True)
+    copy.rebind(dict.fromkeys(linear))  # type: ignore[attr-defined]
+    return copy
 
 
 IntPoint.register_for_deserialization('trainer.IntPoint')

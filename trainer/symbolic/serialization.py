@@ -14,6 +14,7 @@ from trainer.symbolic import names
 from trainer.symbolic.component import Component
 from trainer.symbolic.derived import Derived
 from trainer.symbolic.errors import UserError, in_short
+from trainer.symbolic.plain_numbers import with_plain_numbers
 from trainer.symbolic.ranges import IntRange
 
 S = TypeVar('S')
@@ -32,7 +33,7 @@ def to_json_text(value: Any) -> str:
     Raises:
         UserError: it contains a value that cannot be deserialized, such as a function or a tuple.
     """
-    text: str = value.to_json_str(json_indent=2)
+    text: str = with_plain_numbers(value).to_json_str(json_indent=2)
     source = 'space' if isinstance(value, pg.Dict) else f'this {type(value).__name__}'
     _check_types(json.loads(text), '', source, value)
     return text

@@ -13,6 +13,8 @@ from paxtune.algorithms.encoding.cache import per_spec
 from paxtune.algorithms.encoding.scaling import from_unit
 from paxtune.search_space.decisions import Decisions, is_integer, num_assignments, slots
 
+_ROUNDING = 1e-3  # At most, as a share of the distance to the next value.
+
 
 @dataclasses.dataclass(frozen=True)
 class Enumeration:
@@ -92,17 +94,30 @@ def _values(point: pg.geno.Float, count: int | None) -> Sequence[int | float]:
         integers = range(int(point.min_value), int(point.max_value) + 1)
         if count is None or len(integers) <= count:
             return integers
+    low, high = float(point.min_value), float(point.max_value)
+    if low == high:
+        return [low]
     if count is None:
         raise ValueError(f'{point.id.path}: a range of floats has infinitely many values')
     units = [i / (count - 1) for i in range(count)] if count > 1 else [0.5]
-    return sorted({_readable(point, from_unit(point, unit)) for unit in units})
+    values = sorted(from_unit(point, unit) for unit in units)
+    kind = int if is_integer(point) else float
+    inner = values[1:-1] if count > 1 else values
+    if kind is float:
+        near = zip([low, *inner], inner, [*inner[1:], high], strict=False)
+        inner = [_readable(*each) for each in near]
+    # Logarithms may miss the bounds.
+    return sorted({kind(low), *inner, kind(high)} if count > 1 else inner)
 
 
-def _readable(point: pg.geno.Float, number: int | float) -> int | float:
-    """Rounds 0.010000000000000004, the result of logarithms, to 0.01."""
-    if isinstance(number, int):
-        return number
-    return min(max(float(f'{number:.12g}'), float(point.min_value)), float(point.max_value))
+def _readable(below: float, number: float, above: float) -> float:
+    """Rounds 0.010000000000000004, the result of logarithms, to 0.01.
+
+    A number between near ones stays as it is.
+    """
+    rounded = float(f'{number:.12g}')
+    is_same = abs(rounded - number) <= _ROUNDING * min(number - below, above - number)
+    return rounded if is_same else number
 
 
 class _Choice:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pyglove as pg
 
 from paxtune.algorithms.base import Exhausted, SuggestionContext
+from paxtune.algorithms.encoding.cache import per_spec
 from paxtune.algorithms.encoding.enumeration import enumerate_decisions
 from paxtune.algorithms.encoding.scaling import from_unit, to_unit
 from paxtune.search_space.decisions import (
@@ -15,7 +16,9 @@ from paxtune.search_space.decisions import (
     Decisions,
     active_decision_points,
     decide,
+    decision_points,
     is_integer,
+    size,
     slot_ids,
     to_dna,
 )
@@ -42,6 +45,15 @@ def draw_point(point: DecisionPoint, rng: random.Random) -> list[int] | float:
     return sorted(chosen) if point.sorted else chosen
 
 
+@per_spec
+def _constants(spec: pg.DNASpec) -> frozenset[str]:
+    """Ids of the ranges of floats whose bounds are equal."""
+    points = decision_points(spec)
+    return frozenset(
+        each.id.path for each in points if isinstance(each, pg.geno.Float) and size(each) == 1
+    )
+
+
 def draw_eligible(context: SuggestionContext, rng: random.Random) -> Decisions:
     """Draws decisions that are untried and feasible.
 
@@ -53,8 +65,8 @@ def draw_eligible(context: SuggestionContext, rng: random.Random) -> Decisions:
     for _ in range(_MAX_DRAWS):
         decisions = draw(context.spec, rng)
         # A float that is drawn from a range does not repeat: no need to read the observations.
-        holds_float = any(isinstance(value, float) for value in decisions.values())
-        if holds_float or not context.seen(decisions):
+        floats = {id_ for id_, value in decisions.items() if isinstance(value, float)}
+        if floats - _constants(context.spec) or not context.seen(decisions):
             reason = context.infeasibility_reason(decisions)
             if reason is None:
                 return decisions

@@ -1,9 +1,12 @@
 import math
+import sys
 from collections.abc import Callable
 
 import pyglove as pg
 
 from paxtune.search_space.decisions import is_integer
+
+_MAX_EXPONENT = math.log(sys.float_info.max)
 
 
 def from_unit(point: pg.geno.Float, unit: float) -> int | float:
@@ -20,7 +23,9 @@ def from_unit(point: pg.geno.Float, unit: float) -> int | float:
     low, high, margin = _bounds(point)
     if point.scale in ('log', 'rlog'):
         ends = math.log(low - margin), math.log(high + margin)
-        number = math.exp((1 - unit) * ends[0] + unit * ends[1])
+        exponent = (1 - unit) * ends[0] + unit * ends[1]
+        # Rounded, it may be above the logarithm of the largest float.
+        number = math.exp(exponent) if exponent <= _MAX_EXPONENT else high
     else:
         number = (1 - unit) * (low - margin) + unit * (high + margin)
     if is_integer(point):
@@ -53,6 +58,8 @@ def to_unit_function(point: pg.geno.Float) -> Callable[[float], float]:
     def convert(number: float) -> float:
         if is_reversed:
             number = max(low, low + high - number)  # Rounded, it may be 0.
+        if start == end:
+            return 0.5  # A constant.
         at = math.log(number) if is_log else number
         return min(max((at - start) / (end - start), 0.0), 1.0)
 

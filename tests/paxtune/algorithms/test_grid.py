@@ -1,3 +1,6 @@
+import math
+import sys
+
 import pyglove as pg
 import pytest
 
@@ -120,3 +123,30 @@ def test_a_grid_of_another_size_starts_again():
     history = run(Grid(3), spec, 2, infeasible=0.0)
     assert [trial.decisions['x'] for trial in history] == [0.0, 0.5]
     assert ask(Grid(5), spec, history).decisions == {'x': 0.25}
+
+
+@pytest.mark.parametrize(
+    ('made', 'count'),
+    [
+        (pg.floatv(1e6, 1e6 + 1e-6), 5),
+        (pg.floatv(math.pi, math.pi + 1e-11), 5),
+        (pg.floatv(math.pi, 4.0, 'log'), 5),
+        (pg.floatv(-sys.float_info.max, sys.float_info.max), 5),
+        (pg.floatv(5e-324, sys.float_info.max, 'log'), 5),
+        (pg.floatv(1.0, math.nextafter(1.0, 2.0)), 2),
+        (pg.floatv(math.pi, math.pi), 1),
+        (intv(1, 2**53, 'log'), 5),
+        (intv(1, 2**53, 'rlog'), 5),
+    ],
+)
+def test_a_range_has_all_of_its_points_and_both_bounds(made, count):
+    grid = enumeration(pg.dna_spec(pg.Dict(x=made)), 5)
+    values = [grid.at(index)['x'] for index in range(grid.size)]
+    assert len(values) == count
+    assert (values[0], values[-1]) == (made.min_value, made.max_value)
+    assert values == sorted(set(values))
+
+
+def test_ordinary_points_are_round():
+    grid = enumeration(pg.dna_spec(pg.Dict(x=pg.floatv(0.1, 0.7))), 7)
+    assert [grid.at(index)['x'] for index in range(7)] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyglove as pg
 from optuna.distributions import (
     BaseDistribution,
@@ -143,3 +144,10 @@ def test_values_never_tried_belong_to_one_alternative() -> None:
     assert having.active['k'] == CategoricalDistribution(['sgd'])
     assert rest.active['k'] == CategoricalDistribution(['adam', 'none'])
     assert isinstance(ConditionalSpace(domains, known).spec, pg.DNASpec)
+
+
+def test_parameters_of_numpy_are_encoded() -> None:
+    domains = {'x': FloatDistribution(0.0, 1.0), 'n': IntDistribution(1, 9)}
+    space = ConditionalSpace(domains, [])
+    given = {'x': np.float32(0.5), 'n': np.int64(3)}
+    assert space.encode(given, random.Random(0)) == {'p0': 3, 'p1': 0.5}
