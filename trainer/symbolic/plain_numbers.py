@@ -16,7 +16,7 @@ V = TypeVar('V')
 _PLAIN = frozenset((bool, float, int, str, type(None)))
 
 
-class _Scalar(metaclass=abc.ABCMeta):  # noqa: B024: it only knows its kind.
+class _Scalar(metaclass=abc.ABCMeta):  # noqa: B024
     """The scalars of NumPy, such as `np.int64(1)`. NumPy itself is not imported for them."""
 
     @classmethod
