@@ -34,7 +34,7 @@ BUDGETS = {
     'paxtune/plots': 1_720,
     'paxtune/pyglove_backend': 900,
     'paxtune/reports': 2_870,
-    'paxtune/running': 3_190,
+    'paxtune/running': 3_200,
     'paxtune/scale': 430,
     'paxtune/schedulers': 2_135,
     'paxtune/search_space': 1_477,

@@ -10,6 +10,7 @@ import pyglove as pg
 from absl import logging
 
 from paxtune.objectives.measurement import in_words
+from trainer.symbolic.derived import SHARED
 from trainer.symbolic.errors import UserError, nearest
 from trainer.symbolic.user_code import code_of, unwrapped
 
@@ -58,14 +59,23 @@ def name_of(function: Any) -> str:
     return str(found).rpartition('<locals>.')[2]
 
 
-def keys_of(values: Any) -> list[str] | None:
-    """Returns the names of the values of a space; None where it is an object."""
-    return [str(key) for key in values] if isinstance(values, pg.Dict) else None
+def keys_of(values: Any, function: Callable[..., Any]) -> list[str] | None:
+    """Returns the names of the values of a space for a function; None where it is an object.
+
+    A stored space has its shared decisions in a mapping, too, which is no value of its own.
+    """
+    if not isinstance(values, pg.Dict):
+        return None
+    found = [str(key) for key in values]
+    is_scope = SHARED in found and isinstance(values.sym_getattr(SHARED), pg.Dict)
+    if is_scope and SHARED not in signature_of(function).parameters:
+        found.remove(SHARED)
+    return found
 
 
 def require_fitting(function: Callable[..., Any], space: Any) -> None:
     """Raises UserError if a function cannot take the values of a space; warns of hidden ones."""
-    keys = keys_of(space)
+    keys = keys_of(space, function)
     if not signature_of(function).parameters or are_by_name(function, keys):
         return
     if hidden := hidden_keys(function, keys or [], type(space)):

@@ -99,7 +99,7 @@ class FunctionRunner(Runner):
             with own_code():
                 return define_by_run.call(self._function, spec, to_dna(spec, trial.view.by_id))
         values = trial.materialize()
-        arguments = bound(self._function, values, keys_of(values), trial)
+        arguments = bound(self._function, values, keys_of(values, self._function), trial)
         with own_code():
             return self._function(*arguments.args, **arguments.kwargs)
 

@@ -11,6 +11,7 @@ import pytest
 
 from paxtune.api import tune
 from paxtune.running.function_arguments import are_by_name, bound
+from tests.factories.studies import states
 from trainer.symbolic.errors import UserError
 
 
@@ -133,6 +134,26 @@ def test_arguments_are_those_of_a_call() -> None:
     assert called(lambda values, t: (values['x'], t), {'x': 1}) == (1, 'the trial')
     assert called(lambda x, /, y: (x, y), {'y': 1, 'x': 2}) == (2, 1)
     assert called(lambda *values: values, {'y': 1}) == ({'y': 1},)
+
+
+def test_shared_decisions_of_a_stored_space_are_no_value_of_their_own() -> None:
+    def width() -> Any:
+        return pg.oneof([1, 2, 3], name='width')
+
+    given: Any = {'space': {'a': width(), 'b': width()}, 'objective': 'minimize'}
+    seen: list[list[str]] = []
+
+    def notes(**config: int) -> float:
+        seen.append(sorted(config))
+        return 1.0
+
+    study = tune(notes, num_trials=1, **given)  # In a worker, the space was stored, too.
+    study = tune(notes, study=study, num_trials=2)
+    with tune(lambda a, b: a + b, study=study, num_trials=3) as study:
+        assert states(study) == ['COMPLETED'] * 3
+    own = {'shared': pg.oneof([1, 2]), 'a': pg.oneof([3])}
+    tune(notes, space=own, objective='minimize').close()
+    assert seen == [['a', 'b'], ['a', 'b'], ['a', 'shared'], ['a', 'shared']]
 
 
 def test_a_key_that_is_a_method_of_the_values_warns(caplog: pytest.LogCaptureFixture) -> None:
