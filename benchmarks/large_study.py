@@ -1,13 +1,19 @@
-"""Time to look at studies of 10,000 trials, and to suggest one more trial.
+"""Time to look at studies of 10,000 trials, and to make one more trial in studies of up to 50,000.
 
     python benchmarks/large_study.py --check
 
-There are three studies, each trial with three measurements of ten metrics. `ranges` has ranges and
-choices, `choices` only choices (where random search must know the tried ones). `experiment` is a
-language model, whose components import JAX. All are measured in fresh processes, and the least of
-several times counts. Goals, on two busy cores: `studies list` and `show` under 5 s with the start
-of Python, `suggest` with random search under 0.3 s, the first of a process too. For `experiment`,
-`suggest` has no goal: it traces the model, which no number of trials makes slower.
+For looking, there are three studies, each trial with three measurements of ten metrics. `ranges`
+has ranges and choices, `choices` only choices (where random search must know the tried ones).
+`experiment` is a language model, whose components import JAX. All are measured in fresh processes,
+and the least of several times counts. Goals, on two busy cores: `studies list` and `show` under 5 s
+with the start of Python, `suggest` with random search under 0.3 s, the first of a process too. For
+`experiment`, `suggest` has no goal: it traces the model, which no number of trials makes slower.
+
+For one more trial, a study of a function in a directory begins with 100, 1,000, 5,000 or 50,000
+ended trials, and runs some more with random search. Goals: a trial of the largest study takes at
+most 1.5 times the processor time of one of the smallest, and at most 20 ms on a disk. There, each
+algorithm that is a default suggests in at most 0.5 s of processor time, from the second suggestion
+of a process on: the first also reads all trials.
 
 `--quick` makes a tenth of the trials and measures once; `--check` exits with 1 where a goal is
 missed.
@@ -21,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +36,14 @@ from paxtune.config.budget import Budget
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 COMMAND_GOAL, SUGGEST_GOAL = 5.0, 0.3
+GROWTH_GOAL, WALL_GOAL, MANY_GOAL = 1.5, 0.020, 0.5
+SIZES, ROUNDS = (100, 1000, 5000, 50_000), 3
 STEPS, NUM_METRICS = (40, 80, 160), 10
 STUDIES = ('ranges', 'choices', 'experiment')
 
 SUGGEST = """
 import json, sys, time
-from paxtune.storage.open_study import open_study
-from paxtune.storage.open_study import load_study, open_study
-from paxtune.study.study import Study
+from paxtune.storage.open_study import load_study
 times = []
 with load_study(sys.argv[1], read_only=False) as study:
     for _ in range(2):
@@ -46,6 +52,49 @@ with load_study(sys.argv[1], read_only=False) as study:
         times.append(time.perf_counter() - start)
         assert trial is not None
         study.tell(trial, {'eval/bits_per_byte': 1.0})
+print(json.dumps(times))
+"""
+
+TRIALS = """
+import json, statistics, sys, time
+import pyglove as pg
+from paxtune import load_study, tune
+WARM_UP, MEASURED = 10, 40
+names = [f'x{i}' for i in range(4)]
+space = {name: pg.floatv(1e-4, 1e-1, 'log') for name in names}
+space |= {'kind': pg.oneof(['a', 'b', 'c']), 'width': pg.oneof([8, 16, 32, 64])}
+moments = []
+
+def note(study, trial):
+    moments.append((time.process_time(), time.perf_counter()))
+
+def search(count):
+    tune(
+        lambda kind, width, **x: sum(x.values()) + width,
+        space=space, objective='minimize', num_trials=count, job_log_dir=sys.argv[1],
+        algorithm='random_search', seed=0, callbacks=[note],
+    ).close()
+
+if sys.argv[2] == 'begin':
+    search(1)
+else:
+    search(int(sys.argv[2]) + WARM_UP + MEASURED)
+    pairs = list(zip(moments[WARM_UP:], moments[WARM_UP + 1:]))
+    print(json.dumps([statistics.median(b[i] - a[i] for a, b in pairs) for i in (0, 1)]))
+"""
+
+DEFAULTS = """
+import json, sys, time
+from paxtune.algorithms import NSGA2, Portfolio, QuasiRandom, RegularizedEvolution
+from paxtune import load_study
+times = {}
+with load_study(sys.argv[1]) as study:
+    number = study.trials[-1].id + 1
+    for algorithm in (Portfolio(), QuasiRandom(), RegularizedEvolution(), NSGA2()):
+        for repeat in range(3):
+            start = time.process_time()
+            algorithm.suggest(study.suggester.context(number))
+            times[type(algorithm).__name__] = time.process_time() - start
 print(json.dumps(times))
 """
 
@@ -69,7 +118,9 @@ def value_of(name: str, num_trials: int) -> tuple[Any, Any]:
     return value, Search(BITS_PER_BYTE, Budget(num_trials))
 
 
-def ended(spec: Any, count: int) -> Iterator[Any]:
+def ended(
+    spec: Any, count: int, reward: str = 'eval/bits_per_byte', steps: Sequence[int] = STEPS
+) -> Iterator[Any]:
     """Trials that have ended, every tenth infeasible."""
     from paxtune.algorithms.encoding.sampling import draw
     from paxtune.objectives.measurement import Measurement
@@ -79,10 +130,11 @@ def ended(spec: Any, count: int) -> Iterator[Any]:
     rng = random.Random(0)
     for number in range(count):
         measurements = []
-        for step in STEPS:
-            metrics = {f'eval/metric_{i}': rng.random() for i in range(1, NUM_METRICS)}
-            metrics['eval/bits_per_byte'] = reward = rng.uniform(1, 8)
-            measurements.append(Measurement(step, metrics, (reward,)))
+        for step in steps:
+            several = range(1, NUM_METRICS if len(steps) > 1 else 1)
+            metrics = {f'eval/metric_{i}': rng.random() for i in several}
+            metrics[reward] = value = rng.uniform(1, 8)
+            measurements.append(Measurement(step, metrics, (value,)))
         seconds = rng.uniform(1, 9)
         final = None if number % 10 == 9 else measurements[-1]
         yield TrialRecord(
@@ -131,12 +183,49 @@ def measured(directory: Path, repeats: int) -> dict[str, float]:
     return {what: min(seconds) for what, seconds in times.items()}
 
 
+def grown(folder: Path, size: int) -> Path:
+    """Makes a study of a function with some ended trials."""
+    from paxtune import load_study
+
+    directory = folder / str(size)
+    run('-c', TRIALS, str(directory), 'begin')
+    with load_study(directory, read_only=False) as study:
+        study.store.add_trials(list(ended(study.space.spec, size - 1, 'objective', (1,))))
+    return directory
+
+
+def growth(sizes: Sequence[int], rounds: int) -> dict[str, float]:
+    """Prints the times of one more trial, and of suggestions; returns their shares of the goals."""
+    least: dict[int, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        places = {size: grown(Path(folder), size) for size in sizes}
+        have = dict.fromkeys(sizes, 0)
+        for _ in range(rounds):
+            for size in sizes:  # Side by side: the load of the machine changes.
+                times = json.loads(run('-c', TRIALS, str(places[size]), str(size + have[size]))[1])
+                have[size] += 50
+                least[size] = list(map(min, times, least.get(size, times)))
+        suggested = json.loads(run('-c', DEFAULTS, str(places[sizes[-1]]))[1])
+    first = least[sizes[0]][0]
+    print(f'{"trials":>10}  CPU a trial  ratio  wall a trial')
+    for size, (cpu, wall) in least.items():
+        print(f'{size:10}  {1e3 * cpu:8.1f} ms  {cpu / first:5.2f}  {1e3 * wall:9.1f} ms')
+    print(f'suggest, {sizes[-1]} trials:', *(f'{k} {v:.3f} s' for k, v in suggested.items()))
+    cpu, wall = least[sizes[-1]]
+    return {
+        'growth': cpu / first / GROWTH_GOAL,
+        'wall': wall / WALL_GOAL,
+        'suggest_of_many': max(suggested.values()) / MANY_GOAL,
+    }
+
+
 def main() -> int:
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument('--quick', action='store_true')
     flags.add_argument('--check', action='store_true')
     args = flags.parse_args()
     ratios = {'commands': 0.0, 'suggest': 0.0}
+    ratios |= growth(SIZES[:-1] if args.quick else SIZES, 1 if args.quick else ROUNDS)
     for name in STUDIES:
         with tempfile.TemporaryDirectory() as folder:
             make(Path(folder), name, 1000 if args.quick else 10_000)

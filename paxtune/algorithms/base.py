@@ -3,8 +3,8 @@
 import dataclasses
 import functools
 import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import pyglove as pg
 
@@ -13,10 +13,11 @@ from trainer.runtime.garbage_collection import gc_paused
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
-_Key: TypeAlias = tuple[str | int | float, ...]
+Key: TypeAlias = tuple[str | int | float, ...]
 
 
-def _key(decisions: Decisions) -> _Key:
+def key_of(decisions: Decisions) -> Key:
+    """Returns a value that equal decisions share, for a set."""
     # Flat: building pairs for the decisions of thousands of trials takes twice as long.
     return (*decisions, *decisions.values())
 
@@ -79,6 +80,10 @@ class SuggestionContext:
         read_observations: returns all earlier trials, also of earlier studies.
         why_infeasible: returns the reason why decisions are infeasible, or None.
         prior: user prior: decisions that are believed to be good, for some decision points.
+        memo: values that are kept for the next suggestion of the study. They save time only: a
+            suggestion does not depend on them.
+        tried: returns the keys of the decisions of this study's earlier trials; by default, those
+            of the observations.
     """
 
     spec: pg.DNASpec
@@ -87,7 +92,9 @@ class SuggestionContext:
     read_observations: Callable[[], Sequence[Observation]]
     why_infeasible: Callable[[Decisions], str | None] = lambda decisions: None
     prior: Decisions | None = None
-    _reasons: dict[_Key, str | None] = dataclasses.field(default_factory=dict, init=False)
+    memo: dict[str, Any] = dataclasses.field(default_factory=dict)
+    tried: Callable[[], Set[Key]] | None = None
+    _reasons: dict[Key, str | None] = dataclasses.field(default_factory=dict, init=False)
 
     @functools.cached_property
     def observations(self) -> Sequence[Observation]:
@@ -95,23 +102,25 @@ class SuggestionContext:
         return sorted(self.read_observations(), key=lambda trial: trial.id)
 
     @functools.cached_property
-    def _seen(self) -> frozenset[_Key]:
+    def _seen(self) -> Set[Key]:
+        if self.tried is not None:
+            return self.tried()
         with gc_paused():
-            return frozenset(_key(each.decisions) for each in self.observations if each.id > 0)
+            return frozenset(key_of(each.decisions) for each in self.observations if each.id > 0)
 
     def seen(self, decisions: Decisions) -> bool:
         """Returns True if an earlier trial of this study has these decisions, in any state.
 
         Trials of earlier studies do not count: their experiment or their data may differ.
         """
-        return _key(decisions) in self._seen
+        return key_of(decisions) in self._seen
 
     def infeasibility_reason(self, decisions: Decisions) -> str | None:
         """Returns the reason why decisions are infeasible, or None.
 
         The check is expensive, because it builds the experiment. Results are cached.
         """
-        key = _key(decisions)
+        key = key_of(decisions)
         if key not in self._reasons:
             self._reasons[key] = self.why_infeasible(decisions)
         return self._reasons[key]

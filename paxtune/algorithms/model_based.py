@@ -7,6 +7,7 @@ import numpy as np
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
+from paxtune.algorithms.encoding.history import encoded_rows
 from paxtune.algorithms.encoding.novelty import EarlierTrials
 from paxtune.algorithms.encoding.sampling import draw, draw_eligible
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
@@ -76,7 +77,7 @@ def _draw_initial(context: SuggestionContext, space: FlatSpace) -> Decisions:
         middle = space.decode(np.where(is_number, 0.5, row))
         if context.is_eligible(middle):
             return middle
-    earlier = EarlierTrials(space, context.observations)
+    earlier = EarlierTrials(space, context.observations, encoded_rows(context, space))
     return draw_quasi_random(context, lambda decisions: not earlier.has_close(decisions), _central)
 
 

@@ -13,6 +13,7 @@ from paxtune.study.store import StudyStore
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import TRIALS, Trial
 from paxtune.study.trial_paths import attempt_directory
+from paxtune.study.trial_table import TrialTable
 from trainer.runtime.directory import JobPath
 from trainer.runtime.metrics_file import METRICS, last_training_record
 from trainer.symbolic.errors import UserError
@@ -33,17 +34,13 @@ def source_of(store: StudyStore, where: str) -> Source:
 
     It raises UserError if the store has no study of this version.
     """
-    ended: dict[int, Trial] = {}
+    table = TrialTable()
 
     def read() -> Read:
         study = store.study()
         if study is None:
             raise UserError(f'There is no study in {where}: nothing was written yet.')
-        numbers, fresh = store.read(ended)
-        known = ended | {trial.id: trial for trial in bare_trials(study, fresh)}
-        trials = [known[number] for number in numbers]
-        ended.clear()
-        ended.update((each.id, each) for each in trials if each.is_terminal)
+        trials = table.read(store, lambda record: bare_trials(study, [record])[0])
         return study, trials, store.created()
 
     return read

@@ -19,6 +19,7 @@ from paxtune.study import replicates, schedule, stopping_criteria
 from paxtune.study.record import Event, Status, StudyRecord, TrialRecord
 from paxtune.study.replicates import LeaderboardEntry
 from paxtune.study.trial import Trial, TrialContext
+from paxtune.study.trial_queue import num_tried
 
 _MAX_TIMED_TRIALS = 20  # The last ones: later trials of a search are often larger.
 
@@ -146,7 +147,12 @@ class StudyState:
         promote = Promote(0, '') if self.counts.get(Status.PAUSED) else None
         due = replicates.due(self.trials, search['replicates'])
         records = [trial.record for trial in self.trials]
-        tried = schedule.is_exhausted(records, self._space_size, self.record.exhausted)
+        tried = schedule.is_exhausted(
+            len(records),
+            lambda: num_tried(self.trials),
+            self._space_size,
+            self.record.exhausted,
+        )
         view = schedule.View(
             count=len(records),
             unended=[each for each in records if not each.status.has_ended],

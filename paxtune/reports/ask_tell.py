@@ -56,7 +56,7 @@ def _asked(study: Study, number: int) -> RunningTrial:
         raise UserError(f'trial {number} is {trial.view.status}{by}: report a trial of `ask`')
     study.store.worker = worker
     if study.store.is_shared:
-        study.store.claim()  # The service then writes for the worker that owns the trial.
+        study.store.claim([number])  # The service then writes for the worker that owns the trial.
     return trial
 
 

@@ -1,7 +1,7 @@
 """Errors of trials: their reasons, and the errors that stop the study."""
 
 import contextlib
-import itertools
+import datetime
 import os
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -11,6 +11,7 @@ from paxtune.objectives.rewards import NonFiniteRewardError
 from paxtune.search_space.constraints import Infeasible
 from paxtune.study.reasons import commonest
 from paxtune.study.trial import Trial
+from paxtune.study.trial_table import column
 from trainer.runtime.interrupt import CtrlC
 from trainer.runtime.signals import SkipTrial
 from trainer.symbolic.errors import NonFiniteLossError, SaveError, UserError, causes
@@ -25,6 +26,7 @@ EXPECTED = (NonFiniteLossError, NonFiniteRewardError, SkipTrial, Infeasible)
 """Errors that make a trial infeasible, and are no errors of the program."""
 
 _SAME_ERRORS = 3
+_NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC), 0
 
 
 class ExitError(Exception):
@@ -103,9 +105,14 @@ def why_study_stops(error: Exception, trial: Trial, trials: Sequence[Trial], fau
 
 
 def _same_as_before(reason: str, trial: Trial, trials: Sequence[Trial]) -> str:
-    own = [each for each in trials if each.id != trial.id and not each.lineage.is_imported]
-    failed = [each for each in own if each.is_failed]
-    if len(failed) + 1 < _SAME_ERRORS or any(t.measurements for t in own if not t.is_failed):
+    own = (each for each in trials if each.id != trial.id and not each.lineage.is_imported)
+    failed = []
+    for each in own:
+        if each.is_failed:
+            failed.append(each)
+        elif each.measurements:
+            return ''
+    if len(failed) + 1 < _SAME_ERRORS:
         return ''
     if len(commonest([reason, *(each.reason or '' for each in failed)])) > 1:
         return ''
@@ -146,8 +153,8 @@ def about_rewards() -> Iterator[None]:
 
 def check_failures(trials: Sequence[Trial], faults: Faults) -> None:
     """Raises StudyStoppedError if more trials have failed than a search accepts."""
-    failed = [trial.id for trial in trials if trial.is_failed]
-    if faults.max_failures is not None and len(failed) > faults.max_failures:
+    if faults.max_failures is not None and sum(column(trials, _is_failed)) > faults.max_failures:
+        failed = [trial.id for trial in trials if trial.is_failed]
         raise StudyStoppedError(
             f'{len(failed)} trials have failed ({", ".join(map(str, failed))}), and '
             f'search.faults.max_failures is {faults.max_failures}: see error.txt in their '
@@ -164,9 +171,24 @@ def check_failures(trials: Sequence[Trial], faults: Faults) -> None:
 
 
 def _last_failures(trials: Sequence[Trial]) -> list[Trial]:
-    own = [trial for trial in trials if trial.is_terminal and not trial.lineage.is_imported]
-    own.sort(key=lambda trial: (trial.completed, trial.id), reverse=True)
-    return list(itertools.takewhile(lambda trial: trial.is_failed, own))
+    last_other = max(column(trials, _end_unless_failed), default=_NEVER)
+    ends = column(trials, _end)
+    last = [place for place, end in enumerate(ends) if end > last_other]
+    return [trials[place] for place in sorted(last, key=ends.__getitem__, reverse=True)]
+
+
+def _is_failed(trial: Trial) -> bool:
+    return trial.is_failed
+
+
+def _end(trial: Trial) -> tuple[datetime.datetime, int]:
+    if trial.completed is None or trial.lineage.is_imported:
+        return _NEVER
+    return trial.completed, trial.id
+
+
+def _end_unless_failed(trial: Trial) -> tuple[datetime.datetime, int]:
+    return _NEVER if trial.is_failed else _end(trial)
 
 
 class OutsideError(Exception):

@@ -22,7 +22,7 @@ from paxtune.study.running_trial import RunningTrial
 from paxtune.study.stopping_criteria import seconds_left
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError
-from paxtune.study.trial import Trial
+from paxtune.study.trial_table import Trials
 from trainer.loop.report import Interrupted, Report
 from trainer.runtime.directory import write_text
 from trainer.runtime.interrupt import kept_surroundings
@@ -75,7 +75,7 @@ class TrialRun:
         """Runs the trial until it has ended, is paused or is released; raises as `Tuner.join`."""
         is_detached = False
         if self._study.search.budget.has_hours:
-            self._seconds_left = self._budgeted(self._study.trials)
+            self._seconds_left = self._budgeted(self._study.current)
         self._notify(lambda each: each.on_trial_start(self._study, self._trial.view))
         try:
             self._end(self._attempt())
@@ -153,15 +153,15 @@ class TrialRun:
         is_asked = self._is_study_pausing or self._pausing is not None
         return self._should_interrupt() or is_late or is_asked
 
-    def _budgeted(self, trials: Sequence[Trial]) -> float | None:
+    def _budgeted(self, trials: Trials) -> float | None:
         """Computes the seconds that this attempt may take; None without a budget of hours."""
         budget = self._study.search.budget
         if not budget.has_hours:
             return None
-        others = [each for each in trials if each.id != self._trial.id]
         return seconds_left(
             budget,
-            others,
+            trials,
+            self._trial.id,
             self._record.seconds_before,
             self._runner.num_devices,
             self._study.store.is_alive,
@@ -237,7 +237,7 @@ class TrialRun:
             raise error
         if (directory := self._trial.directory) is not None:
             write_text(directory / 'error.txt', traceback.format_exc())
-        faults, trials = self._study.search.faults, self._study.trials
+        faults, trials = self._study.search.faults, self._study.current
         if why := trial_errors.why_study_stops(error, self._trial.view, trials, faults):
             raise StudyStoppedError(why) from error
         is_error = not isinstance(error, trial_errors.EXPECTED)

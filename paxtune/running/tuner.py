@@ -20,6 +20,7 @@ from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError, IllegalTransition
 from paxtune.study.trial import Trial
+from paxtune.study.trial_paths import trials_with_directories
 from trainer.program.packing.place import Alone
 from trainer.runtime.interrupt import noted_ctrl_c
 from trainer.runtime.wall_clock import (
@@ -54,7 +55,9 @@ _GONE = DatabaseUnavailableError, sqlalchemy.exc.SQLAlchemyError
 def take_up(study: Study) -> None:
     """Withdraws a request to pause, and writes records that an earlier process did not write."""
     stop_requests.resume(study.store)
-    _write_final_states(study, [trial for trial in study.trials if trial.is_terminal])
+    begun = trials_with_directories(study.directory)
+    ended = [trial for trial in study.current if trial.is_terminal]
+    _write_final_states(study, [trial for trial in ended if trial.id in begun])
 
 
 def _write_final_states(study: Study, trials: Iterable[Trial]) -> None:
@@ -98,7 +101,9 @@ class Tuner:
         self._should_interrupt = should_interrupt
         self._is_ctrl_c: Callable[[], bool] = lambda: False
         self._place = place or Alone()
-        self._paused = {trial.id for trial in study.trials if trial.status is Status.PAUSED}
+        self._paused = {
+            trial.id for trial in study.current.unended if trial.status is Status.PAUSED
+        }
         self._is_detached = False
         self._retention = CheckpointCleaner(study)
         self._hparams = None if study.directory is None else _hparams(study)
@@ -177,7 +182,7 @@ class Tuner:
                 )
 
     def _has_others(self) -> bool:
-        is_active = (trial.status is Status.ACTIVE for trial in self.study.trials)
+        is_active = (trial.status is Status.ACTIVE for trial in self.study.current.unended)
         return self.study.store.is_shared or any(is_active)
 
     @contextlib.contextmanager
@@ -195,10 +200,13 @@ class Tuner:
             raise
 
     def _report_ended_while_paused(self) -> None:
-        for number in sorted(self._paused):
+        if not self._paused:
+            return
+        unended = self.study.current.unended
+        paused = {trial.id for trial in unended if trial.status is Status.PAUSED}
+        for number in sorted(self._paused - paused):
+            self._paused.remove(number)
             trial = self.study.trial(number)
-            if trial.status is not Status.PAUSED:
-                self._paused.remove(number)
             if trial.is_terminal:
                 _write_final_states(self.study, [trial])
                 for callback in self._callbacks:
@@ -208,7 +216,7 @@ class Tuner:
         return self._is_ctrl_c() or self._should_interrupt()
 
     def _may_begin(self) -> bool:
-        check_failures(self.study.trials, self.study.search.faults)
+        check_failures(self.study.current, self.study.search.faults)
         return not (self._interrupted() or stop_requests.is_pause_requested(self.study.store))
 
     def _run_trial(self, trial: RunningTrial) -> None:

@@ -1,5 +1,7 @@
 import math
 
+import numpy as np
+
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Stop, TrialCurve
 from paxtune.schedulers.rungs import RungScheduler
@@ -28,8 +30,11 @@ class Asha(RungScheduler):
         rung = self.rung_first_reached_now(curve)
         if rung is None:
             return None
-        own, *known = (each[rung] for each in self.rung_rewards([curve, *others]) if rung in each)
-        better, count = sum(score(value) > score(own) for value in known), len(known) + 1
+        own = self.rung_rewards([curve])[0][rung]
+        known = self.rewards_at(rung, others)
+        # A score is the reward, or its negative.
+        better = int(np.sum(score(1.0) * known > score(own)))
+        count = int(np.sum(np.isfinite(known))) + 1
         if better * self.reduction_factor < count:
             return None
         return Stop(

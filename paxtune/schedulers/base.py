@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 import pyglove as pg
 
@@ -50,6 +50,23 @@ class TrialCurve:
 
 
 Curves: TypeAlias = Sequence[TrialCurve]
+_Value = TypeVar('_Value')
+
+
+def column(curves: Curves, name: str, value_of: Callable[[TrialCurve], _Value]) -> Sequence[_Value]:
+    """Returns a value of each curve, in their order.
+
+    The curves of a study keep their columns. After a trial has changed, only its value is computed.
+
+    Args:
+        name: of the column; another one for any other function.
+        value_of: a function of the curve, and of the fields of the scheduler.
+    """
+    kept = getattr(curves, 'column', None)
+    found: Sequence[_Value] = [*map(value_of, curves)] if kept is None else kept(name, value_of)
+    return found
+
+
 Score: TypeAlias = Callable[[float], float]
 """Maps rewards, or values of a metric, to scores, of which more is better."""
 

@@ -1,9 +1,12 @@
 import bisect
 import statistics
+from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Curves, Scheduler, Stop, TrialCurve
+from paxtune.schedulers.base import Curves, Scheduler, Stop, TrialCurve, column
 from trainer.symbolic.component import require_at_least
 
 
@@ -51,13 +54,17 @@ class MedianStopping(Scheduler):
         step, resource = last.step, curve.resources[-1]
         if step < self.warmup_steps or last.reward is None:
             return None
-        # Read once: a study may have thousands of trials.
         exactly, average = self.unit == 'steps', self.compare == 'averages'
-        values = [_value(other, resource, exactly, average) for other in others]
+        values: Sequence[float | None]
+        if exactly and not average:
+            at = column(others, 'rewards by resource', _rewards_by_resource)
+            values = [each.get(resource) for each in at]
+        else:
+            values = [_value(other, resource, exactly, average) for other in others]
         known = [value for value in values if value is not None]
         if len(known) < self.min_trials:
             return None
-        median = statistics.median(known)
+        median = float(np.median(known))
         best = max(
             (each.reward for each in curve.measurements if each.reward is not None), key=score
         )
@@ -67,6 +74,11 @@ class MedianStopping(Scheduler):
             f'best reward {best:.6g} up to step {step} is worse than {median:.6g}, '
             f'the median of {len(known)} trials there'
         )
+
+
+def _rewards_by_resource(curve: TrialCurve) -> dict[float, float]:
+    measured = zip(curve.resources, curve.measurements, strict=True)
+    return {resource: each.reward for resource, each in measured if each.reward is not None}
 
 
 def _value(other: TrialCurve, resource: float, exactly: bool, average: bool) -> float | None:

@@ -7,9 +7,12 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from paxtune.objectives.measurement import last_reward
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Scheduler, TrialCurve
+from paxtune.schedulers.base import Scheduler, TrialCurve, column
+from paxtune.schedulers.end_prediction import Array
 from trainer.symbolic.component import require_at_least
 
 if TYPE_CHECKING:
@@ -71,10 +74,19 @@ class RungScheduler(Scheduler):
     def rung_levels(self, curve: TrialCurve) -> Sequence[float]:
         return self.rung_level_function()(curve)
 
-    def rung_rewards(self, curves: Sequence[TrialCurve]) -> list[dict[float, float]]:
+    def rung_rewards(self, curves: Sequence[TrialCurve]) -> Sequence[dict[float, float]]:
         """The reward of each trial at each rung that it has reached."""
         levels = self.rung_level_function()
-        return [_rung_rewards(curve, levels(curve)) for curve in curves]
+        return column(curves, 'rung rewards', lambda each: _rung_rewards(each, levels(each)))
+
+    def rewards_at(self, rung: float, curves: Sequence[TrialCurve]) -> Array:
+        """The reward of each trial at a rung; NaN where it has not reached the rung."""
+        levels = self.rung_level_function()
+
+        def reward(curve: TrialCurve) -> float:
+            return _rung_rewards(curve, levels(curve)).get(rung, math.nan)
+
+        return np.array(column(curves, f'reward at {rung!r}', reward), float)
 
     def rankings(
         self, curves: Sequence[TrialCurve], reward: Reward | None

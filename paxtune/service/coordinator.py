@@ -7,17 +7,18 @@ a request ID too, so that a client can send it again after a lost connection.
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from paxtune.service import schema
 from paxtune.service.change_feed import ChangeFeed
+from paxtune.service.group_commit import Call, GroupCommit
 from paxtune.service.leases import LEASE_SECONDS, Lease, Leases, process_of
 from paxtune.service.schema import RequestRejectedError, WorkerOptions
 from paxtune.service.suggest_lock import SuggestLock
 from paxtune.service.updates import Requests, Update, checked, digest, new_trial
 from paxtune.storage import codec
-from paxtune.storage.codec import TrialProto, encode_trial, parse_study, parse_trial
+from paxtune.storage.codec import encode_trial, parse_study, parse_trial
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
 from paxtune.study.record import Status, StudyRecord, TrialRecord
@@ -50,7 +51,7 @@ class StudyCoordinator:
         self._lock = threading.RLock()
         self._leases = Leases(lease_seconds, clock)
         self._revoked: set[str] = set()
-        self._updates: deque[Update] = deque()
+        self._calls = GroupCommit(self._lock, self._write)
         self._suggest_lock = SuggestLock(self._lock, clock)
         self._requests = Requests()
         self._feed = ChangeFeed(store)
@@ -168,8 +169,8 @@ class StudyCoordinator:
             after: the number of the newest trial that the caller knows; None for any.
         """
         records = [checked(parse_trial, content) for content in trials]
-        with self._lock:
-            self._reap()
+
+        def add() -> schema.TrialsReply:
             if request_id in self._requests:
                 return self._repeated(records, worker, self._requests[request_id])
             self._require_turn(suggest_lock, records, after)
@@ -188,6 +189,8 @@ class StudyCoordinator:
                 self._suggest_lock.release(suggest_lock)
             return schema.TrialsReply(trials=[self._feed[int(proto.id)] for proto in added])
 
+        return self._calls.make(Call(add))
+
     def _repeated(
         self, records: Sequence[TrialRecord], worker: str, added: list[int]
     ) -> schema.TrialsReply:
@@ -202,7 +205,6 @@ class StudyCoordinator:
     ) -> None:
         if suggest_lock and not self._suggest_lock.is_valid(suggest_lock):
             raise RequestRejectedError('conflict', 'another worker has the suggest lock now')
-        self._refresh()
         newest = self._feed.max_id
         is_next = not suggest_lock or [each.id for each in records] == [newest + 1]
         if not is_next or after not in (None, newest):
@@ -221,39 +223,38 @@ class StudyCoordinator:
             True if the trial was written, and its current content.
         """
         update = Update(id, expected, checked(parse_trial, trial), worker, attempt, request_id)
-        self._updates.append(update)
-        with self._lock:
-            # The previous owner of the lock may have written this update in its own transaction:
-            # the database takes as long for many as for one.
-            while update.error is None and not update.content:
-                self._write_updates()
+
+        def reply() -> schema.UpdateReply:
             if update.error is not None:
                 raise update.error
             return schema.UpdateReply(done=update.is_done, trial=update.content)
 
-    def _write_updates(self) -> None:
-        """Writes the pending updates, at most one of each trial, in one transaction."""
-        batch: dict[int, Update] = {}
-        for _ in range(len(self._updates)):
-            update = self._updates.popleft()
-            if batch.setdefault(update.id, update) is not update:
-                self._updates.append(update)
+        return self._calls.make(Call(reply, update))
 
-        def decide() -> list[TrialProto]:
-            # Inside this transaction no other process writes, so the feed is current.
-            self._refresh()
-            known = self._feed, self._leases, self._requests
-            decided = [update.decide(*known) for update in batch.values()]
-            return [proto for proto in decided if proto is not None]
-
+    def _write(self, calls: Sequence[Call[Any]]) -> None:
+        """Makes calls, one after another, in one transaction."""
+        self._requests.uncommitted.clear()
+        self._reap()
         try:
-            self._reap()
-            with self._feed.writing():
-                changed = self._store.write_trials(decide)
-        except Exception as error:
-            for update in batch.values():
-                update.error = update.error or error
-            return
+            with self._feed.writing(), self._store.database.transaction():
+                # Inside this transaction no other process writes, so the feed is current.
+                self._refresh()
+                self._write_updates([call.update for call in calls if call.update is not None])
+                for call in calls:
+                    call.make()
+        except BaseException:
+            # They are sent again. The feed is in doubt, so the trials are read again.
+            self._requests.forget_uncommitted()
+            raise
+
+    def _write_updates(self, updates: Sequence[Update]) -> None:
+        """Writes updates: first one of each trial, then the others."""
+        batch: dict[int, Update] = {}
+        later = [each for each in updates if batch.setdefault(each.id, each) is not each]
+        known = self._feed, self._leases, self._requests
+        decided = [update.decide(*known) for update in batch.values()]
+        changed = [proto for proto in decided if proto is not None]
+        self._store.write_trials(changed)
         for proto in changed:
             update = batch[int(proto.id)]
             record = self._feed.put(proto, update.written)
@@ -263,6 +264,8 @@ class StudyCoordinator:
         for update in batch.values():
             if update.error is None:
                 update.content = self._feed[update.id]
+        if later:
+            self._write_updates(later)
 
     def delete(self, id: int, created: str) -> schema.EmptyReply:
         """Deletes a trial that was created then; a late call deletes no other of its number."""
@@ -277,9 +280,8 @@ class StudyCoordinator:
 
     def claim(self, worker: str, options: WorkerOptions | None) -> schema.ClaimReply:
         """Leases a trial to a worker: its current one, else a lost one, else an added one."""
-        with self._lock:
-            self._reap()
-            self._refresh()
+
+        def claim() -> schema.ClaimReply:
             held = self._leases.of_worker(worker)
             if held is not None:
                 self._leases[held].set_options(options)
@@ -291,6 +293,8 @@ class StudyCoordinator:
             claimed = self._apply(free, lambda each, now: transitions.claim(each, worker, now))
             self._leases.grant(claimed, options)
             return schema.ClaimReply(trial=self._feed[free])
+
+        return self._calls.make(Call(claim))
 
     def acquire_suggest_lock(self, worker: str) -> schema.SuggestLockReply:
         """Returns a token of the suggest lock; '' while another worker has the lock."""

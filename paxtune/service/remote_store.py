@@ -17,7 +17,7 @@ from paxtune.storage import codec
 from paxtune.storage.codec import StudySpec, TrialProto, parse_trial
 from paxtune.study.record import StudyRecord, TrialRecord
 from paxtune.study.redefinition import has_definition
-from paxtune.study.store import AddSuggested, StudyStore
+from paxtune.study.store import AddSuggested, Journal, Reading, StudyStore
 from paxtune.study.transitions import LeaseLostError, Transition, TurnLostError, WorkerLoss
 
 
@@ -54,6 +54,7 @@ class RemoteStore(StudyStore):
         self._lock = threading.RLock()
         self._generation, self._revision = '', 0
         self._content: dict[int, bytes] = {}
+        self._journal = Journal()
         self._held: dict[int, int] = {}
         self._lost: set[int] = set()  # The service rejects writes to these.
         self._spec: StudySpec | None = None
@@ -130,11 +131,17 @@ class RemoteStore(StudyStore):
             wanted = sorted(self._content if ids is None else self._content.keys() & set(ids))
             return [parse_trial(self._content[id_]) for id_ in wanted]
 
-    def read(self, known: Collection[int]) -> tuple[list[int], list[TrialRecord]]:
+    def read(self, has_ended: Callable[[int], bool], since: object = None) -> Reading:
         with self._lock:
             self._sync()
-            unknown = sorted(self._content.keys() - known)
-            return sorted(self._content), [parse_trial(self._content[id_]) for id_ in unknown]
+            version = (self._journal, self._journal.revision)
+            if isinstance(since, tuple) and since[0] is self._journal:
+                changed = self._journal.since(since[1])
+                if changed is not None and self._content.keys() >= set(changed):
+                    return Reading(version, None, [parse_trial(self._content[i]) for i in changed])
+            numbers = sorted(self._content)
+            unknown = [parse_trial(self._content[i]) for i in numbers if not has_ended(i)]
+            return Reading(version, numbers, unknown)
 
     def trial(self, id_: int) -> TrialRecord:
         with self._lock:
@@ -173,7 +180,7 @@ class RemoteStore(StudyStore):
                     request_id=request_id,
                 )
                 reply = self._write(request, id_)
-                self._content[id_] = reply.trial
+                self._keep(id_, reply.trial)
                 if reply.done:
                     record = parse_trial(reply.trial)
                     if not record.holder:
@@ -186,7 +193,7 @@ class RemoteStore(StudyStore):
             created = str(parse_trial(self._content[id_]).created)
         self._client.call(schema.DeleteRequest(id=id_, created=created))
 
-    def claim(self) -> TrialRecord | None:
+    def claim(self, among: Collection[int]) -> TrialRecord | None:
         request = schema.ClaimRequest(worker=self.worker, options=self.options)
         content = self._client.call(request).trial
         return None if content is None else self._take(content)
@@ -246,7 +253,7 @@ class RemoteStore(StudyStore):
     def _take(self, content: bytes) -> TrialRecord:
         trial = parse_trial(content)
         with self._lock:
-            self._content[trial.id] = content
+            self._keep(trial.id, content)
             if self.worker and trial.holder == self.worker:
                 self._held[trial.id] = trial.attempt
                 self._lost.discard(trial.id)
@@ -259,9 +266,16 @@ class RemoteStore(StudyStore):
             reply = self._client.call(request)
             if reply.reset:
                 self._content.clear()
+                self._journal.clear()
             self._generation, self._revision = reply.generation, reply.revision
             for id_ in reply.deleted:
                 self._content.pop(id_, None)
+                self._journal.note(id_)
             for content in reply.trials:
-                self._content[int(TrialProto.FromString(content).id)] = content
+                self._keep(int(TrialProto.FromString(content).id), content)
             more = reply.more
+
+    def _keep(self, id_: int, content: bytes) -> None:
+        if self._content.get(id_) != content:
+            self._content[id_] = content
+            self._journal.note(id_)

@@ -46,10 +46,24 @@ def new_trial(
 
 
 class Requests(dict[str, list[int]]):
-    """The last requests that were executed, each with the trials that it wrote."""
+    """The last requests that were executed, each with the trials that it wrote.
+
+    Attributes:
+        uncommitted: the requests of the open transaction.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uncommitted: list[str] = []
+
+    def forget_uncommitted(self) -> None:
+        """Forgets the requests of a transaction that has failed: they will be repeated."""
+        for request_id in self.uncommitted:
+            self.pop(request_id, None)
 
     def add(self, request_id: str, *ids: int) -> None:
         """Remembers a request."""
+        self.uncommitted.append(request_id)
         self[request_id] = sorted({*self.get(request_id, ()), *ids})
         if len(self) > _KEPT_REQUESTS:
             del self[next(iter(self))]

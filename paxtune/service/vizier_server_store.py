@@ -27,7 +27,7 @@ from paxtune.storage.codec import StudySpec, TrialProto
 from paxtune.storage.stored_measurements import DamagedRecordError
 from paxtune.study import transitions
 from paxtune.study.record import RequestIds, StudyRecord, TrialRecord
-from paxtune.study.store import AddSuggested, StudyStore
+from paxtune.study.store import AddSuggested, Reading, StudyStore
 from paxtune.study.transitions import LeaseLostError, Transition, TurnLostError
 from trainer.symbolic.errors import UserError
 
@@ -155,10 +155,11 @@ class VizierServerStore(StudyStore):
         with self._lock:
             return list(self._all())
 
-    def read(self, known: Collection[int]) -> tuple[list[int], list[TrialRecord]]:
+    def read(self, has_ended: Callable[[int], bool], since: object = None) -> Reading:
         with self._lock:
             found = self._all()
-            return list(found), [kept.record for id_, kept in found.items() if id_ not in known]
+            unknown = [kept.record for id_, kept in found.items() if not has_ended(id_)]
+            return Reading(None, list(found), unknown)
 
     def trials(self, ids: Collection[int] | None = None) -> list[TrialRecord]:
         with self._lock:
@@ -218,9 +219,9 @@ class VizierServerStore(StudyStore):
             self._client.write(trial.metadata, id_)
             return self._keep(trial, kept.copy)
 
-    def claim(self) -> TrialRecord | None:
+    def claim(self, among: Collection[int]) -> TrialRecord | None:
         with self._lock:
-            found = next_claim(self.trials(), self.worker, self.is_alive)
+            found = next_claim(self.trials(among), self.worker, self.is_alive)
             return None if found is None else self.apply(*found)
 
     @contextlib.contextmanager

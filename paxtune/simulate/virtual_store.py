@@ -3,14 +3,14 @@
 import contextlib
 import dataclasses
 import datetime
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from paxtune.storage.claims import next_claim
 from paxtune.study.record import StudyRecord, TrialRecord
 from paxtune.study.store import AddSuggested
-from paxtune.study.study_view import Trials
 from paxtune.study.transitions import Transition, applied
 from paxtune.study.trial import Trial, TrialContext
+from paxtune.study.trial_table import Trials, TrialTable
 
 _START = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 
@@ -33,14 +33,11 @@ class VirtualStore:
         self.trials: dict[int, Trial] = {}
         self._context, self._prepare = context, prepare
         self._study = StudyRecord(value='', search='', spec='', data={})
-        self._read: Trials | None = None
+        self._table = TrialTable()
 
     def read(self) -> Trials:
         """Returns all trials: the same list until one of them changes."""
-        if self._read is None:
-            trials = self.trials.values()
-            self._read = Trials(trials, [each for each in trials if not each.is_terminal])
-        return self._read
+        return self._table.trials()
 
     def is_alive(self, worker: str) -> bool:
         return bool(worker)
@@ -64,7 +61,7 @@ class VirtualStore:
     def apply(self, id_: int, transition: Transition) -> TrialRecord:
         return self._keep(applied(transition, self.trials[id_].record, self.now()))
 
-    def claim(self) -> TrialRecord | None:
+    def claim(self, among: Collection[int]) -> TrialRecord | None:
         records = [trial.record for trial in self.read().unended]
         found = next_claim(records, self.worker, self.is_alive)
         return None if found is None else self.apply(*found)
@@ -77,5 +74,5 @@ class VirtualStore:
 
     def _keep(self, record: TrialRecord) -> TrialRecord:
         self.trials[record.id] = Trial(record, self._context)
-        self._read = None
+        self._table.put(self.trials[record.id])
         return record

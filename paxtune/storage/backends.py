@@ -155,7 +155,7 @@ class Postgres:
         ).render_as_string()
         self._url = url.set(drivername='postgresql+psycopg')
         self._read_only, self._wait, self._patience = read_only, wait, patience
-        self._connections = 0
+        self._connections = self._unknown = 0
         self._is_held = False
 
     def engine(self) -> sqlalchemy.Engine:
@@ -198,6 +198,9 @@ class Postgres:
             raise
 
     def version(self, reading: Reading) -> int:
+        if not self._is_held:
+            self._unknown -= 1
+            return self._unknown
         return self._connections
 
     def hold(self, connection: sqlalchemy.Connection) -> None:

@@ -16,7 +16,7 @@ def next_claim(
     A trial that was claimed before, and whose process is gone, comes first.
 
     Args:
-        trials: all of the study.
+        trials: the unended ones of the study, as they stand now.
         worker: claims the trial.
         is_alive: whether the worker of a name may be alive.
     """

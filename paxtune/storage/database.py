@@ -14,6 +14,7 @@ from sqlalchemy.types import LargeBinary, String
 
 from paxtune.storage.backends import DatabaseUnavailableError, kind_of
 from paxtune.storage.study_file import how_to_recover
+from paxtune.study.store import Journal
 from trainer.symbolic.errors import UserError
 
 __all__ = ['OWNER', 'Database', 'DatabaseUnavailableError', 'owners', 'studies', 'trials']
@@ -60,6 +61,7 @@ class Database:
 
     Attributes:
         path: the SQLite file; None for a URL, and in memory.
+        journals: the changes that this object has written, by the name of the study.
 
     Example:
         >>> database = Database(None)
@@ -82,6 +84,7 @@ class Database:
         """
         self._kind = kind_of(where, read_only, **waits)
         self.path = where if isinstance(where, Path) else None
+        self.journals: dict[str, Journal] = {}
         self._lock = threading.RLock()
         self._read_only = read_only
         self._engine = self._kind.engine()
@@ -212,7 +215,7 @@ class Database:
     def version(self) -> int:
         """Returns a number that changes when anything but this object may have written.
 
-        With PostgreSQL that is so only where the database is held, by this object: see `hold`.
+        With PostgreSQL it always changes, unless the database is held, by this object: see `hold`.
         """
         return self._kind.version(self.reading)
 

@@ -3,7 +3,7 @@ import fcntl
 import os
 import re
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from paxtune.storage.claims import next_claim
@@ -60,10 +60,10 @@ class LocalStore(VizierStore):
             return transitions.is_outside(worker) or worker == self.worker
         return holds_lock(self.database.path, worker)
 
-    def claim(self) -> TrialRecord | None:
+    def claim(self, among: Collection[int]) -> TrialRecord | None:
         self.hold()
         with self.database.transaction():
-            found = next_claim(self.trials(), self.worker, self.is_alive)
+            found = next_claim(self.trials(among), self.worker, self.is_alive)
             return None if found is None else self.apply(*found)
 
     @contextlib.contextmanager

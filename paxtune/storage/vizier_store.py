@@ -9,7 +9,7 @@ import datetime
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy
 from google.protobuf.message import DecodeError
@@ -28,6 +28,7 @@ from paxtune.storage.database import OWNER, Database, owners, studies, trials
 from paxtune.storage.stored_measurements import DamagedRecordError
 from paxtune.storage.study_file import DATABASE
 from paxtune.study.record import StudyRecord, TrialRecord
+from paxtune.study.store import Journal, Reading
 from paxtune.study.transitions import Transition, TurnLostError, applied
 from trainer.symbolic.errors import UserError
 
@@ -42,6 +43,14 @@ _WRITE = (
     .where(trials.c.trial_name == sqlalchemy.bindparam('name'))
     .values(serialized_trial=sqlalchemy.bindparam('content'))
 )
+
+
+class _Version(NamedTuple):
+    """The journal of a store and its revision, and the state of the database (`version`)."""
+
+    journal: Journal
+    state: int
+    revision: int
 
 
 class VizierStore:
@@ -66,6 +75,8 @@ class VizierStore:
         self.database = database
         self.name = name
         self._resource = resources.StudyResource(owner, name)
+        # All stores of this study write through one connection, which sees only other writes.
+        self._journal = database.journals.setdefault(self._resource.name, Journal())
         self._is_here = sqlalchemy.and_(trials.c.owner_id == owner, trials.c.study_id == name)
 
     def close(self) -> None:
@@ -137,6 +148,7 @@ class VizierStore:
             connection.execute(trials.delete().where(self._is_here))
             of_study = studies.c.study_name == self._resource.name
             connection.execute(studies.delete().where(of_study))
+            self._journal.clear()
 
     def update_study(self, change: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
         with self.database.transaction() as connection:
@@ -175,13 +187,21 @@ class VizierStore:
     def trials(self, ids: Collection[int] | None = None) -> list[TrialRecord]:
         return [decode_trial(proto) for proto in self.protos(ids)]
 
-    def read(self, known: Collection[int]) -> tuple[list[int], list[TrialRecord]]:
-        numbers = self.ids()
-        unknown = {number for number in numbers if number not in known}
-        found = self.trials(unknown)
+    def read(self, has_ended: Callable[[int], bool], since: object = None) -> Reading:
+        with self.database.reading():
+            state = self.database.version()
+            version = _Version(self._journal, state, self._journal.revision)
+            if isinstance(since, _Version) and since[:2] == version[:2]:
+                changed = self._journal.since(since.revision)
+                if changed is not None and len(found := self.trials(changed)) == len(changed):
+                    return Reading(version, None, found)
+            numbers = self.ids()
+            unknown = {number for number in numbers if not has_ended(number)}
+            found = self.trials(unknown)
         # Another process may have deleted some in between.
         gone = unknown - {trial.id for trial in found}
-        return [number for number in numbers if number not in gone] if gone else numbers, found
+        left = [number for number in numbers if number not in gone] if gone else numbers
+        return Reading(version, left, found)
 
     def _proto(self, id_: int) -> TrialProto:
         query = sqlalchemy.select(trials.c.serialized_trial)
@@ -213,6 +233,7 @@ class VizierStore:
             numbered = list(self._numbered(added))
             if numbered:
                 connection.execute(trials.insert(), numbered)
+                self._note(added)
         return added
 
     def _numbered(self, protos: Iterable[TrialProto]) -> Iterable[dict[str, Any]]:
@@ -237,6 +258,7 @@ class VizierStore:
         if rows := list(map(self._row, protos)):
             with self.database.transaction() as connection:
                 connection.execute(trials.insert(), rows)
+                self._journal.clear()
 
     def apply(self, id_: int, transition: Transition) -> TrialRecord:
         return decode_trial(self.apply_to_proto(id_, transition))
@@ -248,26 +270,32 @@ class VizierStore:
             changed = encode_trial(applied(transition, decode_trial(stored), self.now()), stored)
             update = trials.update().where(trials.c.trial_name == self._trial_name(id_))
             connection.execute(update.values(serialized_trial=changed.SerializeToString()))
+            self._note([changed])
         return changed
 
-    def write_trials(self, decide: Callable[[], Sequence[TrialProto]]) -> Sequence[TrialProto]:
-        """Writes trials that are there, in one transaction, in which `decide` returns them."""
-        with self.database.transaction() as connection:
-            protos = decide()
-            written = [
-                {'name': self._trial_name(int(proto.id)), 'content': proto.SerializeToString()}
-                for proto in protos
-            ]
-            if written:
+    def write_trials(self, protos: Sequence[TrialProto]) -> None:
+        """Writes trials that are there, in one transaction."""
+        written = [
+            {'name': self._trial_name(int(proto.id)), 'content': proto.SerializeToString()}
+            for proto in protos
+        ]
+        if written:
+            with self.database.transaction() as connection:
                 # The driver takes longer for a list of one.
                 connection.execute(_WRITE, written if len(written) > 1 else written[0])
-        return protos
+                self._note(protos)
+
+    def _note(self, written: Iterable[TrialProto]) -> None:
+        # Inside the transaction: if it is rolled back, the trials are only read once more.
+        for proto in written:
+            self._journal.note(int(proto.id))
 
     def delete_trial(self, id_: int) -> None:
         delete = trials.delete().where(trials.c.trial_name == self._trial_name(id_))
         with self.database.transaction() as connection:
             if connection.execute(delete).rowcount == 0:
                 raise KeyError(id_)
+            self._journal.note(id_)
 
     def _trial_name(self, id_: int) -> str:
         return f'{self._resource.name}/trials/{id_}'

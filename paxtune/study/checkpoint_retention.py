@@ -3,7 +3,7 @@
 import itertools
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from absl import logging
@@ -15,7 +15,12 @@ from paxtune.study import replicates
 from paxtune.study.record import Status
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
-from paxtune.study.trial_paths import attempt_directory, trial_directory
+from paxtune.study.trial_paths import (
+    attempt_directory,
+    trial_directory,
+    trials_with_directories,
+)
+from paxtune.study.trial_table import Trials, column
 from trainer.runtime.directory import JobPath, has_link, is_local
 from trainer.symbolic.errors import UserError
 
@@ -37,6 +42,8 @@ class CheckpointCleaner:
     def __init__(self, study: StudyView) -> None:
         self._study = study
         self._directories: dict[int, JobPath] = {}
+        self._revision = 0
+        self._holding: dict[int, Trial] = {}  # Ended trials that have, or had, checkpoints.
         self._done: set[int] = set()  # Their checkpoints were removed.
         self._bytes: dict[int, int] = {}  # Sizes of ended trials.
         self._has_warned = False
@@ -52,15 +59,38 @@ class CheckpointCleaner:
         """
         if self._study.directory is None:
             return []
-        trials = [trial for trial in self._study.trials if not trial.lineage.is_imported]
-        kept = _kept(self._study, trials)
+        trials = self._study.current
+        self._note_ended(trials)
+        # Functions have no checkpoints, mostly: then nothing needs an order of the trials.
+        kept = _kept(self._study, trials, self._holding.values()) if self._holding else set()
         removed = []
-        for trial in trials:
+        for trial in [*self._holding.values(), *_own(trials.unended)]:
             if not trial.is_terminal or trial.id in kept:
                 self._remove_superseded(trial)
             elif self._remove_all(trial):
                 removed.append(trial.id)
-        return removed + self._make_room(trials)
+        return sorted(removed) + self._make_room(trials)
+
+    def _note_ended(self, trials: Trials) -> None:
+        """Looks for checkpoints of the trials that have ended since the call before."""
+        changed = trials.since(self._revision)
+        if changed is None:  # A trial was deleted, or this is the first call.
+            self._holding.clear()
+            self._bytes.clear()
+            begun = trials_with_directories(self._study.directory)
+            changed = [trial for trial in trials if trial.id in begun]
+        self._revision = trials.revision
+        for trial in _own(changed):
+            if not trial.is_terminal:
+                continue
+            if trial.id not in self._done and self._has_checkpoints(trial):
+                self._holding[trial.id] = trial
+            if self._study.search.retention.max_disk_gb is not None:
+                self._bytes[trial.id] = disk_bytes(self._directory(trial))
+
+    def _has_checkpoints(self, trial: Trial) -> bool:
+        parts = [attempt / name for attempt in self._attempts(trial) for name in self._parts]
+        return any((part / name).exists() for part in parts for name in (_CHECKPOINTS, REMOVED))
 
     def _directory(self, trial: Trial) -> JobPath:
         if trial.id not in self._directories:
@@ -79,13 +109,13 @@ class CheckpointCleaner:
                     self._remove(attempt / name)
 
     def _remove_all(self, trial: Trial) -> bool:
-        if trial.id in self._done:
-            return False
         parts = [attempt / name for attempt in self._attempts(trial) for name in self._parts]
         had = [self._remove(part) for part in parts]
         if None not in had:
             self._done.add(trial.id)
-        self._bytes.pop(trial.id, None)
+            self._holding.pop(trial.id, None)
+        if trial.id in self._bytes:
+            self._bytes[trial.id] = disk_bytes(self._directory(trial))
         if any(had):
             logging.info('The checkpoints of trial %d were removed', trial.id)
         return any(had)
@@ -105,23 +135,24 @@ class CheckpointCleaner:
             attempt_directory(self._study.directory, trial, n + 1) for n in range(trial.attempt)
         ]
 
-    def _make_room(self, trials: Sequence[Trial]) -> list[int]:
+    def _make_room(self, trials: Trials) -> list[int]:
         limit = self._study.search.retention.max_disk_gb
         if limit is None or self._held(trials) <= limit * _GB:
             return []
-        self._bytes.clear()  # Another process may have removed some.
+        for trial in self._holding.values():  # Another process may have removed some.
+            self._bytes[trial.id] = disk_bytes(self._directory(trial))
         held = self._held(trials)
         needed = _sources(trials)
         removed: list[int] = []
-        for trial in reversed(list(_best_first(self._study, trials))):
+        for trial in reversed(list(_best_first(self._study, _own(trials)))):
             if held <= limit * _GB:
                 return removed
-            if trial.id in needed:
+            if trial.id in needed or trial.id not in self._holding:
                 continue
-            before = self._held([trial])
+            before = self._bytes[trial.id]
             if self._remove_all(trial):
                 removed.append(trial.id)
-            held += self._held([trial]) - before
+            held += self._bytes[trial.id] - before
         if held > limit * _GB and not self._has_warned:
             self._has_warned = True
             logging.warning(
@@ -131,16 +162,9 @@ class CheckpointCleaner:
             )
         return removed
 
-    def _held(self, trials: Sequence[Trial]) -> int:
-        held = 0
-        for trial in trials:
-            size = self._bytes.get(trial.id)
-            if size is None:
-                size = disk_bytes(self._directory(trial))
-                if trial.is_terminal:
-                    self._bytes[trial.id] = size
-            held += size
-        return held
+    def _held(self, trials: Trials) -> int:
+        unended = (disk_bytes(self._directory(trial)) for trial in _own(trials.unended))
+        return sum(self._bytes.values()) + sum(unended)
 
 
 def check(search: Search, directory: epath.PathLike | None) -> None:
@@ -190,28 +214,45 @@ def disk_bytes(directory: JobPath) -> int:
     return sum(sizes.values())
 
 
-def _sources(trials: Sequence[Trial]) -> set[int]:
+def _own(trials: Iterable[Trial]) -> list[Trial]:
+    return [trial for trial in trials if not trial.lineage.is_imported]
+
+
+def _sources(trials: Trials) -> set[int]:
     """Finds the trials whose weights others are to begin with."""
-    begun = (trial.lineage.weights_from for trial in trials if not trial.is_terminal)
+    begun = (trial.lineage.weights_from for trial in trials.unended)
     return {source[0] for source in begun if source is not None}
 
 
-def _kept(study: StudyView, trials: Sequence[Trial]) -> set[int]:
-    """Finds the ended trials whose checkpoints stay while there is room."""
+def _kept(study: StudyView, trials: Trials, holding: Collection[Trial]) -> set[int]:
+    """Finds the ended trials whose checkpoints stay; `holding` have, or had, checkpoints."""
     search = study.search
     if search.retention.best is None:
-        return {trial.id for trial in trials}
+        return {trial.id for trial in holding}
     if search.warm_start == 'parent' or not search.rewards:
         # Any of them may become a parent; or nothing says which of them are good.
-        return {trial.id for trial in trials if trial.state == 'COMPLETED'} | _sources(trials)
-    ordered = _best_first(study, trials)
-    completed = (trial for trial in ordered if trial.status is Status.COMPLETED)
-    best = list(itertools.islice(completed, search.retention.best))
+        return {trial.id for trial in holding if trial.state == 'COMPLETED'} | _sources(trials)
+    own = _own(trials) if any(column(trials, _is_imported)) else trials
+    best = _best(study, own, search.retention.best)
     # Any of these may become the representative of its configuration.
-    best += replicates.pending(trials, search.replicates)
+    best += replicates.pending(own, search.replicates)
     # A trial can be trained once more only with the weights that it began with.
     origins = {trial.lineage.warm_start for trial in best if trial.lineage.warm_start}
     return {trial.id for trial in best} | origins | _sources(trials)
+
+
+def _is_imported(trial: Trial) -> bool:
+    return trial.lineage.is_imported
+
+
+def _best(study: StudyView, trials: Sequence[Trial], count: int) -> list[Trial]:
+    """Lists the first completed trials of `_best_first`."""
+    wanted = study.search.replicates
+    if study.rewards and replicates.is_plain(trials, wanted):
+        return [each.trial for each in replicates.top(trials, wanted, count)]
+    ordered = _best_first(study, trials)
+    completed = (trial for trial in ordered if trial.status is Status.COMPLETED)
+    return list(itertools.islice(completed, count))
 
 
 def _best_first(study: StudyView, trials: Sequence[Trial]) -> Iterator[Trial]:

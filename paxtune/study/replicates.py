@@ -5,6 +5,8 @@ trial that it repeats, once it has as good an end. Everything here is a function
 """
 
 import dataclasses
+import heapq
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -13,6 +15,7 @@ from paxtune.objectives import pareto
 from paxtune.objectives.shrinkage import mean, shrunken_means, standard_error
 from paxtune.study.record import REPLICATE, Lineage, Status
 from paxtune.study.trial import Trial
+from paxtune.study.trial_table import column
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +79,23 @@ Scores: TypeAlias = tuple[float, ...]
 
 def has_replicates(trials: Sequence[Trial], wanted: int) -> bool:
     """Returns True if a study has replicates, or wants several trials of each configuration."""
-    return wanted > 1 or any(trial.lineage.replicate > 1 for trial in trials)
+    return wanted > 1 or any(column(trials, _is_replicate))
+
+
+def _is_replicate(trial: Trial) -> bool:
+    return trial.lineage.replicate > 1
+
+
+def is_plain(trials: Sequence[Trial], wanted: int) -> bool:
+    """Returns True if each completed trial has an entry of its own, and one score."""
+    return not has_replicates(trials, wanted) and math.inf not in column(trials, _score)
+
+
+def _score(trial: Trial) -> float:
+    """Returns the score of a completed trial; infinity for several scores, or none."""
+    if trial.status is not Status.COMPLETED:
+        return -math.inf
+    return trial.scores[0] if len(trial.scores) == 1 else math.inf
 
 
 def configurations(trials: Sequence[Trial]) -> list[Configuration]:
@@ -147,7 +166,7 @@ def ordinal(trials: Sequence[Trial], number: int) -> int:
 
     With it, algorithms draw the same decisions for any number of replicates.
     """
-    return number - sum(trial.lineage.replicate > 1 for trial in trials)
+    return number - sum(column(trials, _is_replicate))
 
 
 def merged(
@@ -214,6 +233,16 @@ def leaderboard(trials: Sequence[Trial], wanted: int) -> list[LeaderboardEntry]:
         return entries
     # Stable: of equal ones the first comes first.
     return sorted(entries, key=lambda each: (each.is_complete, each.scores), reverse=True)
+
+
+def top(trials: Sequence[Trial], wanted: int, count: int) -> list[LeaderboardEntry]:
+    """Returns the first entries of `leaderboard`. Of many plain trials, it makes only these."""
+    if count >= len(trials) or not is_plain(trials, wanted):
+        return leaderboard(trials, wanted)[:count]
+    scores = column(trials, _score)
+    places = heapq.nlargest(count, range(len(scores)), key=scores.__getitem__)
+    found = [trials[place] for place in places if scores[place] > -math.inf]
+    return [LeaderboardEntry(t, [t], Configuration(t, [t]), True, t.scores) for t in found]
 
 
 def complete(entries: Sequence[LeaderboardEntry]) -> Sequence[LeaderboardEntry]:

@@ -92,20 +92,20 @@ def next_action(view: View) -> Action:
 
 
 def is_exhausted(
-    records: Sequence[TrialRecord], size: int | None, exhausted_at: int | None
+    count: int, num_tried: Callable[[], int], size: int | None, exhausted_at: int | None
 ) -> bool:
     """Returns True if trials have tried every point of a space.
 
     Args:
+        count: the number of trials.
+        num_tried: counts their different experiments.
         size: the number of points; None for an infinite space.
         exhausted_at: the number of trials at which the algorithm found nothing more, if it has.
             That holds until a trial is deleted.
     """
-    if exhausted_at is not None and exhausted_at <= len(records):
+    if exhausted_at is not None and exhausted_at <= count:
         return True
-    if size is None or len(records) < size:
-        return False
-    return len({tuple(record.parameters.items()) for record in records}) >= size
+    return size is not None and count >= size and num_tried() >= size
 
 
 def done_reason(view: View) -> str | None:

@@ -1,6 +1,9 @@
+import bisect
 import functools
+import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import overload
+from typing import Any, overload
 
 import pyglove as pg
 
@@ -14,6 +17,7 @@ from paxtune.study.record import Status
 from paxtune.study.schedule import Decision
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
+from paxtune.study.trial_table import column
 from paxtune.study.workload import RunnerWorkload
 from trainer.symbolic.errors import UserError
 
@@ -48,15 +52,11 @@ class TrialScheduling:
         self._spec, self._find_max_resource = spec, max_resource
         self._curves: dict[int, tuple[object, TrialCurve]] = {}
         self._max_resources: dict[object, float | None] = {}
+        self._values: dict[str, Callable[[Trial], Any]] = {}
 
     def curves(self, trials: Sequence[Trial]) -> list[TrialCurve]:
         """Returns the learning curves that the scheduler compares: of no infeasible trial."""
-        return list(_Curves(self._compared(trials), self._curve))
-
-    def _compared(self, trials: Sequence[Trial]) -> list[Trial]:
-        # An imported trial cannot be promoted, so it must not displace a trial that can be.
-        is_own = self.scheduler.pauses
-        return [each for each in trials if not (is_own and each.lineage.is_imported)]
+        return list(_Curves(trials, self))
 
     def decide_on(self, trial: Trial, step: int, trials: Sequence[Trial]) -> Stop | Pause | None:
         """Decides whether a trial continues after the step that it reported last.
@@ -66,8 +66,7 @@ class TrialScheduling:
         own = self._read(trial, until=step)
         if not own.measurements:
             return None
-        others = self._compared([other for other in trials if other.id != trial.id])
-        return self.scheduler.decide(own, _Curves(others, self._curve), self._reward)
+        return self.scheduler.decide(own, _Curves(trials, self, trial.id), self._reward)
 
     def decide(
         self, trials: Sequence[Trial], context: SuggestionContext, may_begin: bool
@@ -80,11 +79,27 @@ class TrialScheduling:
         """
         if not self.scheduler.pauses:
             return None
-        curves = self.curves(trials)
+        curves = _Curves(trials, self)
         decision = self.scheduler.next_action(curves, self._reward, context, may_begin)
         if isinstance(decision, Promote | Fork):
             _require_possible(decision, trials)
         return decision
+
+    def column(
+        self, trials: Sequence[Trial], name: str, value_of: Callable[[TrialCurve], Any]
+    ) -> list[Any]:
+        """Returns a value of the curve of each trial; None for a trial that is not compared."""
+
+        def value(trial: Trial) -> Any:
+            curve = self._compared(trial)
+            return None if curve is None else (value_of(curve),)
+
+        return column(trials, self._values.setdefault(name, value))
+
+    def _compared(self, trial: Trial) -> TrialCurve | None:
+        # An imported trial cannot be promoted, so it must not displace a trial that can be.
+        is_out = self.scheduler.pauses and trial.lineage.is_imported
+        return None if is_out or trial.status is Status.INFEASIBLE else self._curve(trial)
 
     def _curve(self, trial: Trial) -> TrialCurve:
         # The curve of hundreds of paused trials takes a while. The creation time separates a trial
@@ -131,14 +146,27 @@ def _require_possible(decision: Promote | Fork, trials: Sequence[Trial]) -> None
 
 
 class _Curves(Sequence[TrialCurve]):
-    """The curves of trials that are not infeasible, read when a scheduler looks at them."""
+    """The compared curves of a study, read when a scheduler looks at them."""
 
-    def __init__(self, trials: Sequence[Trial], read: Callable[[Trial], TrialCurve]) -> None:
-        self._trials, self._read = trials, read
+    def __init__(
+        self, trials: Sequence[Trial], scheduling: TrialScheduling, but: int | None = None
+    ) -> None:
+        """Shows the curves of all trials, without the trial of the number `but`."""
+        self._trials, self._scheduling, self._but = trials, scheduling, but
 
     @functools.cached_property
-    def _curves(self) -> list[TrialCurve]:
-        return [self._read(each) for each in self._trials if each.status is not Status.INFEASIBLE]
+    def _curves(self) -> Sequence[TrialCurve]:
+        return self.column('curve', lambda curve: curve)
+
+    def column(self, name: str, value_of: Callable[[TrialCurve], Any]) -> Sequence[Any]:
+        """See `paxtune.schedulers.base.column`."""
+        values = self._scheduling.column(self._trials, name, value_of)
+        if self._but is not None:
+            place = bisect.bisect_left(self._trials, self._but, key=operator.attrgetter('id'))
+            if place < len(values) and self._trials[place].id == self._but:
+                del values[place]
+        # Not compared trials have None, all others a tuple.
+        return [*itertools.chain.from_iterable(filter(None, values))]
 
     def __len__(self) -> int:
         return len(self._curves)
@@ -149,8 +177,8 @@ class _Curves(Sequence[TrialCurve]):
     @overload
     def __getitem__(self, index: int) -> TrialCurve: ...
     @overload
-    def __getitem__(self, index: slice) -> list[TrialCurve]: ...
-    def __getitem__(self, index: int | slice) -> TrialCurve | list[TrialCurve]:
+    def __getitem__(self, index: slice) -> Sequence[TrialCurve]: ...
+    def __getitem__(self, index: int | slice) -> TrialCurve | Sequence[TrialCurve]:
         return self._curves[index]
 
 
@@ -158,7 +186,7 @@ def max_resource(study: StudyView, trial: Trial, unit: Unit) -> float | None:
     """Computes the maximum resource of a trial, in a unit; None where it is unknown."""
     value, space = study.value, study.space
     if isinstance(value, RunnerWorkload):
-        return value.max_resource(space, study.trials, trial, unit)
+        return value.max_resource(space, study.current, trial, unit)
     if not space.is_tunable:
         return None
     # Imported here: it imports JAX, and a study of a function needs none.

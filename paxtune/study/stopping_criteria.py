@@ -4,22 +4,30 @@ from collections.abc import Callable, Sequence
 
 from paxtune.config.budget import Budget
 from paxtune.study.record import Status
-from paxtune.study.replicates import leaderboard
+from paxtune.study.replicates import is_plain, top
 from paxtune.study.transitions import is_outside
 from paxtune.study.trial import Trial
+from paxtune.study.trial_table import Trials, column
 
 _HOUR = 3600.0
 
 
 def hours(trials: Sequence[Trial]) -> float:
     """Sums the run time of trials, without imported ones."""
-    return sum(trial.seconds for trial in trials if not trial.lineage.is_imported) / _HOUR
+    return sum(column(trials, _seconds)) / _HOUR
 
 
 def device_hours(trials: Sequence[Trial]) -> float:
     """Sums the run time of trials, each times its devices."""
-    own = [trial for trial in trials if not trial.lineage.is_imported]
-    return sum(trial.seconds * max(trial.record.run_time.devices, 1) for trial in own) / _HOUR
+    return sum(column(trials, _device_seconds)) / _HOUR
+
+
+def _seconds(trial: Trial) -> float:
+    return 0.0 if trial.lineage.is_imported else trial.seconds
+
+
+def _device_seconds(trial: Trial) -> float:
+    return _seconds(trial) * max(trial.record.run_time.devices, 1)
 
 
 def used_up(budget: Budget, trials: Sequence[Trial], sign: float, replicates: int) -> str | None:
@@ -31,7 +39,9 @@ def used_up(budget: Budget, trials: Sequence[Trial], sign: float, replicates: in
     """
     target = budget.target_reward
     if target is not None:
-        for each in leaderboard(trials, replicates):
+        # The first one, alone, where the order is that of the rewards.
+        count = 1 if is_plain(trials, replicates) else len(trials)
+        for each in top(trials, replicates, count):
             if each.is_complete and each.rewards and sign * each.rewards[0] >= sign * target:
                 count = len(each.trials)
                 how = f' in the mean of {count} trials' if count > 1 else ''
@@ -50,7 +60,8 @@ def hours_used_up(budget: Budget, trials: Sequence[Trial]) -> str | None:
 
 def seconds_left(
     budget: Budget,
-    others: Sequence[Trial],
+    trials: Trials,
+    number: int,
     seconds_before: float,
     devices: int,
     is_alive: Callable[[str], bool],
@@ -61,16 +72,20 @@ def seconds_left(
 
     Args:
         budget: of the study.
-        others: all trials of the study but this one.
+        trials: all of the study.
+        number: of the trial of the attempt.
         seconds_before: the run time of earlier attempts at this trial.
         devices: of this trial; 0 if it has none of its own.
         is_alive: whether the worker of a name may be alive.
     """
     left = []
+    own = [each for each in trials.unended if each.id == number]
     if budget.hours is not None:
-        left.append((budget.hours - hours(others)) * _HOUR)
+        left.append((budget.hours - hours(trials)) * _HOUR + sum(map(_seconds, own)))
     if budget.device_hours is not None and devices:
-        left.append((budget.device_hours - device_hours(others)) * _HOUR / devices)
-    holders = [each.record.holder for each in others if each.status is Status.ACTIVE]
+        rest = (budget.device_hours - device_hours(trials)) * _HOUR
+        left.append((rest + sum(map(_device_seconds, own))) / devices)
+    others = [each.record for each in trials.unended if each.id != number]
+    holders = [each.holder for each in others if each.status is Status.ACTIVE]
     running = sum(is_alive(each) and not is_outside(each) for each in holders if each)
     return (min(left) - seconds_before) / (1 + running) if left else None

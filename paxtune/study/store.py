@@ -1,15 +1,63 @@
 """The interface of a store, which keeps the record and the trials of a study."""
 
 import datetime
+import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from paxtune.study.record import StudyRecord, TrialRecord
 from paxtune.study.transitions import Transition
 
 AddSuggested: TypeAlias = Callable[[TrialRecord], TrialRecord]
 """Adds a suggested trial; raises `TurnLostError` where its number was taken in the meantime."""
+
+
+class Journal:
+    """The numbers of trials in the order of their last changes. Not thread-safe.
+
+    Attributes:
+        revision: counts the changes.
+    """
+
+    def __init__(self) -> None:
+        self.revision = self._cleared = 0
+        self._revisions: dict[int, int] = {}
+
+    def note(self, number: int) -> None:
+        """Notes that a trial has changed, was added or deleted."""
+        self.revision += 1
+        self._revisions.pop(number, None)  # It becomes the last one.
+        self._revisions[number] = self.revision
+
+    def clear(self) -> None:
+        """Notes that any trial may have changed."""
+        self.revision += 1
+        self._cleared = self.revision
+        self._revisions.clear()
+
+    def since(self, revision: int) -> list[int] | None:
+        """Returns the trials that have changed after a revision; None if any may have."""
+        if revision < self._cleared:
+            return None
+        newest_first = reversed(self._revisions.items())
+        return [
+            number for number, _ in itertools.takewhile(lambda e: e[1] > revision, newest_first)
+        ]
+
+
+class Reading(NamedTuple):
+    """The changes of a study since an earlier reading.
+
+    Attributes:
+        version: for the next reading; None where a store does not know changes.
+        numbers: of all trials, in order; None if no trial was deleted.
+        records: the trials that are new or have changed.
+    """
+
+    version: object
+    numbers: list[int] | None
+    records: list[TrialRecord]
 
 
 class TrialStore(Protocol):
@@ -60,8 +108,12 @@ class TrialStore(Protocol):
             LeaseLostError: another worker or another attempt owns the trial.
         """
 
-    def claim(self) -> TrialRecord | None:
-        """Claims a trial that waits to run; None if none does."""
+    def claim(self, among: Collection[int]) -> TrialRecord | None:
+        """Claims a trial that waits to run; None if none does.
+
+        Args:
+            among: the unended trials that the caller knows. A service knows its own better.
+        """
 
     def turn(self) -> AbstractContextManager[AddSuggested]:
         """Waits for the turn to suggest, which this process has while inside."""
@@ -95,8 +147,13 @@ class StudyStore(TrialStore, Protocol):
     def max_id(self) -> int:
         return max(self.ids(), default=0)
 
-    def read(self, known: Collection[int]) -> tuple[list[int], list[TrialRecord]]:
-        """Returns the numbers of all trials, in order, and the records of those not in `known`."""
+    def read(self, has_ended: Callable[[int], bool], since: object = None) -> Reading:
+        """Returns the trials that have changed since an earlier reading.
+
+        Args:
+            has_ended: whether the caller has read a trial that had ended: it never changes.
+            since: the version of its last reading; None before the first.
+        """
 
     def trials(self, ids: Collection[int] | None = None) -> list[TrialRecord]:
         """Returns trials by id; all, or those of the given numbers."""

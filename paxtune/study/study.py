@@ -22,6 +22,7 @@ from paxtune.study.study_view import StudyView
 from paxtune.study.suggester import Suggester
 from paxtune.study.trial import Scoring, Trial
 from paxtune.study.trial_queue import TrialQueue
+from paxtune.study.trial_table import Trials
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 
@@ -37,7 +38,7 @@ class Poll:
         is_study_pausing: whether a pause of the whole study was requested.
     """
 
-    trials: Sequence[Trial]
+    trials: Trials
     stop: str | None = None
     pause: Pause | None = None
     is_study_pausing: bool = False
@@ -73,7 +74,7 @@ class Study(StudyView):
         super().__init__(directory, plan, store)
         space, search = plan.space, plan.search
         observations = transfer.observations_of(priors)
-        self.suggester = Suggester(plan.feasibility, observations, lambda: self.trials)
+        self.suggester = Suggester(plan.feasibility, observations, lambda: self.current)
         self._scheduling: TrialScheduling | None = None
         if (scheduler := self.scheduler) is not None:
             self._scheduling = TrialScheduling(
@@ -86,7 +87,7 @@ class Study(StudyView):
             self.rewards, search.metric_aggregation, search.limits, space.sub_experiments
         )
         self._queue = TrialQueue(
-            space, search, store, self.suggester, self._scheduling, lambda: self.trials, self._open
+            space, search, store, self.suggester, self._scheduling, lambda: self.current, self._open
         )
 
     def _open(self, record: TrialRecord) -> RunningTrial:
@@ -100,7 +101,7 @@ class Study(StudyView):
     @property
     def exhausted(self) -> bool:
         """Returns True if every point of the space was tried."""
-        return self._queue.is_exhausted(self.trials)
+        return self._queue.is_exhausted(self.current)
 
     @property
     def is_done(self) -> bool:
@@ -110,11 +111,11 @@ class Study(StudyView):
     @property
     def done_reason(self) -> str | None:
         """Why the study needs no more trials; None while it does."""
-        return self._queue.done_reason(self.trials)
+        return self._queue.done_reason(self.current)
 
     def next_action(self) -> Action:
         """Returns the next action after the waiting and running trials; changes nothing."""
-        return self._queue.next_action(self.trials)
+        return self._queue.next_action(self.current)
 
     @overload
     def ask(self) -> RunningTrial | None: ...
@@ -262,7 +263,7 @@ class Study(StudyView):
             The decision, with the reason for `RunningTrial.stop` or `RunningTrial.pause`; None if
             the trial goes on.
         """
-        return None if self._scheduling is None else self._decide(trial, self.trials)
+        return None if self._scheduling is None else self._decide(trial, self.current)
 
     def _decide(self, trial: RunningTrial, trials: Sequence[Trial]) -> Stop | Pause | None:
         if self._scheduling is None:
@@ -276,7 +277,7 @@ class Study(StudyView):
             may_decide: whether the scheduler decides about the trial, too.
         """
         record, may_decide = self.record, may_decide and self._scheduling is not None
-        trials = self.trials if may_decide or self.search.budget.has_hours else []
+        trials = self.current if may_decide or self.search.budget.has_hours else Trials([], [])
         if trial.id in record.stop_requests:
             return Poll(trials, stop='stopped by request')
         decision = self._decide(trial, trials) if may_decide else None
@@ -288,7 +289,7 @@ class Study(StudyView):
         """Returns the curves that the scheduler sees, none infeasible; ValueError without one."""
         if self._scheduling is None:
             raise ValueError('the study has no scheduler')
-        return self._scheduling.curves(self.trials)
+        return self._scheduling.curves(self.current)
 
     def set_metadata(self, values: Mapping[str, str]) -> None:
         """Adds to the metadata of the study."""
@@ -306,4 +307,4 @@ class Study(StudyView):
         self.store.delete_trial(number)
         stop_requests.forget(self.store, number)
         notes.forget(self.store, number)
-        self._forget(number)
+        self._table.forget(number)

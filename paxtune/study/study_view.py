@@ -1,7 +1,5 @@
 """The reading half of a study."""
 
-import threading
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, Self
 
 from paxtune.objectives.rewards import Reward
@@ -10,33 +8,15 @@ from paxtune.study import replicates
 from paxtune.study.plan import SearchPlan
 from paxtune.study.record import Status, StudyRecord
 from paxtune.study.store import StudyStore
-from paxtune.study.study_html import study_html, trials_html
+from paxtune.study.study_html import study_html
 from paxtune.study.trial import Trial, TrialContext
+from paxtune.study.trial_table import Trials, TrialTable
 from trainer.runtime.directory import JobPath
-from trainer.runtime.garbage_collection import gc_paused
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     import optuna
     import pandas
-
-
-class Trials(list[Trial]):
-    """The trials of a study by id, as they stood when they were read.
-
-    Attributes:
-        unended: the trials that had not ended.
-        names: short names of decisions by path.
-    """
-
-    def __init__(
-        self, trials: Iterable[Trial], unended: list[Trial], names: Mapping[str, str] = {}
-    ) -> None:
-        super().__init__(trials)
-        self.unended, self.names = unended, names
-
-    def _repr_html_(self) -> str:
-        return trials_html(self, self.names)
 
 
 class StudyView:
@@ -64,14 +44,13 @@ class StudyView:
         self.rewards: list[Reward] = self.search.rewards
         signs = [reward.score(1.0) for reward in self.rewards]
         self.context = TrialContext(signs, self.space, reader(self.space.spec), directory)
-        self._terminal: dict[int, Trial] = {}
-        self._reading = threading.RLock()
+        self._table = TrialTable(self.space.short_names)
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}({self.directory or "in memory"})'
 
     def _repr_html_(self) -> str:
-        trials = self.trials
+        trials = self.current
         best = [each.trial for each in self.winners(len(trials))]
         where = str(self.directory or 'in memory')
         return study_html(where, trials, best, self.rewards, self.space.short_names)
@@ -90,21 +69,12 @@ class StudyView:
     @property
     def trials(self) -> Trials:
         """All trials, by id, as they stand now."""
-        with self._reading:
-            return self._read()
+        return self.current.copy()
 
-    def _read(self) -> Trials:
-        # An ended trial never changes, and is not read again.
-        found = self._terminal
-        with gc_paused():
-            numbers, read = self.store.read(found)
-            fresh = {record.id: Trial(record, self.context) for record in read}
-        found.update({trial.id: trial for trial in fresh.values() if trial.is_terminal})
-        known = found | fresh
-        if len(known) > len(numbers):  # Another process has deleted some.
-            self._terminal = {number: found[number] for number in numbers if number in found}
-        unended = [trial for trial in fresh.values() if not trial.is_terminal]
-        return Trials(map(known.__getitem__, numbers), unended, self.space.short_names)
+    @property
+    def current(self) -> Trials:
+        """The same as `trials`, without a copy: callers do not change the list."""
+        return self._table.read(self.store, lambda record: Trial(record, self.context))
 
     def trial(self, number: int | Literal['best']) -> Trial:
         """Returns one trial, or the best; raises UserError if there is none."""
@@ -112,7 +82,7 @@ class StudyView:
             if (best := self.best) is None:
                 raise UserError(f'no trial of {self.directory or "the study"} was completed')
             return best
-        if (known := self._terminal.get(number)) is not None:
+        if (known := self._table.ended(number)) is not None:
             return known
         try:
             return Trial(self.store.trial(number), self.context)
@@ -122,14 +92,10 @@ class StudyView:
             where = self.directory or 'the study'
             raise UserError(f'{where} has no trial {number}: {there}') from None
 
-    def _forget(self, number: int) -> None:
-        with self._reading:
-            self._terminal.pop(number, None)
-
     @property
     def candidates(self) -> list[Trial]:
         """Trials that can be the best: completed, and not stopped early."""
-        return [trial for trial in self.trials if trial.status is Status.COMPLETED]
+        return [trial for trial in self.current if trial.status is Status.COMPLETED]
 
     @property
     def best(self) -> Trial | None:
@@ -162,7 +128,7 @@ class StudyView:
         Configurations with all replicates come first. With replicates the mean counts, shrunk, so
         that a lucky trial is not the best.
         """
-        return replicates.leaderboard(self.trials, self.search.replicates)
+        return replicates.leaderboard(self.current, self.search.replicates)
 
     @property
     def pareto_front(self) -> list[Trial]:
@@ -178,7 +144,8 @@ class StudyView:
         """Returns the best configurations; with several objectives, those of the front."""
         if len(self.rewards) > 1:
             return replicates.front(self.leaderboard)
-        return self.leaderboard[:count] if self.rewards else []
+        wanted = self.search.replicates
+        return replicates.top(self.current, wanted, count) if self.rewards else []
 
     def to_pandas(self) -> 'pandas.DataFrame':
         """Makes a table with a row for each trial, by id.
@@ -190,7 +157,7 @@ class StudyView:
         """
         from paxtune.study.columns import trials_frame
 
-        return trials_frame(self.trials, self.space, self.rewards)
+        return trials_frame(self.current, self.space, self.rewards)
 
     def to_optuna(
         self, storage: 'str | optuna.storages.BaseStorage | None' = None, name: str | None = None
@@ -214,7 +181,7 @@ class StudyView:
         from paxtune.study.optuna_study import to_optuna
 
         metadata = self.record.metadata
-        return to_optuna(self.trials, self.space, self.rewards, metadata, storage, name)
+        return to_optuna(self.current, self.space, self.rewards, metadata, storage, name)
 
     def __enter__(self) -> Self:
         return self

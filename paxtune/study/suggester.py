@@ -2,10 +2,11 @@
 
 import dataclasses
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from paxtune.algorithms import Exhausted, Observation, Suggestion, SuggestionContext
+from paxtune.algorithms.base import Key, key_of
 from paxtune.algorithms.encoding.sampling import complete
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.parameters import to_parameters
@@ -14,11 +15,16 @@ from paxtune.study.feasibility import Feasibility
 from paxtune.study.observations import observe, with_costs, with_predicted_ends
 from paxtune.study.record import INITIAL_TRIALS, Lineage
 from paxtune.study.trial import Trial
+from paxtune.study.trial_table import Trials, column
 from trainer.runtime.garbage_collection import gc_paused
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.plain_numbers import plain
 
 _MAX_DRAWS = 100
+
+
+def _is_initial(trial: Trial) -> bool:
+    return trial.lineage.origin == INITIAL_TRIALS
 
 
 class SuggestionError(RuntimeError):
@@ -51,7 +57,9 @@ class Suggester:
         self.algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
         self._prior = space.parse(dict(search.prior), partial=True)
         self._read_trials = read_trials
-        self._observed: dict[int, Observation] = {}
+        self._memo: dict[str, Any] = {}
+        self._tried: set[Key] = set()
+        self._tried_revision = 0
 
     def next(self, number: int) -> tuple[Suggestion, Lineage]:
         """Makes the suggestion for a trial number that is not taken yet.
@@ -68,7 +76,7 @@ class Suggester:
                 return Suggestion(due[0].by_id), replicates.lineage_of(*due)
             ordinal = replicates.ordinal(trials, number)
         if self._search.initial_trials:
-            added = sum(each.lineage.origin == INITIAL_TRIALS for each in self._earlier(number))
+            added = sum(column(self._earlier(number), _is_initial))
             if added < len(self._search.initial_trials):
                 given = self._search.initial_trials[added]
                 return Suggestion(self.completed(given, ordinal)), Lineage(INITIAL_TRIALS)
@@ -118,12 +126,28 @@ class Suggester:
             lambda: self._history(number),
             self.feasibility.why_infeasible,
             self._prior,
+            self._memo,
+            lambda: self._tried_before(number),
         )
+
+    def _tried_before(self, number: int) -> Set[Key]:
+        """Returns the keys of the decisions of all trials before a number."""
+        trials = self._earlier(number)
+        with gc_paused():
+            if not isinstance(trials, Trials):
+                return {key_of(trial.by_id) for trial in trials}
+            # A trial keeps its decisions, so only new ones are added.
+            changed: Sequence[Trial] | None = trials.since(self._tried_revision)
+            if changed is None:
+                self._tried, changed = set(), trials
+            self._tried.update(key_of(trial.by_id) for trial in changed)
+            self._tried_revision = trials.revision
+            return self._tried
 
     def _history(self, number: int) -> list[Observation]:
         with gc_paused():
             trials = self._earlier(number)
-            found = [self._remember(trial) for trial in trials]
+            found = column(trials, observe)
             if self.algorithm.uses_predicted_ends:
                 found = with_predicted_ends(trials, found, self._space.spec)
             found = with_costs(self._search.budget, trials, found)
@@ -133,12 +157,8 @@ class Suggester:
         """Finds the replicate that comes after some trials, as (first trial, replicate index)."""
         return replicates.due(trials, self._search.replicates)
 
-    def _earlier(self, number: int) -> list[Trial]:
-        return [trial for trial in self._read_trials() if trial.id < number]
-
-    def _remember(self, trial: Trial) -> Observation:
-        known = self._observed.get(trial.id)
-        # An ended trial is the same object each time, unless another trial took its number.
-        if known is None or known.decisions is not trial.by_id:
-            known = self._observed[trial.id] = observe(trial)
-        return known
+    def _earlier(self, number: int) -> Sequence[Trial]:
+        trials = self._read_trials()
+        if not trials or trials[-1].id < number:
+            return trials
+        return [trial for trial in trials if trial.id < number]

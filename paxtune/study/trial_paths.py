@@ -1,6 +1,6 @@
 """Directories of trials and of their attempts."""
 
-from paxtune.study.trial import Trial, directory_in
+from paxtune.study.trial import TRIALS, Trial, directory_in
 from trainer.runtime.directory import JobPath, absolute
 
 
@@ -27,3 +27,15 @@ def attempt_directories(study_directory: JobPath | None, trial: Trial) -> list[s
     """Returns the directories of all attempts at a trial, the first one first."""
     numbers = range(1, trial.attempt + 1)
     return [str(absolute(attempt_directory(study_directory, trial, each))) for each in numbers]
+
+
+def trials_with_directories(study_directory: JobPath | None) -> set[int]:
+    """Returns the numbers that directories of trials begin with, by one look at the disk."""
+    if study_directory is None:
+        return set()
+    try:
+        names = [path.name for path in (study_directory / TRIALS).iterdir()]
+    except FileNotFoundError:
+        return set()
+    numbers = (name.partition('-')[0] for name in names)
+    return {int(number) for number in numbers if number.isdecimal()}

@@ -19,10 +19,10 @@ from paxtune.study.running_trial import RunningTrial
 from paxtune.study.schedule import Action, Claim, Decision, Done, Suggest, View
 from paxtune.study.scheduling import TrialScheduling
 from paxtune.study.store import AddSuggested, TrialStore
-from paxtune.study.study_view import Trials
 from paxtune.study.suggester import Suggester
 from paxtune.study.transitions import IllegalTransition, TurnLostError
 from paxtune.study.trial import Trial
+from paxtune.study.trial_table import Trials, column
 from trainer.symbolic.errors import UserError
 
 
@@ -46,7 +46,7 @@ class TrialQueue:
         self._lock = threading.Lock()
         rewards = search.rewards
         self._sign = rewards[0].score(1.0) if rewards else 1.0
-        self._viewed: tuple[Trials, View] | None = None
+        self._viewed: tuple[Trials, tuple[object, ...], View] | None = None
         study = store.study()
         self._exhausted_at = None if study is None else study.exhausted
 
@@ -58,6 +58,11 @@ class TrialQueue:
             assert self._space.size is not None
             return self._space.size * self._search.replicates
         return wanted
+
+    @property
+    def _budget(self) -> tuple[object, ...]:
+        budget = self._search.budget
+        return budget.trials, budget.hours, budget.device_hours, budget.target_reward
 
     def take(self) -> RunningTrial | None:
         """Returns the next trial to run; None if there is none now: see `Study.ask`."""
@@ -81,14 +86,15 @@ class TrialQueue:
         """Returns True if these trials have tried every point of the space."""
         if self._suggester.replicate_due(trials) is not None:
             return False
-        records = [trial.record for trial in trials]
-        return schedule.is_exhausted(records, self._space.size, self._exhausted_at)
+        return schedule.is_exhausted(
+            len(trials), lambda: num_tried(trials), self._space.size, self._exhausted_at
+        )
 
     def _view(self, trials: Trials, may_claim: bool = True) -> View:
         """Views the study. The same list is viewed once: nothing has changed since."""
         if (viewed := self._viewed) is not None:  # Another thread may drop it meanwhile.
-            seen, view = viewed
-            if seen is trials and view.may_claim == may_claim:
+            seen, budget, view = viewed
+            if seen is trials and budget == self._budget and view.may_claim == may_claim:
                 return view
         is_exhausted = self.is_exhausted(trials)
         view = View(
@@ -104,7 +110,7 @@ class TrialQueue:
             is_alive=self._store.is_alive,
             may_claim=may_claim,
         )
-        self._viewed = (trials, view)
+        self._viewed = (trials, self._budget, view)
         return view
 
     def _decide(self, trials: Sequence[Trial], is_exhausted: bool) -> Decision:
@@ -124,7 +130,7 @@ class TrialQueue:
             if isinstance(action, Promote | Fork):
                 self._promote_or_fork()
             elif isinstance(action, Claim):
-                claimed = self._store.claim()
+                claimed = self._store.claim([each.id for each in trials.unended])
                 if claimed is not None:
                     return self._handed_out(claimed)
                 may_claim = False
@@ -220,3 +226,12 @@ class TrialQueue:
             raise UserError(f'nothing in the search space is feasible: {reason}') from None
         self._store.update_study(lambda study: dataclasses.replace(study, exhausted=num_trials))
         self._exhausted_at, self._viewed = num_trials, None
+
+
+def num_tried(trials: Sequence[Trial]) -> int:
+    """Counts the different experiments of trials."""
+    return len(set(column(trials, _parameters)))
+
+
+def _parameters(trial: Trial) -> tuple[tuple[str, str | float], ...]:
+    return tuple(trial.record.parameters.items())

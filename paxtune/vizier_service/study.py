@@ -111,7 +111,7 @@ class VizierStudy:
             changed = TrialProto()
             changed.CopyFrom(self.trial(number))
             change(changed)
-            self._store.write_trials(lambda: [changed])
+            self._store.write_trials([changed])
             trials[number] = changed
         return changed
 

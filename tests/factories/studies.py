@@ -117,7 +117,7 @@ def rewrite(study: Study, number: int, **fields: Any) -> None:
     assert isinstance(store, VizierStore)
     (stored,) = store.protos([number])
     changed = dataclasses.replace(decode_trial(stored), **fields)
-    store.write_trials(lambda: [encode_trial(changed, stored)])
+    store.write_trials([encode_trial(changed, stored)])
 
 
 def rewrite_study(study: Study, **fields: Any) -> None:

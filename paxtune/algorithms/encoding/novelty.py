@@ -27,11 +27,23 @@ class EarlierTrials:
     their distance on the scale of their range.
     """
 
-    def __init__(self, space: FlatSpace, observations: Sequence[Observation]) -> None:
-        """Reads trials in any state. Trials of earlier studies do not count."""
+    def __init__(
+        self,
+        space: FlatSpace,
+        observations: Sequence[Observation],
+        rows: np.ndarray | None = None,
+    ) -> None:
+        """Reads trials in any state; trials of earlier studies do not count.
+
+        Args:
+            rows: the encoded trials, where they are known: see `encoded_rows`.
+        """
         self._space = space
-        rows = [self._row(trial.decisions) for trial in observations if trial.id > 0]
-        self._rows = np.array(rows).reshape(len(rows), len(space))
+        if rows is None:
+            encoded = [space.encode(trial.decisions) for trial in observations]
+            rows = np.array(encoded).reshape(len(encoded), len(space))
+        is_own = np.array([trial.id > 0 for trial in observations], bool)
+        self._rows = np.nan_to_num(rows[is_own], nan=_INACTIVE)
         self._is_fine = np.array([_is_fine(space, feature) for feature in space.features], bool)
 
     def has_close(self, decisions: Decisions, distance: float = RESOLUTION) -> bool:

@@ -1,5 +1,7 @@
+import operator
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pyglove as pg
 
@@ -13,6 +15,7 @@ from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.component import require_at_least, require_share
 
 _MAX_TRIES = 100
+_CHANGING = 10  # Passes that are not kept.
 
 
 class NSGA2(Algorithm):
@@ -57,7 +60,7 @@ class NSGA2(Algorithm):
         if len(completed) < self.population_size:
             return Suggestion(draw_quasi_random(context))
         rng = context.rng()
-        population, fitness = survivors(completed, self.population_size)
+        population, fitness = survivors(completed, self.population_size, context.memo)
         for _ in range(_MAX_TRIES):
             parents = [_winner(population, fitness, rng) for _ in range(2)]
             child = self._child(context.spec, parents, rng)
@@ -78,16 +81,28 @@ class NSGA2(Algorithm):
 
 
 def survivors(
-    trials: Sequence[Observation], size: int
+    trials: Sequence[Observation], size: int, memo: dict[str, Any] | None = None
 ) -> tuple[Sequence[Observation], Sequence[Fitness]]:
     """The best trials, and their fitness among each other.
 
     The selection runs in passes over a few trials, because the memory of ranks is quadratic. A
     trial that a subset displaces would be displaced by the whole set, too.
+
+    Args:
+        memo: keeps all but the last passes for the next call.
     """
+    memo, name = {} if memo is None else memo, f'survivors of {size}'
     kept = list(trials[:size])
     fitness = crowded_fitness([trial.scores for trial in kept])
-    for start in range(size, len(trials), size):
+    begun = size
+    before, *found = memo.get(name, ([],))
+    if before and len(before) <= len(trials) and all(map(operator.is_, before, trials)):
+        begun, (kept, fitness) = len(before), found
+    # Running trials may end in any order, and change the last passes.
+    last = len(trials) - _CHANGING * size
+    for start in range(begun, len(trials), size):
+        if last - size < start <= last:
+            memo[name] = trials[:start], kept, fitness
         pool = kept + list(trials[start : start + size])
         fitness = crowded_fitness([trial.scores for trial in pool])
         best = sorted(range(len(pool)), key=lambda index: fitness[index], reverse=True)[:size]

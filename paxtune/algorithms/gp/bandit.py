@@ -28,7 +28,8 @@ class GPBandit(ModelBased):
     quasi-random. No suggestion is within 0.1 % of all ranges of an earlier trial.
 
     Scores below the median are warped to their rank, so that diverged runs do no harm. Large
-    studies are modelled by the best and the latest of their trials, 512 in all.
+    studies are modelled by the best and the latest of their trials: 512 in all, and 256 from 2,000
+    trials on, so that a suggestion takes no longer.
 
     Model and UCB-PE: Song et al. 2024 (arXiv 2408.11527). Expected improvement: Ament et al. 2023;
     of noisy scores: Picheny et al. 2013. Prior of the length scales: Hvarfner et al. 2024. User

@@ -1,5 +1,6 @@
 """One suggestion with a Gaussian process."""
 
+import heapq
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -19,6 +20,9 @@ from paxtune.search_space.decisions import Decisions
 
 MAX_TRIALS = 512
 """Trials that are modelled at most."""
+
+MANY, MAX_OF_MANY = 2000, 256
+"""With more trials than the first, the second is the most: they say more, and time matters."""
 
 _NUM_KNOWN = 32
 _NUM_PERTURBATIONS = 256
@@ -110,9 +114,13 @@ def subsampled(observations: Sequence[Observation]) -> list[Observation]:
     """All trials; of more than the model takes, the running, the best and the latest."""
     if len(observations) <= MAX_TRIALS:
         return list(observations)
-    ranked = sorted((t for t in observations if t.scores), key=lambda t: t.scores, reverse=True)
-    order = [t for t in observations if t.state == 'pending'] + ranked[: MAX_TRIALS // 2]
-    kept = set(list(dict.fromkeys(t.id for t in [*order, *reversed(observations)]))[:MAX_TRIALS])
+    count = MAX_TRIALS if len(observations) <= MANY else MAX_OF_MANY
+    scored = (trial for trial in observations if trial.scores)
+    best = heapq.nlargest(count // 2, scored, key=lambda trial: trial.scores)
+    order = [t for t in observations if t.state == 'pending'] + best
+    kept = set(
+        list(dict.fromkeys(t.id for t in [*order, *observations[: -count - 1 : -1]]))[:count]
+    )
     return [trial for trial in observations if trial.id in kept]
 
 

@@ -1,5 +1,6 @@
 """One suggestion by the ratio of two densities."""
 
+import heapq
 import math
 from collections.abc import Sequence
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from paxtune.algorithms.base import Observation, SuggestionContext
 from paxtune.algorithms.encoding.costs import log_cost_slopes
+from paxtune.algorithms.encoding.history import encoded_rows
 from paxtune.algorithms.encoding.novelty import RESOLUTION, EarlierTrials, first_new
 from paxtune.algorithms.encoding.points import encoder, encoding_spec
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
@@ -15,6 +17,9 @@ from paxtune.search_space.decisions import Decisions
 
 _GOOD_SHARE, _MAX_GOOD = 0.1, 25  # As in Optuna.
 _MAX_ROUNDS = 20
+
+MAX_KERNELS = 2000
+"""Trials of a density at most. Of more, as many are taken evenly, and all that run."""
 
 
 def suggest_decisions(
@@ -29,16 +34,20 @@ def suggest_decisions(
     prior = space.encode(context.prior or {})
     strength = prior_strength if context.prior else 0.0
 
-    def fitted(trials: Sequence[Observation], strength: float = 0.0) -> density.Density:
-        return density.fit(encoding, _rows(trials, space), prior, strength)
+    tried = encoded_rows(context, space)
+
+    def fitted(places: Sequence[int], strength: float = 0.0) -> density.Density:
+        return density.fit(encoding, tried[np.array(places, int)], prior, strength)
 
     good, bad, infeasible = _split(context.observations)
-    of_good, of_bad = fitted(good, strength), fitted(bad)
-    of_feasible, of_infeasible = fitted([*good, *bad]), fitted(infeasible)
+    some_bad = _thinned(bad, context.observations)
+    of_good, of_bad = fitted(good, strength), fitted(some_bad)
+    of_feasible = fitted([*good, *some_bad])
+    of_infeasible = fitted(_thinned(infeasible, context.observations))
     encode = encoder(encoding)
-    _, known, _ = encode(np.nan_to_num(_rows(context.observations, space), nan=0.5))
+    _, known, _ = encode(np.nan_to_num(tried, nan=0.5))
     slopes = log_cost_slopes(context.observations, known)
-    earlier = EarlierTrials(space, context.observations)
+    earlier = EarlierTrials(space, context.observations, tried)
     # All draws of a round may be known or infeasible.
     for _ in range(_MAX_ROUNDS):
         rows, points, is_active = encode(of_good.sample(num_candidates, rng))
@@ -55,14 +64,27 @@ def suggest_decisions(
     return None
 
 
-def _split(observations: Sequence[Observation]) -> tuple[list[Observation], ...]:
-    """Splits trials into the best tenth of the completed ones, infeasible ones, and the rest."""
-    completed = [trial for trial in observations if trial.state == 'completed']
-    ranked = sorted(completed, key=lambda trial: trial.scores, reverse=True)
-    good = ranked[: min(math.ceil(_GOOD_SHARE * len(ranked)), _MAX_GOOD)]
-    chosen = {trial.id for trial in good}
-    bad = [t for t in observations if t.id not in chosen and t.state != 'infeasible']
-    return good, bad, [trial for trial in observations if trial.state == 'infeasible']
+def _split(observations: Sequence[Observation]) -> tuple[list[int], ...]:
+    """Splits trials into the best tenth of the completed ones, the rest, and infeasible ones.
+
+    Returns:
+        The places of each; the best first of the best.
+    """
+    states = [trial.state for trial in observations]
+    completed = [place for place, state in enumerate(states) if state == 'completed']
+    count = min(math.ceil(_GOOD_SHARE * len(completed)), _MAX_GOOD)
+    good = heapq.nlargest(count, completed, key=lambda place: observations[place].scores)
+    chosen = set(good)
+    bad = [i for i, state in enumerate(states) if state != 'infeasible' and i not in chosen]
+    return good, bad, [place for place, state in enumerate(states) if state == 'infeasible']
+
+
+def _thinned(places: Sequence[int], observations: Sequence[Observation]) -> Sequence[int]:
+    """Thins places out evenly to those that a density takes; running trials stay."""
+    if len(places) <= MAX_KERNELS:
+        return places
+    kept = {places[i * len(places) // MAX_KERNELS] for i in range(MAX_KERNELS)}
+    return [each for each in places if each in kept or observations[each].state == 'pending']
 
 
 def _log_share(
@@ -75,8 +97,3 @@ def _log_share(
     share = num_good / (num_good + num_bad)
     ratios = of_bad.log_density(rows) - of_good.log_density(rows)
     return -np.logaddexp(np.log(share), np.log1p(-share) + ratios)
-
-
-def _rows(trials: Sequence[Observation], space: FlatSpace) -> np.ndarray:
-    rows = [space.encode(trial.decisions) for trial in trials]
-    return np.array(rows).reshape(len(rows), len(space))

@@ -5,11 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from paxtune.service.suggest_lock import SuggestLock
 from paxtune.storage.codec import TrialProto
+from paxtune.study.record import TrialRecord
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.transitions import LeaseLostError
 from tests.factories.clocked_service import Service
@@ -25,14 +27,14 @@ def trials(service: Service) -> list[RunningTrial]:
     return [ask(service.study(worker)) for worker in 'abcd']
 
 
-def together(service: Service, calls: Sequence[Callable[[], object]]) -> list[Future[object]]:
+def together(service: Service, calls: Sequence[Callable[[], Any]]) -> list[Future[Any]]:
     """Holds the database and the coordinator until all these calls have come to the service."""
-    before = service.called.count('update')
+    before = len(service.called)
     with ThreadPoolExecutor(len(calls) + 1) as pool, service.database.reading():
         pool.submit(service.coordinator.changes, '', 0)
         time.sleep(0.1)  # It has the lock of the coordinator, and waits for the database.
         made = [pool.submit(call) for call in calls]
-        until(lambda: service.called.count('update') == before + len(calls))
+        until(lambda: len(service.called) >= before + len(calls))
         time.sleep(0.1)
     return made
 
@@ -50,6 +52,50 @@ def test_simultaneous_updates_share_a_transaction(
     assert 1 <= service.database.commits - before <= 2  # One call may come too late.
     for trial in service.study('').trials:
         assert [each.step for each in trial.measurements] == [10]
+
+
+def claims(service: Service) -> list[Callable[[], Any]]:
+    """Claims of four workers, for which four trials wait."""
+    for _ in range(4):
+        service.study('').add({})
+    return [functools.partial(service.study(worker).store.claim, []) for worker in 'abcd']
+
+
+def test_simultaneous_claims_share_a_transaction_and_get_different_trials(
+    service: Service,
+) -> None:
+    made = claims(service)
+    before = service.database.commits
+    found = [call.result() for call in together(service, made)]
+    assert 1 <= service.database.commits - before <= 2  # One call may come too late.
+    assert sorted(each.id for each in found) == [1, 2, 3, 4]
+    assert sorted(each.record.holder for each in service.study('').trials) == [*'abcd']
+
+
+def test_claims_whose_transaction_fails_are_made_again(service: Service) -> None:
+    made = claims(service)
+    service.database.before_commit = lambda: None
+    found = [call.result() for call in together(service, made)]
+    assert sorted(each.id for each in found) == [1, 2, 3, 4]
+    assert service.called.count('claim') >= 4 + 2
+
+
+def test_claims_whose_commit_is_in_doubt_are_made_once(service: Service) -> None:
+    made = claims(service)
+    service.database.after_commit = lambda: None
+    found = [call.result() for call in together(service, made)]
+    assert sorted(each.id for each in found) == [1, 2, 3, 4]
+    assert [len(each.record.history) for each in service.study('').trials] == [1] * 4
+
+
+def test_an_addition_shares_the_transaction_of_a_claim(service: Service) -> None:
+    (claim, *_), user = claims(service), service.study('')
+    before = service.database.commits
+    added = TrialRecord(user.trials[0].record.parameters)
+    for call in together(service, [lambda: user.store.add_trials([added]), claim]):
+        call.result()
+    assert service.database.commits - before <= 2
+    assert len(user.trials) == 5
 
 
 def test_one_that_is_refused_hinders_no_other(service: Service, trials: list[RunningTrial]) -> None:

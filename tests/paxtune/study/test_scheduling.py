@@ -150,7 +150,7 @@ class Overtaken(LocalStore):
             return
         self._is_other = True
         self.other_worker.open_trial(found.id).promote('first')
-        if self.runs and (claimed := self.claim()) is not None:
+        if self.runs and (claimed := self.claim(self.ids())) is not None:
             run_until_paused(self.other_worker, self.other_worker.open_trial(claimed.id))
 
 

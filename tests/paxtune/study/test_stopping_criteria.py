@@ -92,7 +92,7 @@ def test_only_trials_that_run_have_a_share_of_the_hours() -> None:
     with open_study(None, SPACE, search=search(objective=OBJECTIVE, budget=budget)) as study:
 
         def left() -> float | None:
-            return seconds_left(budget, study.trials, 0.0, 1, study.store.is_alive)
+            return seconds_left(budget, study.trials, 0, 0.0, 1, study.store.is_alive)
 
         assert left() == 3600.0
         running = study.ask()

@@ -1,5 +1,7 @@
 import dataclasses
+import random
 from collections.abc import Sequence
+from typing import Any
 
 import pyglove as pg
 import pytest
@@ -132,3 +134,13 @@ def test_layers_move_along_the_front():
         assert len(set(kept)) == len(kept)
     assert any(0 < child.count(8) < 8 for child in children)
     assert any(kept != sorted(kept) for child in children if (kept := [c for c in child if c < 8]))
+
+
+def test_survivors_are_the_same_with_the_passes_of_the_call_before() -> None:
+    rng = random.Random(0)
+    trials = _trials([(rng.random(), rng.random()) for _ in range(200)])
+    memo: dict[str, Any] = {}
+    for count in (90, 95, 140, 200):
+        assert survivors(trials[:count], 4, memo) == survivors(trials[:count], 4)
+    late = [*trials[:20], *trials[21:]]  # Trial 21 had not ended then.
+    assert survivors(late, 4, memo) == survivors(late, 4)

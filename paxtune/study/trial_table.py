@@ -1,0 +1,162 @@
+"""The trials of a study as they are read again and again, with a value of each that is kept."""
+
+import bisect
+import operator
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from paxtune.study.record import TrialRecord
+from paxtune.study.store import Journal, StudyStore
+from paxtune.study.study_html import trials_html
+from paxtune.study.trial import Trial
+from trainer.runtime.garbage_collection import gc_paused
+
+_Value = TypeVar('_Value')
+
+_number = operator.attrgetter('id')
+
+
+class Trials(list[Trial]):
+    """The trials of a study by id, as they stood when they were read.
+
+    Attributes:
+        unended: the trials that had not ended.
+        names: short names of decisions by path.
+        table: the table that keeps columns of these trials; None for a copy, which may change.
+        revision: of the table.
+    """
+
+    def __init__(
+        self,
+        trials: Iterable[Trial],
+        unended: list[Trial],
+        names: Mapping[str, str] = {},
+        table: 'TrialTable | None' = None,
+        revision: int = 0,
+    ) -> None:
+        super().__init__(trials)
+        self.unended, self.names = unended, names
+        self.table, self.revision = table, revision
+
+    def copy(self) -> 'Trials':
+        """Returns a copy that the caller may change."""
+        return Trials(self, [*self.unended], self.names)
+
+    def since(self, revision: int) -> list[Trial] | None:
+        """Returns the trials that have changed after a revision; None if any may have."""
+        return None if self.table is None else self.table.changed(self, revision)
+
+    def _repr_html_(self) -> str:
+        return trials_html(self, self.names)
+
+
+def column(trials: Sequence[Trial], value_of: Callable[[Trial], _Value]) -> list[_Value]:
+    """Returns a value of each trial, in their order.
+
+    The table of `Trials` keeps the column: after a trial has changed, only its value is computed.
+
+    Args:
+        value_of: a function of the trial alone. It lives as long as the table.
+    """
+    if isinstance(trials, Trials) and trials.table is not None:
+        return trials.table.column(trials, value_of)
+    return [*map(value_of, trials)]
+
+
+class TrialTable:
+    """The trials of a study. A reading costs as much as the trials that have changed since."""
+
+    def __init__(self, names: Mapping[str, str] = {}) -> None:
+        """Makes an empty table; `names` are short names of decisions by path."""
+        self._names = names
+        self._lock = threading.RLock()
+        self._trials: dict[int, Trial] = {}
+        self._unended: dict[int, Trial] = {}
+        self._journal = Journal()
+        self._version: object = None
+        self._latest = Trials([], [], names, self)
+        self._columns: dict[Callable[[Trial], Any], tuple[int, list[Any]]] = {}
+
+    def ended(self, number: int) -> Trial | None:
+        """Returns a trial that has ended, and so never changes; None for any other."""
+        known = self._trials.get(number)
+        return known if known is not None and known.is_terminal else None
+
+    def read(self, store: StudyStore, trial_of: Callable[[TrialRecord], Trial]) -> Trials:
+        """Reads a store. Until a trial changes, this is the same list, which no caller changes."""
+        with self._lock:
+            with gc_paused():
+                reading = store.read(self._has_ended, self._version)
+                for record in reading.records:
+                    self.put(trial_of(record))
+            if reading.numbers is not None and len(reading.numbers) < len(self._trials):
+                for number in self._trials.keys() - set(reading.numbers):
+                    self.forget(number)
+            self._version = reading.version
+            return self.trials()
+
+    def _has_ended(self, number: int) -> bool:
+        return self.ended(number) is not None
+
+    def trials(self) -> Trials:
+        """Returns all trials as they stand in the table."""
+        with self._lock:
+            if self._latest.revision != self._journal.revision:
+                self._latest = Trials(
+                    self._trials.values(),
+                    [*self._unended.values()],
+                    self._names,
+                    self,
+                    self._journal.revision,
+                )
+            return self._latest
+
+    def put(self, trial: Trial) -> None:
+        """Adds a trial, or replaces it."""
+        with self._lock:
+            is_new = trial.id not in self._trials
+            is_late = is_new and trial.id < next(reversed(self._trials), 0)
+            self._trials[trial.id] = trial
+            if trial.is_terminal:
+                self._unended.pop(trial.id, None)
+            else:
+                self._unended[trial.id] = trial
+            self._journal.note(trial.id)
+            if is_late:
+                self._trials = dict(sorted(self._trials.items()))
+                self._unended = dict(sorted(self._unended.items()))
+                self._journal.clear()
+
+    def forget(self, number: int) -> None:
+        """Removes a trial that the store does not have any more."""
+        with self._lock:
+            self._unended.pop(number, None)
+            if self._trials.pop(number, None) is not None:
+                self._journal.clear()
+
+    def changed(self, trials: Trials, revision: int) -> list[Trial] | None:
+        """See `Trials.since`."""
+        with self._lock:
+            numbers = self._journal.since(revision) if revision else None
+        return None if numbers is None else [trials[each] for each in _places(trials, numbers)]
+
+    def column(self, trials: Trials, value_of: Callable[[Trial], _Value]) -> list[_Value]:
+        """See `column`."""
+        with self._lock:
+            revision, values = self._columns.get(value_of, (0, []))
+            changed = self._journal.since(min(revision, trials.revision)) if revision else None
+            if changed is None:
+                values = [*map(value_of, trials)]
+            else:
+                values = values[: len(trials)]
+                for place in _places(trials, changed):
+                    values[place : place + 1] = [value_of(trials[place])]
+            if trials.revision >= revision:
+                self._columns[value_of] = (trials.revision, values)
+            return values.copy()
+
+
+def _places(trials: Trials, numbers: Iterable[int]) -> list[int]:
+    found = sorted(bisect.bisect_left(trials, number, key=_number) for number in numbers)
+    return [place for place in found if place < len(trials)]  # An older list lacks the newest.
