@@ -100,7 +100,7 @@ class StudyPoller:
         """Makes the poller of an open study."""
 
         def read() -> Read:
-            return study.record, study.trials, created
+            return study.record, study.current, created
 
         created = study.store.created()
 

@@ -20,6 +20,7 @@ from paxtune.study.record import Event, Status, StudyRecord, TrialRecord
 from paxtune.study.replicates import LeaderboardEntry
 from paxtune.study.trial import Trial, TrialContext
 from paxtune.study.trial_queue import num_tried
+from paxtune.study.trial_table import column
 
 _MAX_TIMED_TRIALS = 20  # The last ones: later trials of a search are often larger.
 
@@ -90,7 +91,7 @@ class StudyState:
     @functools.cached_property
     def counts(self) -> Mapping[Status, int]:
         """The number of trials by status."""
-        return collections.Counter(trial.status for trial in self.trials)
+        return collections.Counter(column(self.trials, _status))
 
     @property
     def num_ended(self) -> int:
@@ -100,7 +101,7 @@ class StudyState:
     @property
     def num_failed(self) -> int:
         """The number of infeasible trials that ended by an error."""
-        return sum(trial.is_failed for trial in self.trials)
+        return sum(column(self.trials, _is_failed))
 
     @functools.cached_property
     def _search(self) -> Mapping[str, Any]:
@@ -120,21 +121,19 @@ class StudyState:
         return int(self._space_size * self._search['replicates'])
 
     @functools.cached_property
-    def _entries(self) -> list[LeaderboardEntry]:
-        found = replicates.leaderboard(self.trials, self._search['replicates'])
-        return [each for each in found if each.scores]
-
-    @property
     def best(self) -> LeaderboardEntry | None:
         """The best trial with its replicates; None without one, or with several objectives."""
-        return self._entries[0] if self._entries and len(self.record.goals) == 1 else None
+        if len(self.record.goals) != 1:
+            return None
+        return next(iter(replicates.top(self.trials, self._search['replicates'], 1)), None)
 
     @functools.cached_property
     def front(self) -> int | None:
         """The number of trials that no other is better than; None with one objective."""
         if len(self.record.goals) <= 1:
             return None
-        return len(replicates.front(self._entries))
+        found = replicates.leaderboard(self.trials, self._search['replicates'])
+        return len(replicates.front([each for each in found if each.scores]))
 
     @functools.cached_property
     def is_done(self) -> bool:
@@ -207,6 +206,14 @@ class StudyState:
         ids = len(self.trials), sum(trial.id for trial in self.trials)
         content = repr((*ids, unended, requests, sorted(record.notes.items())))
         return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _status(trial: Trial) -> Status:
+    return trial.status
+
+
+def _is_failed(trial: Trial) -> bool:
+    return trial.is_failed
 
 
 def signs_of(record: StudyRecord) -> list[float]:

@@ -54,7 +54,7 @@ class Progress(Callback):
         self.reward_names = reward_headings(study.rewards)
         self._names = dict(study.space.short_names)
         self.num_trials = study.num_trials
-        self._done_before = sum(trial.is_terminal for trial in study.trials)
+        self._done_before = sum(trial.is_terminal for trial in study.current)
         self._profile_before = profile_of(study)
         self._show(study)
         chooses = study.search.algorithm
@@ -121,7 +121,7 @@ class Progress(Callback):
         self._metrics.pop(trial.id, None)
         self._ended += 1
         text = f'trial {trial.id}: {trial.status}' + (f' ({trial.reason})' if trial.reason else '')
-        if len(study.rewards) == 1 and (found := study.leaderboard):
+        if len(study.rewards) == 1 and (found := study.winners(1)):
             best = found[0]
             rewards = self._rendered(best.rewards) + error_text(best)
             text += f'; best is trial {best.trial.id} with {rewards}'

@@ -14,6 +14,7 @@ import pytest
 from paxtune.algorithms import QuasiRandom, RandomSearch
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.config.budget import Budget
+from paxtune.config.faults import Faults
 from paxtune.config.search import Search
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
@@ -64,7 +65,8 @@ def ended(study: Study, count: int) -> Iterator[TrialRecord]:
 
 def calls_of_a_trial(count: int, space: Any, directory: Path | None, **fields: Any) -> int:
     """The calls that one more trial takes, in a study with some ended ones."""
-    fields = {'algorithm': RandomSearch(), 'budget': Budget(count + 3)} | fields
+    fields = {'algorithm': RandomSearch()} | fields
+    fields['budget'] = Budget(count + 3, **fields.get('budget', {}))
     with open_study(directory, space, search=Search(OBJECTIVE, **fields)) as study:
         study.store.add_trials(list(ended(study, count)))
         calls = Calls()
@@ -85,8 +87,8 @@ def calls_of_a_trial(count: int, space: Any, directory: Path | None, **fields: A
         (RANGES, {'algorithm': QuasiRandom()}),
         (RANGES, {'scheduler': Asha(min_resource=1, max_resource=9)}),
         (RANGES, {'scheduler': MedianStopping()}),
-        (RANGES, {'budget': Budget(1003, hours=100.0, target_reward=-1.0)}),
-        (RANGES, {'faults.max_failures': 3, 'faults.max_consecutive_failures': 3}),
+        (RANGES, {'budget': {'hours': 100.0, 'target_reward': -1.0}}),
+        (RANGES, {'faults': Faults(max_failures=3, max_consecutive_failures=3)}),
     ],
     ids=['ranges', 'choices', 'quasi-random', 'asha', 'median', 'hours', 'failures'],
 )
