@@ -1,6 +1,7 @@
 import contextlib
 import dataclasses
 import gc
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ INTERRUPTED, STOP_REQUESTED = 'interrupted', 'python -m paxtune.studies stop ask
 """Reasons of a pause: a signal, or a request."""
 
 _POLL_SECONDS = 0.5
+_COLLECTING = 20.0  # The time to the next collection, by the time that one takes.
 
 _GONE = DatabaseUnavailableError, sqlalchemy.exc.SQLAlchemyError
 
@@ -108,6 +110,7 @@ class Tuner:
         self._retention = CheckpointCleaner(study)
         self._hparams = None if study.directory is None else _hparams(study)
         self._clock = WallClock()
+        self._next_collection = 0.0
 
     def run(self) -> None:
         """Takes a study up, and runs trials until it is done; raises as `join`."""
@@ -143,7 +146,7 @@ class Tuner:
                     with self._given_back(trial):
                         self._run_trial(trial)
                     if trial.view.is_failed:
-                        gc.collect()  # A traceback may hold the state of the run.
+                        self._collect()
                     self._place.give_way()
             except DetachedError:
                 self._is_detached = True
@@ -156,6 +159,15 @@ class Tuner:
                 raise
         if not study.is_done and not self._is_ctrl_c():
             raise Paused(INTERRUPTED if self._interrupted() else STOP_REQUESTED)
+
+    def _collect(self) -> None:
+        """Collects garbage: a traceback may hold the state of the run.
+
+        A collection looks at all objects, so in a large study of short trials it waits its turn.
+        """
+        if (began := time.monotonic()) >= self._next_collection:
+            gc.collect()
+            self._next_collection = began + _COLLECTING * (time.monotonic() - began)
 
     def _next(self) -> RunningTrial | None:
         while (trial := self._suggest()) is None:

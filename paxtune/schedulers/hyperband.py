@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from paxtune.schedulers.base import Curves, TrialCurve
+from paxtune.schedulers.base import Curves, TrialCurve, column
 from paxtune.schedulers.promoting_asha import PromotingAsha
 
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -36,13 +36,11 @@ class Hyperband(PromotingAsha):
 
         return levels_of_bracket
 
-    def brackets(self, curves: Curves) -> list[Curves]:
+    def _brackets(self, curves: Curves) -> Sequence[int]:
         levels, factor = super().rung_level_function(), self.reduction_factor
-        brackets: dict[int, list[TrialCurve]] = {}
-        for curve in curves:
-            number = _bracket(curve.id, len(levels(curve)), factor)
-            brackets.setdefault(number, []).append(curve)
-        return [brackets[number] for number in sorted(brackets)]
+        return column(
+            curves, 'bracket', lambda curve: _bracket(curve.id, len(levels(curve)), factor)
+        )
 
 
 def _bracket(trial: int, num_rungs: int, factor: int) -> int:

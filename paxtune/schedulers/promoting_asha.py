@@ -1,9 +1,25 @@
-import itertools
+import math
+import operator
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
-from paxtune.schedulers.rungs import RungScheduler, pause_rungs
+from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve, column
+from paxtune.schedulers.end_prediction import Array
+from paxtune.schedulers.rungs import RungScheduler, rung_at
+
+
+class _Candidate(NamedTuple):
+    """The best trial that is paused at a rung, with its rank among all that have reached it."""
+
+    bracket: int
+    rung: float
+    number: int
+    rank: int
+    count: int
 
 
 class PromotingAsha(RungScheduler):
@@ -42,26 +58,59 @@ class PromotingAsha(RungScheduler):
     def next_action(
         self, curves: Curves, reward: Reward | None, context: SuggestionContext, may_begin: bool
     ) -> Promote | None:
-        paused_at = pause_rungs(curves, self.rung_level_function())
-        brackets = self.brackets(curves)
-        rankings = [self.rankings(bracket, reward) for bracket in brackets]
-        for rung, ranked in itertools.chain(*rankings):
-            for rank, number in enumerate(ranked[: len(ranked) // self.reduction_factor], 1):
-                if paused_at.get(number) == rung:
-                    reason = f'number {rank} of {len(ranked)} trials at {self.rung_label(rung)}'
-                    return Promote(number, reason)
-        if may_begin or any(curve.state in ('waiting', 'running') for curve in curves):
+        sign = self._score(reward)(1.0)
+        candidates = self._candidates(curves, sign)
+        for _, rung, number, rank, count in candidates:
+            if rank <= count // self.reduction_factor:
+                reason = f'number {rank} of {count} trials at {self.rung_label(rung)}'
+                return Promote(number, reason)
+        states = column(curves, 'state', operator.attrgetter('state'))
+        if may_begin or not candidates or not {'waiting', 'running'}.isdisjoint(states):
             return None
-        for bracket, ranking in zip(brackets, rankings, strict=True):
-            if any(curve.state == 'completed' for curve in bracket):
-                continue
-            for rung, ranked in ranking:
-                first = next((n for n in ranked if paused_at.get(n) == rung), None)
-                if first is not None:
-                    reason = f'the best at {self.rung_label(rung)}, and no trial has completed'
-                    return Promote(first, reason)
+        ended = {
+            bracket
+            for bracket, state in zip(self._brackets(curves), states, strict=True)
+            if state == 'completed'
+        }
+        for bracket, rung, number, _, _ in candidates:
+            if bracket not in ended:
+                reason = f'the best at {self.rung_label(rung)}, and no trial has completed'
+                return Promote(number, reason)
         return None
 
-    def brackets(self, curves: Curves) -> list[Curves]:
-        """The groups within which trials are compared."""
-        return [curves]
+    def _candidates(self, curves: Curves, sign: float) -> list[_Candidate]:
+        """The best trial that is paused at each rung of each bracket, from the highest rung."""
+        paused_at, found = self._paused_at(curves), []
+        if not np.isfinite(paused_at).any():
+            return []
+        numbers = np.array(column(curves, 'number', operator.attrgetter('id')))
+        brackets = np.array(self._brackets(curves))
+        for bracket in np.unique(brackets):
+            rungs = paused_at[(brackets == bracket) & np.isfinite(paused_at)]
+            for rung in np.unique(rungs)[::-1].tolist():
+                scores = sign * self.rewards_at(rung, curves)
+                is_here = (brackets == bracket) & np.isfinite(scores)
+                paused = np.flatnonzero(is_here & (paused_at == rung))
+                if not len(paused):
+                    continue
+                best = paused[np.lexsort((numbers[paused], -scores[paused]))[0]]
+                is_first = (scores == scores[best]) & (numbers < numbers[best])
+                before = is_here & ((scores > scores[best]) | is_first)
+                rank, count = int(before.sum()) + 1, int(is_here.sum())
+                found.append(_Candidate(int(bracket), rung, int(numbers[best]), rank, count))
+        return found
+
+    def _paused_at(self, curves: Curves) -> Array:
+        """The rung at which each trial is paused; NaN for none."""
+        levels = self.rung_level_function()
+
+        def rung(curve: TrialCurve) -> float:
+            if curve.state != 'paused':
+                return math.nan
+            return rung_at(curve, levels(curve), curve.pauses[-1]) or math.nan
+
+        return np.array(column(curves, 'paused at', rung), float)
+
+    def _brackets(self, curves: Curves) -> Sequence[int]:
+        """The number of the group within which each trial is compared."""
+        return [0] * len(curves)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paxtune.objectives.measurement import last_reward
-from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Scheduler, TrialCurve, column
 from paxtune.schedulers.end_prediction import Array
 from trainer.symbolic.component import require_at_least
@@ -87,20 +86,6 @@ class RungScheduler(Scheduler):
             return _rung_rewards(curve, levels(curve)).get(rung, math.nan)
 
         return np.array(column(curves, f'reward at {rung!r}', reward), float)
-
-    def rankings(
-        self, curves: Sequence[TrialCurve], reward: Reward | None
-    ) -> list[tuple[float, list[int]]]:
-        """The rungs from the highest down, each with the trials that reached it, best first."""
-        score = self._score(reward)
-        reached: dict[float, list[tuple[float, int]]] = {}
-        for curve, rewards in zip(curves, self.rung_rewards(curves), strict=True):
-            for rung, value in rewards.items():
-                reached.setdefault(rung, []).append((-score(value), curve.id))
-        return [
-            (rung, [number for _, number in sorted(reached[rung])])
-            for rung in sorted(reached, reverse=True)
-        ]
 
     def rung_reached_now(self, curve: TrialCurve) -> float | None:
         """The highest rung that a trial reaches with its last measurement; None if it reaches none.
