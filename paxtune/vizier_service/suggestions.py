@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 from paxtune.algorithms import (
     Algorithm,
@@ -60,6 +61,7 @@ class PlainSuggester:
         self._algorithm.check_space(self._space.spec, count)
         self._seed = int.from_bytes(hashlib.blake2b(study.encode(), digest_size=4).digest())
         self._known: dict[int, tuple[TrialProto, Observation | None]] = {}
+        self._memo: dict[str, Any] = {}
 
     def suggest(self, trials: Sequence[TrialProto], number: int) -> TrialProto | None:
         """Returns a trial with parameters alone; None where nothing is left to suggest.
@@ -72,7 +74,11 @@ class PlainSuggester:
             UserError: nothing was found, although something may be left.
         """
         context = SuggestionContext(
-            self._space.spec, self._seed, number, lambda: self._observations(trials)
+            self._space.spec,
+            self._seed,
+            number,
+            lambda: self._observations(trials),
+            memo=self._memo,
         )
         try:
             suggestion = self._algorithm.suggest(context)
