@@ -153,13 +153,15 @@ def test_ended_trials_are_read_once(tmp_path: Path) -> None:
 
     with open_study(tmp_path, toy()) as study:
         finish(ask(study))
-        ask(study)
+        trial = ask(study)
         database = Database(tmp_path / 'study.db', read_only=True)
         with contextlib.closing(Counting(database)) as store:
             looker = StudyPoller(source_of(store, 'here'))
             looker.poll()
             looker.poll()
-    assert asked == [[1, 2], [2]]
+            trial.set_metadata({'a': 'b'})
+            looker.poll()
+    assert asked == [[1, 2], [], [2]]
 
 
 def test_a_trial_without_a_history_has_no_last_event(tmp_path: Path) -> None:
