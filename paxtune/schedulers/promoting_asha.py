@@ -19,7 +19,7 @@ class _Candidate(NamedTuple):
     rung: float
     number: int
     rank: int
-    count: int
+    reached: int
 
 
 class PromotingAsha(RungScheduler):

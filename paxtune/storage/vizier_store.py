@@ -176,10 +176,14 @@ class VizierStore:
 
     def protos(self, ids: Collection[int] | None = None) -> list[TrialProto]:
         """Returns the stored trials by id; all, or those of the given numbers."""
-        query = sqlalchemy.select(trials.c.trial_id, trials.c.serialized_trial).where(self._is_here)
+        if ids is not None and not ids:
+            return []
+        query = sqlalchemy.select(trials.c.trial_id, trials.c.serialized_trial)
         if ids is not None and len(ids) <= _FEW:
-            # By name: PostgreSQL may not know yet how many trials there are, and read them all.
+            # By name alone: with the study too, a database may look at all of its trials.
             query = query.where(trials.c.trial_name.in_([self._trial_name(id_) for id_ in ids]))
+        else:
+            query = query.where(self._is_here)
         found = self.database.rows(query.order_by(trials.c.trial_id))
         wanted = None if ids is None else set(ids)
         return [TrialProto.FromString(t) for id_, t in found if wanted is None or id_ in wanted]
@@ -214,9 +218,10 @@ class VizierStore:
         return decode_trial(self._proto(id_))
 
     def max_id(self) -> int:
-        query = sqlalchemy.select(sqlalchemy.func.max(trials.c.trial_id)).where(self._is_here)
-        with self.database.reading() as connection:
-            return connection.execute(query).scalar_one() or 0
+        # SQLite looks at all trials for a maximum, and at one for the first in an order.
+        query = sqlalchemy.select(trials.c.trial_id).where(self._is_here)
+        found = self.database.rows(query.order_by(trials.c.trial_id.desc()).limit(1))
+        return found[0][0] if found else 0
 
     def add_trials(
         self, records: Sequence[TrialRecord], after: int | None = None

@@ -54,7 +54,7 @@ class Progress(Callback):
         self.reward_names = reward_headings(study.rewards)
         self._names = dict(study.space.short_names)
         self.num_trials = study.num_trials
-        self._done_before = sum(trial.is_terminal for trial in study.current)
+        self._done_before = sum(trial.is_terminal for trial in study.trials)
         self._profile_before = profile_of(study)
         self._show(study)
         chooses = study.search.algorithm

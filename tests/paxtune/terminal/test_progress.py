@@ -63,7 +63,7 @@ def study_of(
         search=SimpleNamespace(algorithm=None, scheduler=None),
         trials=[ended] * done,
         record=SimpleNamespace(profile=profile or {}),
-        leaderboard=entries,
+        winners=lambda count: entries[:count],
         space=SimpleNamespace(
             is_tunable=True, short_names={path: path.rpartition('.')[2] for path in DECISIONS}
         ),
