@@ -7,10 +7,12 @@ from typing import Any
 
 import pyglove as pg
 
+from paxtune.running.function_arguments import name_of
 from paxtune.running.trial_errors import ExitError, own_code, reason_of
 from paxtune.search_space.decisions import decision_points
 from trainer.runtime.interrupt import noted_ctrl_c
 from trainer.runtime.signals import Signal
+from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
 _CONDITIONAL = (
@@ -29,7 +31,10 @@ def traced(function: Callable[[], Any]) -> pg.Dict:
     with context.collect() as decisions, contextlib.suppress(Signal), noted_ctrl_c():
         try:
             with own_code():
-                _begun(function)
+                returned = _begun(function)
+            if isinstance(returned, Component):
+                name = name_of(function)
+                raise UserError(f'what: {name} returns a {type(returned).__name__}: write {name}()')
         except ExitError as error:
             raise UserError(
                 'the first run of the function, which finds its decisions, ended with '

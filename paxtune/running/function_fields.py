@@ -8,6 +8,7 @@ import pyglove as pg
 from paxtune.objectives.measurement import in_words
 from paxtune.objectives.rewards import MetricReward, Objectives, Reward
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.plain_numbers import is_array
 
 _GOALS = {
     goal[:length]: goal
@@ -58,6 +59,8 @@ def _words(path: str, value: Any) -> str:
         if 'choice' not in str(value.get(_TYPE)) or '_value' not in value:
             return ''
         value = value['_value']
+    if is_array(value):
+        value = value.tolist()
     is_pair = isinstance(value, tuple) and len(value) == 2
     if isinstance(value, range) and value.step == 1 and len(value) > 1:
         choice = f'paxtune.intv({value[0]}, {value[-1]})'

@@ -11,6 +11,7 @@ from paxtune.api import tune
 from paxtune.running.define_by_run import traced
 from paxtune.storage.open_study import load_study
 from paxtune.study.study import Study
+from tests.factories.tunables import rates
 from trainer.runtime.signals import SkipTrial
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
@@ -87,6 +88,14 @@ def test_an_error_or_signal_of_the_first_choices_is_not_hidden() -> None:
         run(breaks)
     with pytest.raises(UserError, match='There is nothing to search'):
         run(lambda: 1.0)
+
+
+def test_a_function_that_makes_an_experiment_is_refused() -> None:
+    def made() -> Any:
+        return rates()
+
+    with pytest.raises(UserError, match=r'what: made returns a Tunable: write made\(\)'):
+        run(made)
 
 
 def test_decisions_that_depend_on_others_must_be_nested() -> None:

@@ -38,6 +38,7 @@ def reason_of(function: Any) -> str:
         ({'x': (1, 8)}, r'write paxtune\.intv\(1, 8\)'),
         ({'x': range(1, 5)}, r'write paxtune\.intv\(1, 4\)'),
         ({'optimizer': {'rate': [0.1, 0.2]}}, r'optimizer\.rate is .* pg\.oneof\(\[0\.1, 0\.2\]\)'),
+        ({'x': np.arange(2)}, r'to search it, write pg\.oneof\(\[0, 1\]\)'),
         ({'x': {1}}, r'x is \{1\}: .* pg\.oneof\(\[1\]\)'),
         ({'x': 1}, r'Write one as pg\.oneof\(\[…\]\)'),
         ({}, 'space holds no decision'),
