@@ -75,9 +75,9 @@ class Actions:
         """Adds a trial.
 
         Args:
-            decisions: lines of PATH=VALUE.
+            decisions: lines of PATH=VALUE, one for each decision.
         """
-        expected = 'PATH=VALUE, such as learning_rate=1e-3; decisions without one are drawn'
+        expected = 'PATH=VALUE, such as learning_rate=1e-3'
         given = _lines(decisions, _ASSIGNMENT, expected)
         with self._changing():
             return self._commands.run('add', *given)

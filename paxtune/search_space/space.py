@@ -31,6 +31,10 @@ from trainer.symbolic.plain_numbers import is_array, leaves, with_plain_numbers
 from trainer.symbolic.ranges import IntRange, with_plain_scales
 
 
+class MissingDecisionsError(UserError):
+    """Decisions of an experiment were not given."""
+
+
 class Space:
     """Search space of a symbolic value, with names of its decisions and decoding to concrete
     values.
@@ -189,15 +193,15 @@ class Space:
             partial: allow missing decisions.
 
         Raises:
-            UserError: a decision is missing (unless `partial`), unknown or inactive, or a value is
-                illegal.
+            MissingDecisionsError: decisions are missing, unless `partial`.
+            UserError: a decision is unknown or inactive, or a value is illegal.
         """
         decisions: Decisions = {}
         missing: list[str] = []
         self._parse(self.spec, readable, decisions, missing)
         self._validate_names(readable)
         if missing and not partial:
-            raise UserError('These decisions are missing:\n  ' + '\n  '.join(missing))
+            raise MissingDecisionsError('\n  '.join(['These decisions are missing:', *missing]))
         if inactive := set(readable) - set(map(parameter_path, decisions)):
             raise UserError(f'{min(inactive)} is inactive with the other decisions.')
         if not missing:

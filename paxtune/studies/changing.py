@@ -1,5 +1,7 @@
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from paxtune.reports.tables import Document, write
 from paxtune.service import study_location
@@ -8,11 +10,15 @@ from trainer import command
 from trainer.command import positive_int
 from trainer.symbolic.errors import UserError
 
+if TYPE_CHECKING:
+    from paxtune.study.study import Study
+
 
 @register(
     'add',
     'adds a trial, which runs before new suggestions',
-    flag('decisions', nargs='+', metavar='PATH=VALUE', help='missing ones are drawn at random'),
+    flag('decisions', nargs='+', metavar='PATH=VALUE', help='one for each decision'),
+    flag('--draw', action='store_true', help='draw the decisions that are left out at random'),
     flag('--warm_start', type=int, metavar='TRIAL', help='start from the weights of this trial'),
 )
 def _add(args: Args) -> None:
@@ -20,7 +26,20 @@ def _add(args: Args) -> None:
 
     decisions = command.decisions_given(args.decisions, 'add')
     with held(args) as study:
+        if not args.draw:
+            _require_all(study, decisions)
         write(added(study.add(decisions, warm_start=args.warm_start).view), args.format)
+
+
+def _require_all(study: 'Study', decisions: Mapping[str, Any]) -> None:
+    from paxtune.search_space.space import MissingDecisionsError
+
+    try:
+        study.space.parse(decisions)
+    except MissingDecisionsError as error:
+        raise UserError(
+            f'{error}\nGive each as PATH=VALUE, or let studies add --draw draw them at random.'
+        ) from error
 
 
 @register(

@@ -39,7 +39,9 @@ def layout(live: LiveStudy) -> list[Any]:
         html.Button('Pause the search', id='pause'),
         html.Div(
             [
-                dcc.Textarea(id='add-decisions', placeholder='PATH=VALUE, one on each line'),
+                dcc.Textarea(
+                    id='add-decisions', placeholder='PATH=VALUE for each decision, one on each line'
+                ),
                 html.Button('Add a trial', id='add'),
             ],
             className='form',

@@ -48,7 +48,13 @@ def trials_of(directory: Path) -> list[Trial]:
 
 
 def test_an_added_trial_runs_next(directory: Path, shown: Callable[..., str]) -> None:
-    out = shown('add', directory, 'rate=0.0125', 'layer=Block()', '--warm_start=1')
+    missing = (
+        r'missing:\n  layer\.heads: .*\n  widths.*\n(.*\n)*Give each as PATH=VALUE, or .*--draw'
+    )
+    with pytest.raises(UserError, match=missing):
+        shown('add', directory, 'rate=0.0125', 'layer=Block()')
+    assert len(trials_of(directory)) == 5
+    out = shown('add', directory, 'rate=0.0125', 'layer=Block()', '--warm_start=1', '--draw')
     assert out.startswith('Trial 6 will run when the search continues, before new suggestions:\n')
     assert '  rate = 0.0125\n' in out
     with load_study(directory, read_only=False) as study:
@@ -64,7 +70,7 @@ def test_an_added_trial_runs_next(directory: Path, shown: Callable[..., str]) ->
         (['rat=1'], 'rat is no decision of this experiment. Did you mean rate'),
         (['rate=7'], 'rate must be a number from 0.0001 to 0.1'),
         (['rate'], "add: expected path=value, not 'rate'"),
-        (['rate=0.01', '--warm_start=77'], 'has no trial 77'),
+        (['rate=0.01', '--warm_start=77', '--draw'], 'has no trial 77'),
     ],
 )
 def test_invalid_edits_are_refused(

@@ -90,7 +90,7 @@ def run_on(study: Study) -> None:
 
 
 def test_trials_are_added_while_workers_work(worker: Study, told: Callable[..., str]) -> None:
-    assert told('add', 'rate=0.0125').startswith('Trial 3 will run')
+    assert told('add', 'rate=0.0125', '--draw').startswith('Trial 3 will run')
     assert told('retry', 1).startswith('Trial 4 will run')
     worker.open_trial(2).complete()
     third = ask(worker)

@@ -68,7 +68,7 @@ def import_(directory: Path, shown: Shown) -> None:
 
 
 def add(directory: Path, shown: Shown) -> None:
-    added = result(shown, 'add', directory, 'rate=0.0125')
+    added = result(shown, 'add', directory, 'rate=0.0125', '--draw')
     assert added['trial'] == 3
     assert added['decisions']['rate'] == 0.0125
 
