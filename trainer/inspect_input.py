@@ -133,7 +133,7 @@ def show(
     """Prints batches of an input that has read some, after skipping others."""
     import contextlib
 
-    from trainer.inputs.base import EndOfData
+    from trainer.inputs.base import EndOfData, Input
     from trainer.inputs.text_of_batches import describe, spell
 
     print(f'{path}: {type(data).__name__}, {data.batch_size} examples per batch')
@@ -152,7 +152,8 @@ def show(
             for row in range(min(num_rows, data.batch_size)):
                 for line in spell(data, batch, row):
                     print(f'    {row}: {line}')
-        data.reset()
+        if type(data).reset is not Input.reset:  # A training input needs none.
+            data.reset()
 
 
 if __name__ == '__main__':

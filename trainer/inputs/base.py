@@ -25,6 +25,10 @@ NO_WEIGHTS = (
 Spec = dict[str, jax.ShapeDtypeStruct]
 
 
+_REQUIRED = ('get_next', 'fingerprint', 'reset', 'get_position', 'set_position')
+"""Methods that each input has of its own."""
+
+
 class EndOfData(Exception):
     """Raised by `Input.get_next` at the end of an evaluation set."""
 
@@ -222,6 +226,23 @@ def require_weights(data: Input, weights: Collection[str]) -> None:
     """
     if not weights and data.has_padding:
         raise UserError(NO_WEIGHTS)
+
+
+def require_methods(data: Input, path: str) -> None:
+    """Raises UserError unless an input, and each input in it, has all methods that a run calls."""
+    for each in components(data):
+        if not isinstance(each, Input):
+            continue
+        kind = type(each)
+        missing = [name for name in _REQUIRED if getattr(kind, name) is getattr(Input, name)]
+        # A training input starts once.
+        if missing and not (missing == ['reset'] and data.is_training):
+            where = str(each.sym_path) or path
+            raise UserError(
+                f'{where}: {kind.__name__} has no {", ".join(missing)}: write '
+                f'{"it" if len(missing) == 1 else "them"} (docs/extending/data.md has an example), '
+                'or derive the class from ArraysInput or IndexedInput, which have all of them'
+            )
 
 
 def pad_batch(batch: Batch, count: int, data: Input | None = None) -> Batch:

@@ -2,7 +2,7 @@ import jax
 
 from trainer import mesh as mesh_lib
 from trainer.experiment import Experiment
-from trainer.inputs.base import Input, require_weights
+from trainer.inputs.base import Input, require_methods, require_weights
 from trainer.inputs.evaluation import check_evaluation
 from trainer.program.program import Program, program_for
 from trainer.program.step_functions import Values
@@ -45,6 +45,7 @@ def prepare_inputs(experiment: Experiment) -> None:
         training = path == 'train_input'
         if data.is_training != training:
             raise UserError(f'{path}.is_training must be {str(training).lower()}')
+        require_methods(data, path)
         check_evaluation(data, path)
         with prefixed(path):
             data.prepare()
