@@ -17,7 +17,7 @@ from paxtune.engines.base import Engine, Job
 from paxtune.engines.choice import engine_for
 from paxtune.objectives.rewards import Objectives, Reward
 from paxtune.running.callbacks import Callback, OnTrialEnd
-from paxtune.running.tuner import Paused
+from paxtune.running.tuner import NOT_BEGUN, Paused
 from paxtune.running.workloads import FunctionWorkload, Workload, workload_of
 from paxtune.schedulers import Scheduler
 from paxtune.storage.open_study import load_study, open_plan
@@ -28,7 +28,7 @@ from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.workload import RunnerWorkload
 from trainer import command
-from trainer.runtime import compilation_cache, garbage_collection, wall_clock
+from trainer.runtime import compilation_cache, garbage_collection, interrupt, wall_clock
 from trainer.runtime import directory as directories
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import to_json_text
@@ -146,7 +146,11 @@ def tune(
         given: dict[str, Any] = {'objective': objective, 'seed': seed, 'budget.trials': num_trials}
         given |= {'algorithm': algorithm, 'scheduler': scheduler}
         changes = {name: value for name, value in given.items() if value is not None}
-        plan = workload.plan(search | changes)
+        try:
+            with interrupt.asking(should_interrupt):
+                plan = workload.plan(search | changes)
+        except interrupt.InterruptRequested:
+            raise Paused(NOT_BEGUN) from None
         if directory is not None and isinstance(workload, FunctionWorkload):
             to_json_text(plan.space.value)  # Raises before anything is written.
         engine.require_search(plan.search, directory)

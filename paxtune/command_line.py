@@ -65,7 +65,7 @@ def run(
     from paxtune.running import device_allocation
     from paxtune.running.supervisor import DETACHED
     from paxtune.running.trial_errors import StudyStoppedError
-    from paxtune.running.tuner import INTERRUPTED, Paused
+    from paxtune.running.tuner import INTERRUPTED, NOT_BEGUN, Paused
     from paxtune.running.workloads import workload_of
     from paxtune.service.study_location import readable
     from paxtune.storage.database import DatabaseUnavailableError
@@ -85,8 +85,9 @@ def run(
             workload = workload_of(what, exp=exp, command=tuple(argv))
             study = tune(workload, should_interrupt=interrupt.requested, **options)
         except Paused as reason:
-            command.say_once(f'Paused: {reason}. {saved}')
-            return interrupt.exit_code if str(reason) == INTERRUPTED else 0
+            kept = 'Nothing was written' if str(reason) == NOT_BEGUN else saved
+            command.say_once(f'Paused: {reason}. {kept}')
+            return interrupt.exit_code if str(reason) in (INTERRUPTED, NOT_BEGUN) else 0
         except (StudyStoppedError, DatabaseUnavailableError, DetachedError) as error:
             command.say_once(f'Stopped: {error}. {saved}')
             return DETACHED if isinstance(error, DetachedError) else 1

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainer.symbolic.errors import ShapeError
+from trainer.symbolic.errors import ShapeError, UserError
 
 V = TypeVar('V')
 
@@ -53,10 +53,12 @@ class WeightedScalar(Metric):
         Raises:
             ShapeError: the shapes differ, and a product would have the shape of neither.
         """
-        if values.shape != weights.shape:
+        if weights is None:
+            raise ShapeError('there are no weights: give one for each value, as outcome.weights')
+        if jnp.shape(values) != jnp.shape(weights):
             raise ShapeError(
-                f'values of shape {values.shape} need weights of the same shape, not '
-                f'{weights.shape}: is the loss or the measure one value for each example?'
+                f'values of shape {jnp.shape(values)} need weights of the same shape, not '
+                f'{jnp.shape(weights)}: is the loss or the measure one value for each example?'
             )
         return cls(jnp.sum(weighted(values, weights)), jnp.sum(weights))
 
@@ -66,6 +68,20 @@ class WeightedScalar(Metric):
 
     def value(self) -> float | None:
         return float(self.total / self.weight) if self.weight else None
+
+
+def require_metric(value: Any, where: str) -> None:
+    """Raises UserError unless a value is a metric; `where` is the subject of the message."""
+    if not isinstance(value, Metric):
+        raise UserError(
+            f'{where} must be a Metric, such as WeightedScalar.of(values, weights), not '
+            f'{_kind(value)}'
+        )
+
+
+def _kind(value: Any) -> str:
+    shape = getattr(value, 'shape', None)
+    return type(value).__name__ if shape is None else f'an array of shape {tuple(shape)}'
 
 
 class Count(Metric):

@@ -23,7 +23,7 @@ from paxtune.study.transitions import DetachedError, IllegalTransition
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trials_with_directories
 from trainer.program.packing.place import Alone
-from trainer.runtime.interrupt import noted_ctrl_c
+from trainer.runtime.interrupt import InterruptRequested, asking, noted_ctrl_c
 from trainer.runtime.wall_clock import (
     CHECKPOINTS,
     IDLE,
@@ -46,6 +46,7 @@ class Paused(Exception):
 
 
 INTERRUPTED, STOP_REQUESTED = 'interrupted', 'python -m paxtune.studies stop asked for it'
+NOT_BEGUN = 'interrupted before the search began'
 """Reasons of a pause: a signal, or a request."""
 
 _POLL_SECONDS = 0.5
@@ -182,7 +183,10 @@ class Tuner:
 
     @during(SUGGESTIONS)
     def _suggest(self) -> RunningTrial | None:
-        return self.study.ask()
+        # Thousands of draws may be infeasible.
+        with contextlib.suppress(InterruptRequested), asking(self._interrupted):
+            return self.study.ask()
+        return None
 
     def _note_rest(self) -> None:
         """Adds the time since the last trial to the profile of the study."""

@@ -1,5 +1,6 @@
 """Feasibility of decisions, before a trial has them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from paxtune.config.search import Search
@@ -8,6 +9,7 @@ from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
 from paxtune.study.reasons import commonest
 from paxtune.study.trial_experiments import values_of
+from trainer.runtime import interrupt
 from trainer.runtime.signals import SkipTrial
 from trainer.symbolic.errors import UserError
 
@@ -35,7 +37,12 @@ class Feasibility:
         return found[0][1] if found else None
 
     def why_infeasible(self, decisions: Decisions) -> str | None:
-        """Says why decisions are infeasible; None if they are not."""
+        """Says why decisions are infeasible; None if they are not.
+
+        Raises:
+            InterruptRequested: see `trainer.runtime.interrupt.asking`.
+        """
+        interrupt.check()
         key = tuple(decisions.items())
         if key not in self._reasons:
             self._reasons[key] = self._find_reason(decisions)
@@ -52,6 +59,15 @@ class Feasibility:
             return str(error).split('\n')[0]
         except Exception:
             return None  # A bug in the `check` of a component: the trial will report it.
+        if (reason := self._violation(values)) is not None:
+            return reason
+        return self._too_costly(values) if self.space.is_tunable else None
+
+    def is_excluded(self, values: Mapping[str, Any]) -> bool:
+        """Returns True if a constraint excludes values of a trial."""
+        return self._violation(values) is not None
+
+    def _violation(self, values: Mapping[str, Any]) -> str | None:
         try:
             for value in values.values():
                 for constraint in self.search.constraints:
@@ -59,7 +75,7 @@ class Feasibility:
         # A constraint may have no value under some decisions; `validate_search` has seen others.
         except (UserError, *_REFUSALS) as error:
             return str(error).split('\n')[0]
-        return self._too_costly(values) if self.space.is_tunable else None
+        return None
 
     def _too_costly(self, parts: dict[str, Any]) -> str | None:
         # Imported here: it imports JAX, and a study of a function has no use for it.

@@ -18,7 +18,12 @@ from paxtune.study.default_scheduler import default_scheduler
 from paxtune.study.feasibility import Feasibility
 from paxtune.study.record import CodeVersion, Prior, Provenance, StudyRecord
 from paxtune.study.samples import first_fitting
-from paxtune.study.validation import validate_search, validate_space, validate_training
+from paxtune.study.validation import (
+    validate_search,
+    validate_space,
+    validate_steps,
+    validate_training,
+)
 from trainer.symbolic.component import unchecked
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text, to_json_text
@@ -84,6 +89,7 @@ class SearchPlan:
             data = fingerprints(sample(0).values)
         plan = cls(feasibility, search is None, data or {}, exp, tuple(command), function)
         if is_trained:
+            validate_steps(feasibility)
             validate_training(plan.search, plan.scheduler, space, sample)
         return plan
 

@@ -45,16 +45,18 @@ def draws(space: Space, seed: int = 0) -> Iterator[Decisions]:
 def fitting(space: Space, drawn: Iterable[Decisions]) -> Iterator[Sample]:
     """Yields the draws whose values fit together; raises NothingFits if none do."""
     found, reason = 0, None
+    reasons: set[str] = set()
     for decisions in drawn:
         try:
             values = values_of(space, decisions)
         # An error of a `check`: a trial with these decisions would fail, another need not.
         except Exception as error:
             reason = error
+            reasons.add(str(error))
             continue
         found += 1
         yield Sample(decisions, values)
     if not found:
-        raise NothingFits(
-            f'no experiment was found whose values fit together: {reason}'
-        ) from reason
+        # No decision is involved where all draws have the same reason.
+        why = '' if len(reasons) == 1 else 'no experiment was found whose values fit together: '
+        raise NothingFits(f'{why}{reason}') from reason

@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeAlias
 
 from absl import logging
@@ -15,14 +15,17 @@ from paxtune.schedulers.rungs import first_rung
 from paxtune.search_space.constraints import Constraint
 from paxtune.search_space.space import Space
 from paxtune.study.feasibility import Feasibility
+from paxtune.study.reasons import commonest
 from paxtune.study.samples import NothingFits, Sample, draws, fitting
 from paxtune.study.suggester import Suggester
 from paxtune.study.workload import RunnerWorkload
+from trainer.runtime import interrupt
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
 
 _SAMPLES = 4
+_MAX_ALIKE = 50
 
 
 Samples: TypeAlias = Callable[[int], Sample]
@@ -140,6 +143,38 @@ def validate_training(
     if scheduler is not None and first_rung(space.value):
         for reason in resources.without_effect(scheduler, sample(0).values):
             logging.warning('%s', reason)
+
+
+def validate_steps(feasibility: Feasibility) -> None:
+    """Traces the steps of drawn experiments until one has no fault.
+
+    Raises:
+        UserError: many have a fault, and all the same: it has nothing to do with their decisions.
+    """
+    # Imported here: it imports JAX, which a study of a function does not need.
+    from trainer.program.step_checks import check_steps, steps_identity
+
+    known: dict[Hashable, str] = {}
+    reasons: list[str] = []
+    for sample in fitting(feasibility.space, draws(feasibility.space)):
+        interrupt.check()
+        try:
+            identity = tuple(map(steps_identity, sample.values.values()))
+            if identity not in known:
+                for part in sample.values.values():
+                    check_steps(part)
+                return
+        except UserError as error:
+            known[identity] = str(error)
+        except Exception:
+            return  # A bug, or a signal of the experiment: the trial will report it.
+        if feasibility.is_excluded(sample.values):
+            continue
+        reasons.append(known[identity])
+        if len(commonest(reasons)) > 1:
+            return  # It depends on the decisions.
+        if len(reasons) == _MAX_ALIKE:
+            raise UserError(f'{reasons[0]}\n(So it is in all of {_MAX_ALIKE} drawn experiments.)')
 
 
 def _validate_constraints(search: Search, space: Space, sample: Samples) -> None:

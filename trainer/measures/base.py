@@ -4,7 +4,7 @@ from typing import NamedTuple
 import jax
 
 from trainer.losses import class_ids
-from trainer.metrics import Metric, Metrics
+from trainer.metrics import Metric, Metrics, require_metric
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import ShapeError
 
@@ -55,4 +55,7 @@ class Measure(Component):
 
 def measured(measures: Sequence[Measure], outcome: Outcome) -> Metrics:
     """The metrics of several measures by name."""
-    return {each.metric_name(): each.measure(outcome) for each in measures}
+    found = {each.metric_name(): each.measure(outcome) for each in measures}
+    for each, metric in zip(measures, found.values(), strict=True):
+        require_metric(metric, f'{type(each).__name__}.measure: its result')
+    return found

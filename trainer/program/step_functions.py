@@ -27,9 +27,10 @@ from trainer.layers.heads import MultiHead
 from trainer.layers.stack import per_layer
 from trainer.learner.paths import replaced
 from trainer.learner.width_scaling import WidthFactors
-from trainer.metrics import Metrics, WeightedScalar, joined
+from trainer.metrics import Metrics, WeightedScalar, joined, require_metric
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, components, numbers
+from trainer.symbolic.errors import UserError
 from trainer.task import Task
 from trainer.tasks.tokens import TokenTask
 
@@ -110,7 +111,7 @@ def forward(
         )
     if any(each.dtype == jnp.bfloat16 for each in jax.tree.leaves(outputs)):
         logging.log_first_n(logging.WARNING, _ROUNDED, 1)
-    metrics = task.measure(outputs, batch)
+    metrics = _required(task, task.measure(outputs, batch))
     one = jnp.ones((), jnp.float32)
     if losses := jax.tree.leaves(left.get(AUX_LOSS, {})):
         aux_loss = sum(jnp.sum(loss) for loss in losses)
@@ -121,6 +122,21 @@ def forward(
         name = jax.tree_util.keystr(path, simple=True, separator='/')
         metrics[f'{SUMMARIES}/{name}'] = WeightedScalar(value, one)
     return metrics, left.get(NON_TRAINABLE, variables.get(NON_TRAINABLE, {}))
+
+
+def _required(task: Task, metrics: Any) -> Metrics:
+    """Returns the metrics of a task; raises UserError unless they are metrics, with a loss."""
+    name = f'{task.sym_path or "task"}: {type(task).__name__}.measure'
+    if not isinstance(metrics, Mapping):
+        raise UserError(f'{name} must return metrics by name, not {type(metrics).__name__}')
+    for each, metric in metrics.items():
+        require_metric(metric, f'{name} returns {each!r}: it')
+    if not isinstance(metrics.get('loss'), WeightedScalar):
+        found = ', '.join(metrics) or 'no metrics'
+        raise UserError(
+            f"{name} returns {found}: it needs 'loss', a WeightedScalar, which training minimizes"
+        )
+    return dict(metrics)
 
 
 def score(task: Task, variables: Any, batch: Any, context: ForwardContext) -> jax.Array:
@@ -193,6 +209,18 @@ def abstract_metrics(
     state = jax.eval_shape(state_of, random_key, values)
     variables = {PARAMS: state.params, NON_TRAINABLE: state.non_trainable}
     return metrics, state, (variables, batch, random_key, values)
+
+
+def abstract_outputs(task: Task, element_spec: ElementSpec) -> Any:
+    """Shapes of the outputs of a model in evaluation."""
+    _, _, (variables, batch, _, values) = abstract_metrics(task, element_spec)
+
+    def outputs(variables: Any, batch: Any, values: Values) -> Any:
+        bound = bind(task, values)
+        with forward_context(ForwardContext(dtype=jnp.dtype(task.fprop_dtype))):
+            return bound.model.module().apply(variables, *bound.model_inputs(batch))
+
+    return jax.eval_shape(outputs, variables, batch, values)
 
 
 class Scores(NamedTuple):

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from types import FrameType
 
 _SHOW_CURSOR = b'\x1b[?25h'
@@ -147,6 +148,37 @@ def exit_on_signal(message: str) -> Iterator[None]:
 
     with _handled_by(handle):
         yield
+
+
+class InterruptRequested(BaseException):
+    """Ends a computation of which nothing is kept. No `except Exception` catches it."""
+
+
+_asked: ContextVar[Callable[[], bool]] = ContextVar('asked', default=lambda: False)
+
+
+@contextlib.contextmanager
+def asking(is_requested: Callable[[], bool]) -> Iterator[None]:
+    """Context manager in which `check` asks a function.
+
+    Example:
+        >>> with asking(lambda: True):
+        ...     check()
+        Traceback (most recent call last):
+        ...
+        trainer.runtime.interrupt.InterruptRequested
+    """
+    token = _asked.set(is_requested)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def check() -> None:
+    """Raises InterruptRequested if an interrupt was requested from this thread's computation."""
+    if _asked.get()():
+        raise InterruptRequested
 
 
 class SignalEvent:

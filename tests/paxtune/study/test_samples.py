@@ -10,6 +10,7 @@ from paxtune.search_space.constraints import Constraint, Requires
 from paxtune.search_space.space import Space
 from paxtune.study.plan import SearchPlan
 from paxtune.study.samples import NothingFits, draws, first_fitting, fitting
+from tests.factories.tiny import CountingInput
 from tests.factories.toys import search
 from tests.factories.tunables import rates
 from trainer.symbolic.component import Component
@@ -57,6 +58,15 @@ def test_all_draws_that_fit_are_samples() -> None:
 def test_a_space_without_samples_says_why() -> None:
     with pytest.raises(NothingFits, match=r'no experiment was found .*: [34] is too wide'):
         first_fitting(narrow(3, 4))
+
+
+def test_a_reason_without_a_decision_stands_alone() -> None:
+    space = Space(pg.Dict(a=Narrow(width=pg.oneof([3, 3])), b=pg.floatv(0.0, 1.0)))
+    with pytest.raises(NothingFits, match=r'^a: 3 is too wide$'):
+        first_fitting(space)
+    made = rates(eval_inputs={'bad name': CountingInput(batch_size=8)})
+    with pytest.raises(UserError, match=r"^eval_inputs: 'bad name' is an invalid name for a set"):
+        SearchPlan.compile(made)
 
 
 def test_a_plan_makes_one_experiment_for_all_its_checks() -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pyglove as pg
 import pytest
 
 from paxtune.algorithms import (
@@ -14,7 +15,12 @@ from paxtune.algorithms import (
     RegularizedEvolution,
 )
 from paxtune.api import tune
+from paxtune.config.budget import Budget
 from paxtune.config.faults import Faults
+from paxtune.config.search import Search
+from paxtune.experiment import Tunable
+from paxtune.objectives.rewards import MetricReward
+from paxtune.running.tuner import Paused
 from paxtune.schedulers import (
     Asha,
     MedianStopping,
@@ -23,11 +29,15 @@ from paxtune.schedulers import (
     ThresholdStopping,
 )
 from paxtune.schedulers.resources import without_effect
+from paxtune.search_space.constraints import Constraint, Infeasible, Requires
 from paxtune.search_space.space import Space
 from paxtune.study.plan import SearchPlan
 from paxtune.study.samples import first_fitting
+from tests.factories.labelled import FAULTS, MESSAGES, Points, classifier
 from tests.factories.tunables import rates
-from trainer.experiment import Evaluation
+from trainer.experiment import Evaluation, Experiment
+from trainer.inputs.base import Batch
+from trainer.runtime.signals import SkipTrial
 from trainer.symbolic.errors import UserError
 
 
@@ -75,6 +85,80 @@ def test_a_scheduler_for_which_training_is_too_short_is_named(
     found = [text.split(':')[0] for text in without_effect(scheduler, parts)]
     names = [f'milestones[{each}]' if isinstance(each, int) else each for each in fields]
     assert found == [f'search.scheduler.{name}' for name in names]
+
+
+# --- Faults that have nothing to do with decisions ---
+
+
+def searched(experiment: Experiment, **fields: Any) -> Tunable:
+    """An experiment with a rate to search."""
+    search = Search(MetricReward('minimize', 'test/loss'), Budget(2), **fields)
+    made = Tunable(**dict(experiment.sym_init_args), search=search)
+    return made.rebind({'task.learner.learning_rate': pg.floatv(1e-3, 1e-1)})
+
+
+@pytest.mark.parametrize('name', ['labels from 1', 'evaluation of a column', 'no loss'])
+def test_a_fault_of_all_experiments_is_reported_first(name: str, tmp_path: Path) -> None:
+    made = searched(FAULTS[name]())
+    with pytest.raises(UserError, match=MESSAGES[name]) as caught:
+        tune(made, job_log_dir=tmp_path / 'study')
+    assert str(caught.value).splitlines()[-1] == '(So it is in all of 50 drawn experiments.)'
+    assert not (tmp_path / 'study').exists()
+
+
+def test_a_fault_of_some_decisions_is_left_to_trials() -> None:
+    made = searched(classifier())
+    SearchPlan.compile(made.clone().rebind({'train_input.first': pg.oneof([1, 0])}))
+    columns = {'train_input.is_column': pg.oneof([True, False]), 'train_input.is_float': True}
+    SearchPlan.compile(made.clone().rebind(columns))
+    faulty = made.clone().rebind({'train_input.first': pg.oneof([1, 2, 3, 0])})
+    faulty.rebind({'search.constraints': [Requires('train_input.first == 0', 'shifted')]})
+    SearchPlan.compile(faulty)
+
+
+class Skipping(Points):
+    """Raises a signal of an experiment."""
+
+    def get_next(self) -> Batch:
+        raise SkipTrial('not today')
+
+
+def test_a_signal_is_left_to_trials() -> None:
+    data = Skipping(batch_size=16, is_training=True)
+    SearchPlan.compile(searched(classifier(train_input=data)))
+
+
+class Never(Constraint):
+    """Forbids everything, and counts how often it was asked."""
+
+    def require(self, experiment: Any) -> None:
+        ASKED.append(1)
+        raise Infeasible(f'{len(ASKED)} is too much')
+
+
+ASKED: list[int] = []
+
+
+def test_a_request_to_stop_is_seen_between_draws(tmp_path: Path) -> None:
+    ASKED.clear()
+    with pytest.raises(Paused, match='interrupted'):
+        tune(
+            lambda x: x,
+            space={'x': pg.floatv(0.0, 1.0)},
+            objective='minimize',
+            constraints=[Never()],
+            num_trials=3,
+            job_log_dir=tmp_path,
+            should_interrupt=lambda: len(ASKED) > 200,
+        )
+    assert len(ASKED) < 300
+
+
+def test_a_request_to_stop_is_seen_before_the_study_exists(tmp_path: Path) -> None:
+    made = searched(FAULTS['no loss']())
+    with pytest.raises(Paused, match='interrupted before the search began'):
+        tune(made, job_log_dir=tmp_path / 'study', should_interrupt=lambda: True)
+    assert not (tmp_path / 'study').exists()
 
 
 def test_an_evaluation_at_the_end_alone_is_too_late_for_a_scheduler(

@@ -1,0 +1,96 @@
+"""Checks of steps on the data of an experiment, before anything is compiled."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tests.factories.labelled import FAULTS, MESSAGES, Accuracy, Points, classifier
+from trainer.inputs.base import Batch, Input
+from trainer.losses import SigmoidCrossEntropy
+from trainer.metrics import Count
+from trainer.program.setup import prepare_inputs
+from trainer.program.step_checks import check_steps, steps_identity
+from trainer.symbolic.errors import UserError
+from trainer.tasks import ClassificationTask, RegressionTask
+
+
+@pytest.mark.parametrize('name', FAULTS)
+def test_a_fault_of_data_or_metrics_is_named(name: str) -> None:
+    with pytest.raises(UserError, match=MESSAGES[name]):
+        check_steps(FAULTS[name]())
+
+
+class Augmented(Points):
+    """Changes its labels."""
+
+    def augment(self, batch: Batch, index: np.ndarray) -> Batch:
+        return {**batch, 'label': batch['label'] % 3}
+
+
+def test_steps_without_a_fault_pass() -> None:
+    check_steps(classifier())
+    check_steps(classifier(metrics=[Accuracy()]))
+    check_steps(classifier(eval_inputs={}))
+    check_steps(classifier(train_input=Augmented(batch_size=16, is_training=True, first=1)))
+    check_steps(classifier(num_classes=4).rebind({'task.loss': SigmoidCrossEntropy()}))
+
+
+def test_labels_of_a_regression_are_no_classes() -> None:
+    made = classifier(num_classes=1)
+    task: Any = RegressionTask(made.task.model, made.task.learner, input_feature='x')
+    check_steps(made.clone().rebind(task=task))
+
+
+def test_examples_of_weight_zero_have_any_label() -> None:
+    check_steps(classifier(train_input=Points(batch_size=16, is_training=True, padded=True)))
+
+
+class Counting(ClassificationTask):
+    """Its loss has no mean."""
+
+    def measure(self, outputs: jax.Array, batch: Any) -> Any:
+        return super().measure(outputs, batch) | {'loss': Count(outputs.sum())}
+
+
+def test_a_loss_is_a_mean() -> None:
+    with pytest.raises(UserError, match=r"it needs 'loss', a WeightedScalar"):
+        check_steps(classifier(Counting))
+
+
+def test_equal_steps_have_one_identity() -> None:
+    assert steps_identity(classifier(rate=0.1)) == steps_identity(classifier(rate=0.2))
+    assert steps_identity(classifier()) != steps_identity(classifier(num_classes=4))
+
+
+# --- Methods of inputs ---
+
+
+class Only(Input):
+    """Has batches, and nothing else."""
+
+    def get_next(self) -> Batch:
+        return {'x': np.ones((4, 4), np.float32), 'label': np.zeros(4, np.int32)}
+
+
+class Endless(Only):
+    """Has all methods that training needs."""
+
+    def fingerprint(self) -> str:
+        return 'ones'
+
+    def get_position(self) -> dict[str, Any]:
+        return {}
+
+    def set_position(self, position: dict[str, Any]) -> None: ...
+
+
+def test_missing_methods_of_an_input_are_named_together() -> None:
+    with pytest.raises(UserError) as caught:
+        prepare_inputs(classifier(train_input=Only(batch_size=4, is_training=True)))
+    missing = 'train_input: Only has no fingerprint, reset, get_position, set_position: write them'
+    assert str(caught.value).startswith(f'{missing} (docs/extending/data.md has an example)')
+    prepare_inputs(classifier(train_input=Endless(batch_size=4, is_training=True)))
+    with pytest.raises(UserError, match=r'^eval_inputs\.test: Endless has no reset: write it '):
+        prepare_inputs(classifier(eval_inputs={'test': Endless(batch_size=4)}))

@@ -1,0 +1,122 @@
+"""Checks of the steps of an experiment on its data, before anything is compiled or written."""
+
+import contextlib
+import functools
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trainer.experiment import Experiment
+from trainer.inputs.arrays.arrays import ArraysInput
+from trainer.inputs.base import Batch, EndOfData, Input, host_share
+from trainer.inputs.indexed import IndexedInput
+from trainer.inputs.weights import weights_of
+from trainer.losses import SigmoidCrossEntropy, SoftmaxCrossEntropy
+from trainer.program.costs import static_costs
+from trainer.program.step_functions import (
+    ElementSpec,
+    abstract_metrics,
+    abstract_outputs,
+    spec_key,
+)
+from trainer.runtime.signals import Signal
+from trainer.symbolic.code_key import code_key
+from trainer.symbolic.component import components
+from trainer.symbolic.errors import UserError, prefixed
+from trainer.task import Task
+from trainer.tasks.supervised import SupervisedTask
+
+_MAX_BATCHES = 8
+_MAX_EXAMPLES = 1024
+
+
+def steps_identity(experiment: Experiment) -> Hashable:
+    """Returns a key that is equal for experiments whose steps have the same faults."""
+    inputs = experiment.inputs_by_path.items()
+    read = [(path, spec_key(data.element_spec()), data.fingerprint()) for path, data in inputs]
+    return code_key(experiment.task), tuple(read)
+
+
+def check_steps(experiment: Experiment) -> None:
+    """Traces the steps of an experiment on the shapes of its data, and looks at class labels.
+
+    An evaluation is traced where its batches differ from those of training in more than their
+    number of examples.
+
+    Raises:
+        UserError: outputs, labels and metrics do not fit together, or a label is no class.
+        Exception: other code of the experiment raises while it is traced.
+    """
+    task, trained = experiment.task, experiment.train_input.element_spec()
+    static_costs(experiment)
+    for path, data in experiment.inputs_by_path.items():
+        spec = data.padded_spec()
+        if path.startswith('eval_inputs') and _examples(spec) != _examples(trained):
+            metrics, _, arguments = abstract_metrics(task, spec)
+            with prefixed(path):
+                jax.eval_shape(functools.partial(metrics, training=False), *arguments)
+    for path, data in experiment.inputs_by_path.items():
+        if not path.startswith('decode_inputs'):
+            _check_labels(task, path, data)
+
+
+def _examples(spec: ElementSpec) -> dict[str, Any]:
+    """Shapes and dtypes of one example."""
+    return {name: (each.shape[1:], each.dtype) for name, each in spec.items()}
+
+
+def _check_labels(task: Task, path: str, data: Input) -> None:
+    classes = _num_classes(task, data.element_spec())
+    if classes is None or not isinstance(task, SupervisedTask):
+        return
+    name = task.label_feature
+    for batch in _batches(data):
+        labels, weights = np.asarray(batch[name]), weights_of(batch, name, task.input_feature)
+        if weights is not None and np.shape(weights) == labels.shape:
+            labels = labels[np.asarray(weights) > 0]
+        wrong = labels[(labels < 0) | (labels >= classes)]
+        if not wrong.size:
+            continue
+        what = f'{path}: {name!r} has the label {wrong.flat[0]}'
+        have = f'the model has outputs for {classes} classes, which are numbered 0 to {classes - 1}'
+        raise UserError(f'{what}, but {have}. Number the labels from 0, or add outputs')
+
+
+def _num_classes(task: Task, spec: ElementSpec) -> int | None:
+    """Counts the classes that labels name by their numbers; None if labels are something else."""
+    if not isinstance(task, SupervisedTask):
+        return None
+    labels, kinds = spec[task.label_feature], (SoftmaxCrossEntropy, SigmoidCrossEntropy)
+    has_classes = any(isinstance(each, kinds) for each in components(task.loss))
+    if not has_classes or not jnp.issubdtype(labels.dtype, jnp.integer):
+        return None
+    outputs = abstract_outputs(task, spec)
+    shape: tuple[int, ...] = getattr(outputs, 'shape', ())
+    # A single logit stands for two classes.
+    return max(shape[-1], 2) if len(shape) == len(labels.shape) + 1 else None
+
+
+def _batches(data: Input) -> Iterator[Batch]:
+    """Yields all arrays of an input in memory, and the first batches of a copy of another one."""
+    plain: tuple[tuple[Any, str], ...] = (
+        (IndexedInput, 'get_next'),
+        (ArraysInput, 'train_batch'),
+        (ArraysInput, 'eval_batch'),
+        (ArraysInput, 'augment'),
+    )
+    if isinstance(data, ArraysInput) and all(
+        getattr(type(data), name) is getattr(base, name) for base, name in plain
+    ):
+        yield dict(data.arrays().features)
+        return
+    read = 0
+    with (
+        contextlib.closing(host_share(data, data.num_infeed_hosts, data.infeed_host_index)) as copy,
+        contextlib.suppress(EndOfData, Signal),
+    ):
+        while read < min(_MAX_BATCHES * data.batch_size, _MAX_EXAMPLES):
+            yield copy.get_next()
+            read += data.batch_size
