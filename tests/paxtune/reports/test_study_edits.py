@@ -294,7 +294,7 @@ def test_a_trial_whose_number_is_taken_again_is_not_stopped_for_the_old_one(
 
 
 def test_a_trial_that_another_begins_with_stays(directory: Path, shown: Callable[..., str]) -> None:
-    shown('add', directory, 'rate=0.01', '--warm_start=2')
+    shown('add', directory, 'rate=0.01', '--warm_start=2', '--draw')
     with pytest.raises(UserError, match='trial 2 stays: trial 6 is to begin with its weights'):
         shown('delete', directory, 2, '--yes')
     with pytest.raises(UserError, match='has no trial 99'):
