@@ -8,6 +8,7 @@ import pyglove as pg
 from paxtune.objectives.measurement import in_words
 from paxtune.objectives.rewards import MetricReward, Objectives, Reward
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.identity import validate_decisions
 from trainer.symbolic.plain_numbers import is_array
 
 _GOALS = {
@@ -31,6 +32,7 @@ def space_of(given: Any) -> Any:
         if isinstance(each, dict) and _TYPE in each:
             where = f'{path or "it"} has the key {_TYPE!r}, which stands for classes'
             raise UserError(f'space: {where}: give it another name. {_words(path, each)}'.rstrip())
+    validate_decisions(given)  # A `pg.Dict` holds copies.
     value = pg.Dict(given) if type(given) is dict else given
     if not isinstance(value, pg.Object | pg.Dict):
         raise UserError(f'space: expected a dict or a symbolic object, not {type(given).__name__}')

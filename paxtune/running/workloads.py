@@ -21,6 +21,7 @@ from paxtune.study.study import Study
 from paxtune.study.workload import RunnerWorkload
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError, nearest
+from trainer.symbolic.identity import validate_decisions
 from trainer.symbolic.overrides import replaced
 
 with epy.lazy_imports():  # They import JAX, and a study of a function has no use for it.
@@ -158,6 +159,7 @@ def workload_of(
     tunable = experiments.as_tunable(what, Search(None))
     if space is not None and not isinstance(space, Mapping):
         raise UserError('space: expected values by path, {"task.learner.learning_rate": …}')
+    validate_decisions(dict(space or {}))
     tunable = tunable if space is None else replaced(tunable, space, 'space')
     return Workload(tunable, **named)
 

@@ -27,6 +27,7 @@ from trainer.symbolic.component import Component
 from trainer.symbolic.derived import SHARED, check_names, resolve_in_place
 from trainer.symbolic.errors import UserError, nearest
 from trainer.symbolic.html import html_table
+from trainer.symbolic.identity import validate_decisions
 from trainer.symbolic.plain_numbers import is_array, leaves, with_plain_numbers
 from trainer.symbolic.ranges import IntRange, with_plain_scales
 
@@ -69,6 +70,7 @@ class Space:
                 an unknown path.
         """
         self.why_no_value = ''
+        validate_decisions(value)
         _validate_candidates(value)
         self.value = with_shared_scope(with_plain_scales(with_plain_numbers(value)))
         # A mapping gets a key for shared decisions, which concrete values omit.

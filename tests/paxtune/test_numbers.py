@@ -1,4 +1,4 @@
-"""Numbers of NumPy and JAX, and unusual ranges, in studies of functions."""
+"""Numbers of NumPy and JAX, and unusual ranges and decisions, in studies of functions."""
 
 import json
 import math
@@ -208,3 +208,12 @@ def test_every_algorithm_searches_extreme_ranges(algorithm: Any) -> None:
         for trial in study.trials:
             inside = [trial.decisions[name] for name in ('x', 'c.z') if name in trial.decisions]
             assert all(hyper.min_value <= each <= hyper.max_value for each in inside)
+
+
+def test_one_decision_in_two_places_of_a_space_is_refused() -> None:
+    width = pg.oneof([4, 8])
+    with pytest.raises(UserError, match=r"a and b\.n are one decision object.*name='n'"):
+        searched(space={'a': width, 'b': {'n': width}})
+    named = pg.oneof([4, 8], name='width')
+    study = searched(lambda a, b: float(a == b), {'a': named, 'b': named}, num_trials=2)
+    assert [trial.reward for trial in study.trials] == [1.0, 1.0]

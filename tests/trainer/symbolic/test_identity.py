@@ -22,7 +22,10 @@ from trainer.layers import (
     TransformerBlock,
 )
 from trainer.learner import AdamW
+from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.identity import validate_decisions
+from trainer.symbolic.ranges import intv
 
 
 def rebound(layer: Layer) -> Layer:
@@ -92,3 +95,57 @@ def test_nothing_is_remembered_of_objects_that_are_gone() -> None:
     del layer, kept
     gc.collect()
     assert [each() for each in gone] == [None] * 5
+
+
+class Part(Component):
+    """Two fields for decisions."""
+
+    size: int = 1
+    other: int = 1
+
+
+class Whole(Component):
+    """Two parts."""
+
+    first: Part
+    second: Part
+
+
+def changed(decision: Any) -> Whole:
+    whole = Whole(Part(), Part())
+    whole.first.rebind(size=decision)
+    whole.second.rebind(size=decision)
+    return whole
+
+
+@pytest.mark.parametrize(
+    ('make', 'paths'),
+    [
+        (lambda one: Part(one, one), 'size and other'),
+        (lambda one: Whole(Part(one), Part(one)), 'first.size and second.size'),
+        (lambda one: Chain([Linear(one), Linear(one)]), r'layers\[0\].output_dims and layers\[1\]'),
+        (changed, 'first.size and second.size'),
+        (
+            lambda one: Whole(pg.oneof([Part(one), Part()]), pg.oneof([Part(one), Part()])),
+            'first.size and second.size',
+        ),
+        (lambda one: validate_decisions({'x': one, 'y': [{'z': one}]}), r'x and y\[0\].z'),
+        (lambda one: validate_decisions({'x': one, 'y': pg.oneof([{'z': one}, 1])}), 'x and y.z'),
+    ],
+)
+def test_one_decision_in_two_places_is_refused(make: Callable[[Any], Any], paths: str) -> None:
+    for one in (intv(1, 3), pg.oneof([1, 2])):
+        with pytest.raises(UserError, match=f'{paths}.* are one decision object.*name='):
+            make(one)
+
+
+def test_one_decision_may_have_a_name_and_other_trees() -> None:
+    named, one = pg.oneof([1, 2], name='size'), pg.oneof([1, 2])
+    Whole(Part(named), Part(named))
+    validate_decisions({'x': named, 'y': named})
+    Whole(Part(one), Part(one.clone()))
+    Whole(Part(one), Part(3))
+    # One of the candidates is chosen.
+    Whole(pg.oneof([Part(one), Part(other=one)]), Part())
+    validate_decisions({'x': pg.oneof([{'y': one}, {'z': one}])})
+    Whole(Part(pg.oneof([1, 2])), Part(pg.oneof([1, 2]))).clone(deep=True)
