@@ -35,7 +35,7 @@ def imported_packages(path: Path) -> set[str]:
 
 
 def is_command(path: Path) -> bool:
-    return "__name__ == '__main__'" in path.read_text()
+    return "if __name__ == '__main__'" in path.read_text()
 
 
 COMMANDS = [module_name(path) for path in SOURCES if is_command(path)]

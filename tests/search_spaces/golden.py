@@ -11,6 +11,7 @@ the defaults, so that no default can change unseen.
 import argparse
 import importlib
 import pkgutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -93,12 +94,13 @@ def _label(value: Any) -> str:
 
 
 def all_components() -> set[type[Component]]:
-    """The component classes of the packages."""
+    """The component classes of the packages, without those that a test has defined again."""
     for package in PACKAGES:
         for module in pkgutil.walk_packages(package.__path__, f'{package.__name__}.'):
             importlib.import_module(module.name)
     ours = tuple(f'{package.__name__}.' for package in PACKAGES)
-    return {each for each in _subclasses(Component) if each.__module__.startswith(ours)}
+    named = (each for each in _subclasses(Component) if each.__module__.startswith(ours))
+    return {each for each in named if vars(sys.modules[each.__module__]).get(each.__name__) is each}
 
 
 def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:

@@ -29,7 +29,7 @@ def test_the_space_has_the_columns_that_differ() -> None:
     )
     rate, depth, name, flag = made.spec.elements
     assert (rate.id.path, rate.min_value, rate.max_value, rate.scale) == ('rate', 1e-4, 1e-1, 'log')
-    assert (depth.min_value, depth.max_value, depth.scale) == (2.0, 8.0, 'linear')
+    assert (depth.min_value, depth.max_value, depth.scale) == (2.0, 8.0, None)
     assert isinstance(name, pg.geno.Choices) and len(name.candidates) == 2
     assert len(flag.candidates) == 3, 'what is no number has its own place, None too'
     assert (made.best, made.median) == (1.0, 2.0)

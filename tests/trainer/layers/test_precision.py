@@ -30,7 +30,7 @@ FEATURES = jax.random.normal(jax.random.key(0), (16, WIDTH), jnp.bfloat16)
 IDS = jnp.arange(16)[None] % CLASSES
 
 
-class Wrapped(Layer):
+class HeadInside(Layer):
     """A head inside of a layer of a user."""
 
     head: Linear
@@ -58,7 +58,7 @@ def rounded(model: Layer, *args: Any) -> float:
         (Linear(CLASSES, bias='zeros'), (FEATURES,)),
         (Mlp([8], CLASSES), (FEATURES,)),
         (Chain([Flatten(), Linear(8), Activate(), Chain([Linear(CLASSES)])]), (FEATURES,)),
-        (Wrapped(Linear(CLASSES)), (FEATURES,)),
+        (HeadInside(Linear(CLASSES)), (FEATURES,)),
         (_lm(), (IDS,)),
         (_lm(head=Linear(CLASSES)), (IDS,)),
         (resnet(), (FEATURES.reshape(2, 16, 16, 1),)),
