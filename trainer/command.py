@@ -198,6 +198,8 @@ def _refusal(error: Exception) -> tuple[int, object]:
     for kind, code in {OtherProcessError: 1, LostProcessError: _LOST}.items():
         if isinstance(error, kind):
             return code, error
+    if isinstance(error, MemoryError):
+        return 1, 'there is not enough memory'
     if is_disk_full(error):
         return 1, full_disk_text(error)
     # The switch of JAX.

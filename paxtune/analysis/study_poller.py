@@ -34,7 +34,7 @@ def source_of(store: StudyStore, where: str) -> Source:
 
     It raises UserError if the store has no study of this version.
     """
-    table = TrialTable()
+    table = TrialTable(where=where)
 
     def read() -> Read:
         study = store.study()

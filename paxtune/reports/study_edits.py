@@ -1,15 +1,17 @@
 import contextlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from paxtune.reports.study_list import databases
 from paxtune.reports.tables import Document
 from paxtune.service.study_location import StudyLocation
 from paxtune.storage.deletion import delete, foreign_files
-from paxtune.study import export, stop_requests, trial_import
+from paxtune.study import export, notes, stop_requests, trial_import
+from paxtune.study.record import TrialRecord
+from paxtune.study.record_checks import DamagedRecordError, is_of_trial
 from paxtune.study.study import Study
-from paxtune.study.trial import Trial
+from paxtune.study.trial import TRIALS, Trial
 from trainer import command
 from trainer.symbolic.errors import UserError
 
@@ -91,21 +93,13 @@ def delete_trials(study: Study, numbers: Sequence[int], yes: bool) -> Document:
     Raises:
         UserError: there is no such trial, another one needs it, or `yes` is not given.
     """
-    from paxtune.study.trial_paths import trial_directory
     from trainer.runtime.directory import has_link
 
-    directories = {n: trial_directory(study.directory, study.trial(n)) for n in sorted({*numbers})}
+    directories = {n: directory for n in sorted({*numbers}) for directory in _directories(study, n)}
     for directory in directories.values():
         if has_link(study.directory, directory):
             raise UserError(f'{directory} is, or is in, a symbolic link: remove that first')
-    for trial in study.trials:
-        if trial.lineage.warm_start in directories and not (
-            trial.is_terminal or trial.id in directories
-        ):
-            raise UserError(
-                f'trial {trial.lineage.warm_start} stays: trial {trial.id} is to begin with its '
-                'weights'
-            )
+    _require_unneeded(directories, [trial.record for trial in study.trials])
     if not yes:
         lines = [f'  trial {n}: {directory}' for n, directory in directories.items()]
         raise UserError('\n'.join(['nothing was deleted. With --yes, these would be:', *lines]))
@@ -114,6 +108,53 @@ def delete_trials(study: Study, numbers: Sequence[int], yes: bool) -> Document:
         delete(Path(directory))
         study.delete_trial(number)
     return Document({'deleted': [*directories]}, remark=f'Deleted: {_named(directories)}.')
+
+
+def _directories(study: Study, number: int) -> list[Path]:
+    """Finds the directory of a trial; the decisions of a damaged one, in its name, are unknown."""
+    from paxtune.study.trial_paths import trial_directory
+
+    try:
+        return [Path(trial_directory(study.directory, study.trial(number)))]
+    except DamagedRecordError:
+        home = Path(str(study.directory)) / TRIALS
+        found = [path for path in home.glob(f'{number:04d}*') if is_of_trial(path.name, number)]
+        return found or [home / f'{number:04d}']
+
+
+def _require_unneeded(numbers: Collection[int], records: Iterable[TrialRecord]) -> None:
+    for record in records:
+        source = record.lineage.warm_start
+        if source in numbers and not (record.status.has_ended or record.id in numbers):
+            raise UserError(f'trial {source} stays: trial {record.id} is to begin with its weights')
+
+
+def delete_trials_from_service(where: StudyLocation, numbers: Sequence[int], yes: bool) -> Document:
+    """Deletes trials, also damaged ones, from their service. Their directories stay.
+
+    Raises:
+        UserError: there is no such trial, it is running, another one needs it, or `yes` is not
+            given.
+    """
+    with contextlib.closing(where.store(can_write=True)) as store:
+        missing = {*numbers} - {*store.ids()}
+        if missing:
+            raise UserError(f'{where} has no trial {min(missing)}')
+        records = store.trials()
+        for record in records:
+            if record.id in numbers and record.holder:
+                raise UserError(
+                    f'trial {record.id} stays: {record.holder} runs it. `studies stop` ends it'
+                )
+        _require_unneeded(numbers, records)
+        if not yes:
+            raise UserError(f'nothing was deleted. With --yes, {_named(numbers)} would be')
+        for number in sorted({*numbers}):
+            store.delete_trial(number)
+            stop_requests.forget(store, number)
+            notes.forget(store, number)
+    remark = f'Deleted: {_named(numbers)}. Their directories stay where their workers wrote them.'
+    return Document({'deleted': sorted({*numbers})}, remark=remark)
 
 
 def delete_from_service(where: StudyLocation, yes: bool) -> Document:

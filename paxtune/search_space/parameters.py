@@ -115,20 +115,28 @@ class _Slot:
     is_integer: bool
     indices: Mapping[str | float, int]  # Candidates by their values in Vizier.
     children: Sequence[Sequence['_Slot']] | None  # Inside each candidate; None for a range.
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    earlier: Sequence[str] = ()  # The ids of the slots before it, where these restrict it.
+    is_distinct: bool = False
+    is_sorted: bool = False
 
 
 def _plan(spec: pg.DNASpec) -> list[_Slot]:
     if isinstance(spec, pg.geno.Space):
         return [slot for element in spec.elements for slot in _plan(element)]
     if isinstance(spec, pg.geno.Float):
-        return [_Slot(spec.id.path, _name(spec), is_integer(spec), {}, None)]
-    found = []
+        bounds = spec.min_value, spec.max_value
+        return [_Slot(spec.id.path, _name(spec), is_integer(spec), {}, None, bounds)]
+    found: list[_Slot] = []
     for slot in slots(spec):
+        earlier = [each.id for each in found] if spec.distinct or spec.sorted else []
         children = [_plan(candidate) for candidate in slot.candidates]
         numbers: Sequence[str | float] = numeric_candidates(slot)
         values = numbers or [_category(slot, index) for index in range(len(children))]
         indices = {value: index for index, value in enumerate(values)}
-        found.append(_Slot(slot.id.path, _name(slot), False, indices, children))
+        made = _Slot(slot.id.path, _name(slot), False, indices, children)
+        restricted = {'is_distinct': spec.distinct, 'is_sorted': spec.sorted}
+        found.append(dataclasses.replace(made, earlier=earlier, **restricted))
     return found
 
 
@@ -146,16 +154,24 @@ def _decide(
         index = slot.indices.get(value)
         if index is None:
             index = _index(slot, value)
+        if slot.earlier:
+            _require_order(slot, index, [decisions[each] for each in slot.earlier])
         decisions[slot.id] = index
         if children := slot.children[index]:
             _decide(children, parameters, decisions)
 
 
 def _number(slot: _Slot, value: str | float) -> int | float:
-    number = float(value)
-    if not math.isfinite(number) or (slot.is_integer and not number.is_integer()):
+    number, (low, high) = float(value), slot.bounds
+    if not low <= number <= high or (slot.is_integer and not number.is_integer()):
         raise ValueError(f'{value!r} is not a value of parameter {slot.parameter!r}')
     return int(number) if slot.is_integer else number
+
+
+def _require_order(slot: _Slot, index: int, earlier: Sequence[int | float]) -> None:
+    if (slot.is_distinct and index in earlier) or (slot.is_sorted and index < earlier[-1]):
+        how = 'distinct' if slot.is_distinct and index in earlier else 'sorted'
+        raise ValueError(f'the values of parameter {slot.parameter!r} are not {how}')
 
 
 def _index(slot: _Slot, value: str | float) -> int:

@@ -3,10 +3,12 @@ import itertools
 import uuid
 from collections.abc import Iterator
 
-from paxtune.service.schema import ChangesReply
-from paxtune.storage.codec import TrialProto, decode_trial
+from paxtune.service.schema import ChangesReply, RequestRejectedError
+from paxtune.storage.codec import TrialProto, decode_trial, read_trial
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study.record import Status, TrialRecord
+from paxtune.study.record_checks import DamagedRecordError, Rules
+from paxtune.study.sound_trials import SoundTrials
 
 _PAGE_BYTES = 4 * 2**20
 _KEPT_DELETIONS = 10_000
@@ -17,6 +19,9 @@ class ChangeFeed:
 
     Revisions count the changes since the feed was made. The generation identifies the feed that
     counted them. Not thread-safe.
+
+    Attributes:
+        highest: the highest number that any trial has had; 0 before the first.
     """
 
     def __init__(self, store: VizierStore) -> None:
@@ -26,6 +31,9 @@ class ChangeFeed:
         self._rows: dict[int, tuple[int, bytes]] = {}
         self._deleted: list[tuple[int, int]] = []
         self._unended: dict[int, TrialRecord] = {}
+        self._rules: Rules | None = None
+        self._sound = SoundTrials(store.name)
+        self.highest = 0
         self._database_version: int | None = None
         self.is_in_doubt = False  # Whether a write has failed since the study was read.
         self.refresh()
@@ -49,7 +57,34 @@ class ChangeFeed:
     def read(self, id_: int) -> TrialRecord:
         """Returns one trial."""
         known = self._unended.get(id_)
-        return decode_trial(TrialProto.FromString(self[id_])) if known is None else known
+        return read_trial(self[id_]) if known is None else known
+
+    def created(self, id_: int) -> str:
+        """Returns the time at which a trial was added, as text; '' if it is damaged."""
+        try:
+            return str(self.read(id_).created)
+        except DamagedRecordError:
+            return ''
+
+    def added(self, count: int) -> Iterator[tuple[int, str]]:
+        """Yields the last trials, each with the key of the request that added it."""
+        for id_ in self.ids[-count:]:
+            with contextlib.suppress(DamagedRecordError):
+                if request := self.read(id_).requests.added:
+                    yield id_, request
+
+    @property
+    def rules(self) -> Rules:
+        """The rules for trials of the study; RequestRejectedError before it is created."""
+        if self._rules is None:
+            study = self._store.study()
+            if study is None:
+                raise RequestRejectedError('missing', 'there is no such study')
+            try:
+                self._rules = Rules.of(study)
+            except DamagedRecordError as error:
+                raise RequestRejectedError('invalid', f'the study is damaged: {error}') from error
+        return self._rules
 
     def in_status(self, status: Status) -> list[int]:
         """Returns the numbers of the trials in a status that is not final, in order."""
@@ -58,14 +93,17 @@ class ChangeFeed:
     def put(self, proto: TrialProto, record: TrialRecord | None = None) -> TrialRecord:
         """Records that a trial was written: its encoded form, and its record."""
         record = record or decode_trial(proto)
-        self._revision += 1
-        self._rows.pop(record.id, None)  # It becomes the last one.
-        self._rows[record.id] = (self._revision, proto.SerializeToString())
-        if record.status.has_ended:
-            self._unended.pop(record.id, None)
-        else:
-            self._unended[record.id] = record
+        self._put(record.id, proto.SerializeToString(), record)
         return record
+
+    def _put(self, id_: int, content: bytes, record: TrialRecord | None) -> None:
+        self._revision, self.highest = self._revision + 1, max(self.highest, id_)
+        self._rows.pop(id_, None)  # It becomes the last one.
+        self._rows[id_] = (self._revision, content)
+        if record is None or record.status.has_ended:
+            self._unended.pop(id_, None)
+        else:
+            self._unended[id_] = record
 
     def forget(self, id_: int) -> None:
         """Records that a trial was deleted."""
@@ -73,6 +111,12 @@ class ChangeFeed:
         self._unended.pop(id_, None)
         self._revision += 1
         self._deleted = [*self._deleted, (self._revision, id_)][-_KEPT_DELETIONS:]
+
+    def clear(self) -> None:
+        """Records that the study was deleted."""
+        for id_ in self.ids:
+            self.forget(id_)
+        self._rules = None
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -88,12 +132,14 @@ class ChangeFeed:
         version = self._store.database.version()
         if version == self._database_version and not self.is_in_doubt:
             return False
-        present = {int(proto.id): proto for proto in self._store.protos()}
+        present = dict(self._store.contents())
         for id_ in set(self._rows) - set(present):
             self.forget(id_)
-        for id_, proto in present.items():
-            if id_ not in self or self[id_] != proto.SerializeToString():
-                self.put(proto)
+        for id_, content in present.items():
+            if id_ not in self or self[id_] != content:
+                read = self._sound.read([(id_, content)], read_trial)
+                self._put(id_, *((content, read[0]) if read else (_damaged(id_), None)))
+        self._rules = None
         self._database_version, self.is_in_doubt = version, False
         return True
 
@@ -121,3 +167,8 @@ class ChangeFeed:
             deleted=[id_ for id_ in gone if id_ not in self],
             trials=page,
         )
+
+
+def _damaged(id_: int) -> bytes:
+    """Encodes a trial without a state: clients count it, and leave it out."""
+    return TrialProto(id=str(id_)).SerializeToString()

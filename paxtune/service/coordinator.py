@@ -16,12 +16,13 @@ from paxtune.service.group_commit import Call, GroupCommit
 from paxtune.service.leases import LEASE_SECONDS, Lease, Leases, process_of
 from paxtune.service.schema import RequestRejectedError, WorkerOptions
 from paxtune.service.suggest_lock import SuggestLock
-from paxtune.service.updates import Requests, Update, checked, digest, new_trial
+from paxtune.service.updates import Requests, Update, checked, digest, new_trial, sound_trial
 from paxtune.storage import codec
-from paxtune.storage.codec import encode_trial, parse_study, parse_trial
+from paxtune.storage.codec import encode_trial, parse_study
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
 from paxtune.study.record import Status, StudyRecord, TrialRecord
+from paxtune.study.record_checks import check_requests, check_study
 from paxtune.study.redefinition import has_definition, is_redefinition
 from paxtune.study.transitions import Transition, WorkerLoss
 
@@ -81,7 +82,7 @@ class StudyCoordinator:
     def create_study(self, spec: bytes) -> schema.DoneReply:
         """Creates the study; `done` is False if it exists already."""
         parsed = checked(parse_study, spec)
-        checked(codec.decode_study, parsed)
+        checked(check_study, checked(codec.decode_study, parsed))
         with self._lock:
             return schema.DoneReply(done=self._store.create_from_spec(parsed))
 
@@ -106,7 +107,7 @@ class StudyCoordinator:
         may_replace: Callable[[StudyRecord, StudyRecord], bool],
     ) -> schema.DoneReply:
         new = checked(codec.decode_study, checked(parse_study, spec))
-
+        checked(check_requests, new)
         is_current = False
 
         def change(current: StudyRecord) -> StudyRecord:
@@ -137,8 +138,7 @@ class StudyCoordinator:
                 raise RequestRejectedError('conflict', f'{len(self._leases)} trials are running')
             with self._feed.writing():
                 self._store.delete_study()
-            for id_ in self._feed.ids:
-                self._feed.forget(id_)
+            self._feed.clear()
             self._requests, self._spec = Requests(), None
             return schema.EmptyReply()
 
@@ -168,7 +168,8 @@ class StudyCoordinator:
             suggest_lock: the token of the suggest lock; '' for trials that no algorithm suggests.
             after: the number of the newest trial that the caller knows; None for any.
         """
-        records = [checked(parse_trial, content) for content in trials]
+        rules, newest = self._feed.rules, self._feed.highest
+        records = [sound_trial(content, rules, newest) for content in trials]
 
         def add() -> schema.TrialsReply:
             if request_id in self._requests:
@@ -222,7 +223,8 @@ class StudyCoordinator:
         Returns:
             True if the trial was written, and its current content.
         """
-        update = Update(id, expected, checked(parse_trial, trial), worker, attempt, request_id)
+        new = sound_trial(trial, self._feed.rules, self._feed.highest)
+        update = Update(id, expected, new, worker, attempt, request_id)
 
         def reply() -> schema.UpdateReply:
             if update.error is not None:
@@ -268,10 +270,14 @@ class StudyCoordinator:
             self._write_updates(later)
 
     def delete(self, id: int, created: str) -> schema.EmptyReply:
-        """Deletes a trial that was created then; a late call deletes no other of its number."""
+        """Deletes a trial that was created then; a late call deletes no other of its number.
+
+        Args:
+            created: its time as text; '' for a damaged trial.
+        """
         with self._lock:
             self._reap()
-            if id in self._feed and str(self._feed.read(id).created) == created:
+            if id in self._feed and self._feed.created(id) == created:
                 with self._feed.writing():
                     self._store.delete_trial(id)
                 self._feed.forget(id)
@@ -392,7 +398,5 @@ class StudyCoordinator:
         """Makes all that is in memory from the rows."""
         self._spec = None
         self._leases.follow(map(self._feed.read, self._feed.in_status(Status.ACTIVE)))
-        for id_ in self._feed.ids[-_RECALLED_TRIALS:]:
-            # Clients repeat calls whose reply was lost.
-            if request := self._feed.read(id_).requests.added:
-                self._requests.add(request, id_)
+        for id_, request in self._feed.added(_RECALLED_TRIALS):
+            self._requests.add(request, id_)  # Clients repeat calls whose reply was lost.

@@ -16,7 +16,9 @@ from paxtune.service.updates import digest
 from paxtune.storage import codec
 from paxtune.storage.codec import StudySpec, TrialProto, parse_trial
 from paxtune.study.record import StudyRecord, TrialRecord
+from paxtune.study.record_checks import DamagedRecordError
 from paxtune.study.redefinition import has_definition
+from paxtune.study.sound_trials import SoundTrials
 from paxtune.study.store import AddSuggested, Journal, Reading, StudyStore
 from paxtune.study.transitions import LeaseLostError, Transition, TurnLostError, WorkerLoss
 
@@ -55,6 +57,7 @@ class RemoteStore(StudyStore):
         self._generation, self._revision = '', 0
         self._content: dict[int, bytes] = {}
         self._journal = Journal()
+        self._sound = SoundTrials(f'{client.endpoint}/{client.study}')
         self._held: dict[int, int] = {}
         self._lost: set[int] = set()  # The service rejects writes to these.
         self._spec: StudySpec | None = None
@@ -128,8 +131,7 @@ class RemoteStore(StudyStore):
     def trials(self, ids: Collection[int] | None = None) -> list[TrialRecord]:
         with self._lock:
             self._sync()
-            wanted = sorted(self._content if ids is None else self._content.keys() & set(ids))
-            return [parse_trial(self._content[id_]) for id_ in wanted]
+            return self._read(self._content if ids is None else self._content.keys() & set(ids))
 
     def read(self, has_ended: Callable[[int], bool], since: object = None) -> Reading:
         with self._lock:
@@ -138,10 +140,12 @@ class RemoteStore(StudyStore):
             if isinstance(since, tuple) and since[0] is self._journal:
                 changed = self._journal.since(since[1])
                 if changed is not None and self._content.keys() >= set(changed):
-                    return Reading(version, None, [parse_trial(self._content[i]) for i in changed])
+                    return Reading(version, None, self._read(changed))
             numbers = sorted(self._content)
-            unknown = [parse_trial(self._content[i]) for i in numbers if not has_ended(i)]
-            return Reading(version, numbers, unknown)
+            return Reading(version, numbers, self._read(i for i in numbers if not has_ended(i)))
+
+    def _read(self, ids: Iterable[int]) -> list[TrialRecord]:
+        return self._sound.read(((id_, self._content[id_]) for id_ in sorted(ids)), parse_trial)
 
     def trial(self, id_: int) -> TrialRecord:
         with self._lock:
@@ -190,7 +194,10 @@ class RemoteStore(StudyStore):
     def delete_trial(self, id_: int) -> None:
         with self._lock:
             self._sync()
-            created = str(parse_trial(self._content[id_]).created)
+            try:
+                created = str(parse_trial(self._content[id_]).created)
+            except DamagedRecordError:
+                created = ''
         self._client.call(schema.DeleteRequest(id=id_, created=created))
 
     def claim(self, among: Collection[int]) -> TrialRecord | None:

@@ -9,10 +9,10 @@ from typing import Any
 from paxtune.service.change_feed import ChangeFeed
 from paxtune.service.leases import Leases
 from paxtune.service.schema import RequestRejectedError
-from paxtune.storage.codec import TrialProto, encode_trial
-from paxtune.storage.stored_measurements import DamagedRecordError
+from paxtune.storage.codec import TrialProto, encode_trial, parse_trial
 from paxtune.study import transitions
 from paxtune.study.record import Failures, RequestIds, Status, TrialRecord
+from paxtune.study.record_checks import DamagedRecordError, Rules, check_trial
 from paxtune.study.transitions import IllegalTransition
 from trainer.symbolic.errors import UserError
 
@@ -28,8 +28,15 @@ def checked(parse: Callable[[Any], Any], content: Any) -> Any:
     """Parses the content of a request; raises RequestRejectedError if it is invalid."""
     try:
         return parse(content)
-    except (DamagedRecordError, UserError) as error:
+    except UserError as error:
         raise RequestRejectedError('invalid', str(error)) from error
+
+
+def sound_trial(content: bytes, rules: Rules, newest: int | None) -> TrialRecord:
+    """Parses a trial that clients may read; raises RequestRejectedError for any other."""
+    record: TrialRecord = checked(parse_trial, content)
+    checked(lambda each: check_trial(each, rules, newest), record)
+    return record
 
 
 def new_trial(
@@ -88,7 +95,7 @@ class Update:
         """Returns the trial to write; None if the update is rejected or was written before."""
         try:
             return self._decided(feed, leases, requests)
-        except IllegalTransition as error:
+        except (IllegalTransition, DamagedRecordError) as error:
             self.error = RequestRejectedError('invalid', str(error))
         except Exception as error:  # The others in the transaction have nothing to do with it.
             self.error = error

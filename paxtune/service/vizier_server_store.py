@@ -24,9 +24,9 @@ from paxtune.service.vizier_client import FLAG, MissingError, VizierClient
 from paxtune.storage import codec
 from paxtune.storage.claims import next_claim
 from paxtune.storage.codec import StudySpec, TrialProto
-from paxtune.storage.stored_measurements import DamagedRecordError
 from paxtune.study import transitions
 from paxtune.study.record import RequestIds, StudyRecord, TrialRecord
+from paxtune.study.sound_trials import SoundTrials
 from paxtune.study.store import AddSuggested, Reading, StudyStore
 from paxtune.study.transitions import LeaseLostError, Transition, TurnLostError
 from trainer.symbolic.errors import UserError
@@ -57,6 +57,8 @@ class VizierServerStore(StudyStore):
         self._flags = [f'{FLAG}{service.endpoint}', f'--study={service.study}']
         self.worker = transitions.new_worker()
         self._lock = threading.RLock()
+        remedy = f'A client of Vizier deletes it ({self._client.study_name}).'
+        self._sound, self._newest = SoundTrials(self._where, remedy), 0
         self._trials: dict[int, _Kept] | None = None  # Kept by the one search that writes.
 
     @property
@@ -139,27 +141,24 @@ class VizierServerStore(StudyStore):
         return self._read() if self._trials is None else self._trials
 
     def _read(self) -> dict[int, _Kept]:
-        found = {}
-        for copy in self._client.repeat(self._client.trials):
-            try:
-                record = codec.decode_client_trial(copy)
-            except DamagedRecordError as error:
-                raise UserError(
-                    f'{self._where}: {error}. Delete that trial with a client of Vizier '
-                    f'({self._client.study_name}), or use another --study'
-                ) from error
-            found[record.id] = _Kept(record, copy)
-        return dict(sorted(found.items()))
+        copies = {int(copy.id): copy for copy in self._client.repeat(self._client.trials)}
+        read = self._sound.read(sorted(copies.items()), codec.decode_client_trial)
+        self._newest = max(copies, default=0)
+        return {record.id: _Kept(record, copies[record.id]) for record in read}
 
     def ids(self) -> list[int]:
         with self._lock:
             return list(self._all())
 
+    def max_id(self) -> int:
+        with self._lock:
+            return max([self._newest, *self._all()])
+
     def read(self, has_ended: Callable[[int], bool], since: object = None) -> Reading:
         with self._lock:
             found = self._all()
             unknown = [kept.record for id_, kept in found.items() if not has_ended(id_)]
-            return Reading(None, list(found), unknown)
+            return Reading(None, sorted({*found, self._newest} - {0}), unknown)
 
     def trials(self, ids: Collection[int] | None = None) -> list[TrialRecord]:
         with self._lock:
@@ -253,7 +252,8 @@ class VizierServerStore(StudyStore):
             return copy
         if copy.state == _States.REQUESTED:
             copy = self._activated(number)
-        for each in trial.measurements[len(copy.measurements) :]:
+        there = {each.step_count for each in copy.measurements}
+        for each in (each for each in trial.measurements if each.step_count not in there):
             copy = self._client.once('AddTrialMeasurement', trial_name=name, measurement=each)
         if trial.state == _States.SUCCEEDED:
             final = trial.final_measurement

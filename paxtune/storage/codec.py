@@ -17,16 +17,17 @@ from typing import Any, TypeAlias, get_type_hints
 import msgspec
 from vizier._src.service import study_pb2
 
+from paxtune.storage.record_json import decode_json, encode_json
 from paxtune.storage.stored_measurements import (
-    DamagedRecordError,
     StoredMeasurements,
+    check_measurements,
     decode_measurement,
     encode_measurement,
     reward_name,
 )
 from paxtune.study.record import Status, StudyRecord, TrialRecord
+from paxtune.study.record_checks import DamagedRecordError
 from trainer.symbolic.errors import UserError
-from trainer.symbolic.plain_numbers import plain
 
 TrialProto: TypeAlias = study_pb2.Trial
 StudySpec: TypeAlias = study_pb2.StudySpec
@@ -34,7 +35,13 @@ StudySpec: TypeAlias = study_pb2.StudySpec
 FORMAT = '4'
 """The version of the stored records. A study of another version is refused."""
 
-_MAX_TRIAL_BYTES = 2**28
+MAX_TRIAL_BYTES = 2**23
+"""Size limit of a trial that another program made. Parsed, it takes up to thirty times as much."""
+
+MAX_STUDY_BYTES = 2**25
+"""Size limit of the record of a study."""
+
+_YEARS = range(1970, 2200)  # Other times cannot be shown in each time zone.
 _NAMESPACE = ':paxtune'
 _CLIENT_NAMESPACE = ':paxtune-search'  # A service keeps the other one for its own studies.
 _FORMAT_KEY, _RECORD_KEY, _DRIVER_KEY = 'format', 'record', 'driver'
@@ -98,13 +105,21 @@ def decode_trial(proto: TrialProto) -> TrialRecord:
     if _STATES[stored.status] != proto.state:  # Another program changed it.
         fields['status'] = _STATUSES[proto.state]
     has_final = fields['status'] in (Status.COMPLETED, Status.STOPPED)
+    try:
+        check_measurements((*proto.measurements, *[proto.final_measurement][:has_final]))
+        for event in stored.history:
+            _require_year(event.time)
+    except DamagedRecordError as error:
+        raise DamagedRecordError(f'the record of trial {proto.id} is damaged: {error}') from error
+    steps = {str(each.step_count) for each in proto.measurements} if stored.checkpoints else ()
+    checkpoints = {step: path for step, path in stored.checkpoints.items() if step in steps}
     return TrialRecord(
         id=_number(proto),
         parameters=read_parameters(proto),
         created=_time(proto, 'start_time'),
         ended=_time(proto, 'end_time'),
         measurements=StoredMeasurements(
-            proto.measurements, stored.checkpoints, fields['status'].has_ended
+            proto.measurements, checkpoints, fields['status'].has_ended
         ),
         final=decode_measurement(proto.final_measurement, {}) if has_final else None,
         **fields,
@@ -163,15 +178,20 @@ def pack_trial(record: TrialRecord) -> str:
     return base64.b64encode(zlib.compress(encode_trial(record).SerializeToString())).decode()
 
 
-def unpack_trial(text: str) -> TrialProto:
-    """Reads the text of `pack_trial`; raises ValueError for any other text."""
+def unpack_trial(text: str) -> tuple[TrialRecord, int]:
+    """Reads the text of `pack_trial`, and returns the size of its bytes, too.
+
+    Raises:
+        DamagedRecordError: it is another text, or larger than `MAX_TRIAL_BYTES`.
+    """
     unpacked = zlib.decompressobj()
-    content = unpacked.decompress(base64.b64decode(text), _MAX_TRIAL_BYTES)
+    try:
+        content = unpacked.decompress(base64.b64decode(text), MAX_TRIAL_BYTES)
+    except (ValueError, zlib.error) as error:
+        raise DamagedRecordError(f'it is no packed record: {error}') from error
     if not unpacked.eof:
         raise DamagedRecordError('it ends early, or is too long')
-    proto: TrialProto = _parsed(TrialProto, content)
-    decode_trial(proto)
-    return proto
+    return decode_trial(parse_proto(content)), len(content)
 
 
 def encode_study(record: StudyRecord, parameters: Iterable[Any] = ()) -> StudySpec:
@@ -251,8 +271,8 @@ def decode_client_trial(proto: TrialProto) -> TrialRecord:
     if not text:
         raise DamagedRecordError(f'another client added trial {proto.id}')
     try:
-        record = decode_trial(unpack_trial(text))
-    except (ValueError, zlib.error, DamagedRecordError) as error:
+        record, _ = unpack_trial(text)
+    except DamagedRecordError as error:
         raise DamagedRecordError(f'the record of trial {proto.id} is damaged: {error}') from error
     if record.id != _number(proto):
         raise DamagedRecordError(f'trial {proto.id} has the record of trial {record.id}')
@@ -271,16 +291,34 @@ def driver_metadata(worker: str) -> StudySpec:
     return spec
 
 
+def parse_proto(content: bytes) -> TrialProto:
+    """Reads the bytes of a trial as they are; raises DamagedRecordError if they are no trial."""
+    proto: TrialProto = _parsed(TrialProto, content)
+    return proto
+
+
+def read_trial(content: bytes) -> TrialRecord:
+    """Reads the bytes of a stored trial; raises DamagedRecordError if they are no trial."""
+    return decode_trial(parse_proto(content))
+
+
 @functools.lru_cache(256)  # A client reads its own trial again and again.
 def parse_trial(content: bytes) -> TrialRecord:
-    """Reads the bytes of a trial; raises DamagedRecordError if they are no trial."""
-    return decode_trial(_parsed(TrialProto, content))
+    """Reads the bytes of a trial of another process, which may be a new one, of a limited size."""
+    _require_size(content, MAX_TRIAL_BYTES)
+    return decode_trial(parse_proto(content))
 
 
 def parse_study(content: bytes) -> StudySpec:
     """Reads the bytes of a study; raises DamagedRecordError if they are no study."""
+    _require_size(content, MAX_STUDY_BYTES)
     spec: StudySpec = _parsed(StudySpec, content)
     return spec
+
+
+def _require_size(content: bytes, limit: int) -> None:
+    if len(content) > limit:
+        raise DamagedRecordError(f'{len(content):,} bytes are more than {limit:,}')
 
 
 def _parsed(kind: Any, content: bytes) -> Any:
@@ -317,25 +355,6 @@ def _to_json(record: TrialRecord, checkpoints: Mapping[str, str]) -> str:
     return encode_json(changed)
 
 
-def encode_json(value: Any) -> str:
-    """Renders a record as JSON."""
-    return msgspec.json.encode(value, enc_hook=_as_plain).decode()
-
-
-def _as_plain(value: Any) -> Any:
-    if (made := plain(value)) is value:
-        raise TypeError(f'a record holds no {type(value).__name__}')
-    return made
-
-
-def decode_json(kind: type[Any], text: str) -> Any:
-    """Reads a record of a class; raises DamagedRecordError if the text is something else."""
-    try:
-        return msgspec.json.decode(text.encode(), type=kind)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise DamagedRecordError(str(error)) from error
-
-
 def _number(proto: TrialProto) -> int:
     if not re.fullmatch(r'\d{0,18}', proto.id):
         raise DamagedRecordError(f'a trial has no number {proto.id!r}')
@@ -355,7 +374,13 @@ def _time(proto: TrialProto, field: str) -> datetime.datetime | None:
         time: datetime.datetime = getattr(proto, field).ToDatetime(datetime.UTC)
     except (ValueError, OverflowError) as error:
         raise DamagedRecordError(f'a trial has no such {field}: {error}') from error
+    _require_year(time)
     return time
+
+
+def _require_year(time: datetime.datetime) -> None:
+    if time.year not in _YEARS:
+        raise DamagedRecordError(f'a time of it is in the year {time.year}')
 
 
 def _read(

@@ -176,7 +176,9 @@ def _correct(
     if not may_replace(store, plan):
         raise error
     moved = _move_aside(folder)
-    store.replace_study(record, to_search_space(plan.space.spec))
+    with store.database.transaction():
+        store.delete_study()
+        store.create_study(record, to_search_space(plan.space.spec))
     anew = f'No trial there has a reward, so the study starts again.{moved}'
     logging.warning('%s\n%s', error.changes, anew)
 

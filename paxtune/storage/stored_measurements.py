@@ -3,18 +3,15 @@
 import datetime
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vizier._src.service import study_pb2
 
 from paxtune.objectives.measurement import Measurement
-from trainer.symbolic.errors import UserError
+from paxtune.study.record import MAX_SECONDS
+from paxtune.study.record_checks import DamagedRecordError
 
 _REWARD = '$reward'
-
-
-class DamagedRecordError(UserError):
-    """Stored bytes are no record of a study or a trial."""
 
 
 class StoredMeasurements:
@@ -83,11 +80,20 @@ def encode_measurement(measurement: Measurement) -> study_pb2.Measurement:
     return proto
 
 
+def check_measurements(protos: Iterable[study_pb2.Measurement]) -> None:
+    """Raises DamagedRecordError if a measurement cannot be read, now or when it is decoded."""
+    for proto in protos:
+        if not all(math.isfinite(metric.value) for metric in proto.metrics):
+            raise DamagedRecordError(f'a metric of step {proto.step_count} is not finite')
+        if abs(proto.elapsed_duration.seconds) > MAX_SECONDS:
+            raise DamagedRecordError(
+                f'step {proto.step_count} came after {proto.elapsed_duration.seconds} seconds'
+            )
+
+
 def decode_measurement(proto: study_pb2.Measurement, checkpoints: Mapping[str, str]) -> Measurement:
-    """Translates back; raises DamagedRecordError if a metric is not finite."""
+    """Translates back a measurement that `check_measurements` has checked."""
     metrics = {sys.intern(metric.metric_id): metric.value for metric in proto.metrics}
-    if not all(map(math.isfinite, metrics.values())):
-        raise DamagedRecordError(f'a metric of step {proto.step_count} is not finite')
     names = [name for name in metrics if name.startswith(_REWARD)]
     rewards = tuple(metrics.pop(name) for name in names)
     step = proto.step_count

@@ -21,7 +21,7 @@ UUID_FILE = 'study.uuid'
 
 def write_definition(directory: Path, record: StudyRecord) -> None:
     """Writes the record of a study, unless it exists."""
-    from paxtune.storage.codec import encode_json
+    from paxtune.storage.record_json import encode_json
 
     path, text = directory / STUDY_FILE, encode_json(record)
     if not path.exists() or path.read_text() != text:

@@ -22,12 +22,15 @@ from paxtune.storage.codec import (
     decode_trial,
     encode_study,
     encode_trial,
+    parse_proto,
+    read_trial,
     write_study,
 )
 from paxtune.storage.database import OWNER, Database, owners, studies, trials
-from paxtune.storage.stored_measurements import DamagedRecordError
-from paxtune.storage.study_file import DATABASE
+from paxtune.storage.study_file import DATABASE, how_to_recover
 from paxtune.study.record import StudyRecord, TrialRecord
+from paxtune.study.record_checks import DamagedRecordError
+from paxtune.study.sound_trials import SoundTrials
 from paxtune.study.store import Journal, Reading
 from paxtune.study.transitions import Transition, TurnLostError, applied
 from trainer.symbolic.errors import UserError
@@ -74,6 +77,7 @@ class VizierStore:
             )
         self.database = database
         self.name = name
+        self._sound = SoundTrials(database, _remedy(database))
         self._resource = resources.StudyResource(owner, name)
         # All stores of this study write through one connection, which sees only other writes.
         self._journal = database.journals.setdefault(self._resource.name, Journal())
@@ -137,12 +141,6 @@ class VizierStore:
             )
         return True
 
-    def replace_study(self, record: StudyRecord, parameters: Iterable[Any]) -> None:
-        """Replaces the study by a new one, without its trials, in one transaction."""
-        with self.database.transaction():
-            self.delete_study()
-            self.create_study(record, parameters)
-
     def delete_study(self) -> None:
         with self.database.transaction() as connection:
             connection.execute(trials.delete().where(self._is_here))
@@ -174,8 +172,8 @@ class VizierStore:
         query = sqlalchemy.select(trials.c.trial_id).where(self._is_here)
         return [id_ for (id_,) in self.database.rows(query.order_by(trials.c.trial_id))]
 
-    def protos(self, ids: Collection[int] | None = None) -> list[TrialProto]:
-        """Returns the stored trials by id; all, or those of the given numbers."""
+    def contents(self, ids: Collection[int] | None = None) -> list[tuple[int, bytes]]:
+        """Returns the numbers and bytes of stored trials, in order; all, or the given ones."""
         if ids is not None and not ids:
             return []
         query = sqlalchemy.select(trials.c.trial_id, trials.c.serialized_trial)
@@ -186,10 +184,14 @@ class VizierStore:
             query = query.where(self._is_here)
         found = self.database.rows(query.order_by(trials.c.trial_id))
         wanted = None if ids is None else set(ids)
-        return [TrialProto.FromString(t) for id_, t in found if wanted is None or id_ in wanted]
+        return [(id_, content) for id_, content in found if wanted is None or id_ in wanted]
+
+    def protos(self, ids: Collection[int] | None = None) -> list[TrialProto]:
+        """Returns the stored trials by id; all, or those of the given numbers."""
+        return [TrialProto.FromString(content) for _, content in self.contents(ids)]
 
     def trials(self, ids: Collection[int] | None = None) -> list[TrialRecord]:
-        return [decode_trial(proto) for proto in self.protos(ids)]
+        return self._sound.read(self.contents(ids), read_trial)
 
     def read(self, has_ended: Callable[[int], bool], since: object = None) -> Reading:
         with self.database.reading():
@@ -197,22 +199,22 @@ class VizierStore:
             version = _Version(self._journal, state, self._journal.revision)
             if isinstance(since, _Version) and since[:2] == version[:2]:
                 changed = self._journal.since(since.revision)
-                if changed is not None and len(found := self.trials(changed)) == len(changed):
-                    return Reading(version, None, found)
+                if changed is not None and len(stored := self.contents(changed)) == len(changed):
+                    return Reading(version, None, self._sound.read(stored, read_trial))
             numbers = self.ids()
             unknown = {number for number in numbers if not has_ended(number)}
-            found = self.trials(unknown)
+            stored = self.contents(unknown)
         # Another process may have deleted some in between.
-        gone = unknown - {trial.id for trial in found}
+        gone = unknown - {id_ for id_, _ in stored}
         left = [number for number in numbers if number not in gone] if gone else numbers
-        return Reading(version, left, found)
+        return Reading(version, left, self._sound.read(stored, read_trial))
 
     def _proto(self, id_: int) -> TrialProto:
         query = sqlalchemy.select(trials.c.serialized_trial)
         found = self.database.rows(query.where(trials.c.trial_name == self._trial_name(id_)))
         if not found:
             raise KeyError(id_)
-        return TrialProto.FromString(found[0][0])
+        return parse_proto(found[0][0])
 
     def trial(self, id_: int) -> TrialRecord:
         return decode_trial(self._proto(id_))
@@ -259,7 +261,7 @@ class VizierStore:
         }
 
     def restore_protos(self, protos: Iterable[TrialProto]) -> None:
-        """Adds encoded trials, which have their numbers and times, to an empty study."""
+        """Adds encoded trials, which have their numbers and times."""
         if rows := list(map(self._row, protos)):
             with self.database.transaction() as connection:
                 connection.execute(trials.insert(), rows)
@@ -316,6 +318,14 @@ def study_protos(database: Database, owner: str) -> list[study_pb2.Study]:
     ):
         raise KeyError(owner)
     return [study_pb2.Study.FromString(content) for (content,) in found]
+
+
+def _remedy(database: Database) -> str:
+    """Renders what people can do about a damaged trial."""
+    if database.path is None:
+        return 'To remove it: studies delete.'
+    home = database.path.parent
+    return f'`studies delete {home}` removes it{how_to_recover(home)}'
 
 
 def database(directory: str | os.PathLike[str]) -> Path:

@@ -128,14 +128,19 @@ def _delete(args: Args) -> None:
         delete_from_service,
         delete_study,
         delete_trials,
+        delete_trials_from_service,
         study_deleted,
     )
     from paxtune.storage.deletion import delete
 
-    if study_location.is_apart(args) and not args.trials:
-        write(delete_from_service(args.where, args.yes), args.format)
+    if study_location.is_apart(args):
+        made = (
+            delete_trials_from_service(args.where, args.trials, args.yes)
+            if args.trials
+            else delete_from_service(args.where, args.yes)
+        )
+        write(made, args.format)
         return
-    _require_local(args, 'delete', 'the directories of trials are on the machines of the workers')
     if args.trials:
         with held(args) as study:
             write(delete_trials(study, args.trials, args.yes), args.format)

@@ -48,10 +48,17 @@ def _broken_move(before: TrialRecord, after: TrialRecord) -> str:
         return f'it was {before.status}, and waits to be claimed'
     if before.status is Status.REQUESTED and after.status is not Status.ACTIVE:
         return f'no worker has claimed it, and it is {after.status}'
-    if (after.ended is not None) != after.status.has_ended:
-        return f'it is {after.status}, and its time of the end is {after.ended}'
-    if (after.final is not None) != (after.status in _WITH_REWARDS):
-        return f'it is {after.status}, and its final measurement is {after.final}'
-    if after.status is Status.PAUSED and not after.pauses:
+    return broken_state(after)
+
+
+def broken_state(record: TrialRecord) -> str:
+    """Names the invariant that a trial violates by itself; '' without one."""
+    if (record.ended is not None) != record.status.has_ended:
+        return f'it is {record.status}, and its time of the end is {record.ended}'
+    if (record.final is not None) != (record.status in _WITH_REWARDS):
+        return f'it is {record.status}, and its final measurement is {record.final}'
+    if record.status is Status.PAUSED and not record.pauses:
         return 'it is paused at no step'
+    if record.holder and record.status is not Status.ACTIVE:
+        return f'{record.holder} holds it, and it is {record.status}'
     return ''

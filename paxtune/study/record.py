@@ -18,6 +18,14 @@ Costs: TypeAlias = Mapping[str, Mapping[str, float]]
 Attempt: TypeAlias = Annotated[int, Meta(ge=1, le=10**5)]
 """The number of an attempt. Each has a directory, which may be looked for."""
 
+MAX_SECONDS = 1e10
+"""Seconds that anything takes at most, so that a sum of many is finite."""
+
+Seconds: TypeAlias = Annotated[float, Meta(ge=-MAX_SECONDS, le=MAX_SECONDS)]
+Integer: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Time: TypeAlias = Annotated[datetime.datetime, Meta(tz=True)]
+"""Values that all readers can compute with; `record_checks` has the narrower bounds of writers."""
+
 INITIAL_TRIALS, SCHEDULER = 'initial_trials', 'scheduler'
 """Origins of the first trials of a search, and of trials that a scheduler forked."""
 
@@ -70,12 +78,12 @@ class Event:
         step: the step that it happened at, where there is one.
     """
 
-    time: datetime.datetime
+    time: Time
     event: str
-    attempt: int
+    attempt: Integer
     worker: str = ''
     detail: str = ''
-    step: int | None = None
+    step: Integer | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The event as plain data, without empty fields."""
@@ -107,14 +115,14 @@ class Lineage:
     """
 
     origin: str = 'algorithm'
-    parent: int | None = None
-    retry_of: int | None = None
-    replicate: int = 1
-    replicate_of: int | None = None
-    warm_start: int | None = None
-    warm_start_step: int | None = None
-    forked_from: tuple[int, int] | None = None
-    replaces: int | None = None
+    parent: Integer | None = None
+    retry_of: Integer | None = None
+    replicate: Integer = 1
+    replicate_of: Integer | None = None
+    warm_start: Integer | None = None
+    warm_start_step: Integer | None = None
+    forked_from: tuple[Integer, Integer] | None = None
+    replaces: Integer | None = None
 
     @property
     def is_imported(self) -> bool:
@@ -154,9 +162,9 @@ class Failures:
         furthest: the last step that any worker reached.
     """
 
-    faults: int = 0
-    losses: int = 0
-    furthest: int = 0
+    faults: Integer = 0
+    losses: Integer = 0
+    furthest: Integer = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -181,8 +189,8 @@ class RunTime:
         devices: the number of devices that the trial ran on.
     """
 
-    seconds: float = 0.0
-    devices: int = 0
+    seconds: Seconds = 0.0
+    devices: Integer = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -231,13 +239,13 @@ class TrialRecord:
     attempt: Attempt = 1
     failures: Failures = dataclasses.field(default_factory=Failures)
     requests: RequestIds = dataclasses.field(default_factory=RequestIds)
-    suggest_seconds: float = 0.0
-    pauses: tuple[int, ...] = ()
+    suggest_seconds: Seconds = 0.0
+    pauses: tuple[Integer, ...] = ()
     history: tuple[Event, ...] = ()
-    non_finite: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    non_finite: Mapping[str, Integer] = dataclasses.field(default_factory=dict)
     costs: Costs = dataclasses.field(default_factory=dict)
     run_time: RunTime = dataclasses.field(default_factory=RunTime)
-    profile: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    profile: Mapping[str, Seconds] = dataclasses.field(default_factory=dict)
     memo: Mapping[str, str] = dataclasses.field(default_factory=dict)
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     attributes: Attributes = dataclasses.field(default_factory=dict)
@@ -257,7 +265,7 @@ class Prior:
         scores: one for each objective, where more is better.
     """
 
-    decisions: Mapping[str, int | float]
+    decisions: Mapping[str, Integer | float]
     scores: tuple[float, ...]
 
 
@@ -326,18 +334,18 @@ class StudyRecord:
     priors: tuple[Prior, ...] = ()
     algorithm: str = ''
     goals: tuple[str, ...] = ()
-    exhausted: int | None = None
-    stop_requests: tuple[int, ...] = ()
+    exhausted: Integer | None = None
+    stop_requests: tuple[Integer, ...] = ()
     pause_requested: bool = False
     is_ended: bool = False
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     exp: str = ''
     defaults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     uuid: str = ''
-    notes: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    notes: Mapping[Integer, str] = dataclasses.field(default_factory=dict)
     provenance: Provenance = dataclasses.field(default_factory=Provenance)
     note: str = ''
-    profile: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    profile: Mapping[str, Seconds] = dataclasses.field(default_factory=dict)
     code: tuple[CodeVersion, ...] = ()
 
     @property

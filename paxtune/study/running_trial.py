@@ -121,7 +121,11 @@ class RunningTrial:
             had_value = undefined and {name for each in known for name in each.metrics}
             measurement = Measurement(step, finite, rewards, checkpoint)
             noted = {*metrics} - {*finite} - (undefined & had_value)
-            return transitions.report(record, measurement, noted)
+            after = transitions.report(record, measurement, noted)
+            if known and known[-1].step > step:  # An attempt that begins anew has other steps.
+                in_order = tuple(sorted(after.measurements, key=lambda each: each.step))
+                return dataclasses.replace(after, measurements=in_order)
+            return after
 
         self._apply(reported)
         found = next(each for each in self.view.measurements if each.step == step)

@@ -94,7 +94,7 @@ class TrialStore(Protocol):
         """
 
     def trial(self, id_: int) -> TrialRecord:
-        """Returns one trial; raises KeyError if there is none."""
+        """Returns one trial; raises KeyError without it, DamagedRecordError if damaged."""
 
     def max_id(self) -> int:
         """Returns the number of the newest trial; 0 where there is none."""
@@ -153,10 +153,12 @@ class StudyStore(TrialStore, Protocol):
         Args:
             has_ended: whether the caller has read a trial that had ended: it never changes.
             since: the version of its last reading; None before the first.
+
+        A damaged trial has its number, and no record.
         """
 
     def trials(self, ids: Collection[int] | None = None) -> list[TrialRecord]:
-        """Returns trials by id; all, or those of the given numbers."""
+        """Returns trials by id, without damaged ones; all, or those of the given numbers."""
 
     def add_trials(
         self, records: Sequence[TrialRecord], after: int | None = None

@@ -1,5 +1,6 @@
 """A study: suggests trials, and records their results."""
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from paxtune.study import notes, replicates, stop_requests, transfer
 from paxtune.study.checkpoint_retention import require_weights
 from paxtune.study.plan import SearchPlan
 from paxtune.study.record import RETRY, Lineage, Prior, TrialRecord
+from paxtune.study.record_checks import DamagedRecordError
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.schedule import Action
 from paxtune.study.scheduling import TrialScheduling, max_resource
@@ -298,12 +300,13 @@ class Study(StudyView):
         )
 
     def delete_trial(self, number: int) -> None:
-        """Deletes a trial from the study, in any state. Its directory is left alone.
+        """Deletes a trial from the study, in any state, also a damaged one. Its directory stays.
 
         Raises:
             UserError: there is no such trial.
         """
-        self.trial(number)
+        with contextlib.suppress(DamagedRecordError):
+            self.trial(number)
         self.store.delete_trial(number)
         stop_requests.forget(self.store, number)
         notes.forget(self.store, number)

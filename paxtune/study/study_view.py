@@ -6,7 +6,8 @@ from paxtune.objectives.rewards import Reward
 from paxtune.search_space.parameters import reader
 from paxtune.study import replicates
 from paxtune.study.plan import SearchPlan
-from paxtune.study.record import Status, StudyRecord
+from paxtune.study.record import Status, StudyRecord, TrialRecord
+from paxtune.study.record_checks import DamagedRecordError
 from paxtune.study.store import StudyStore
 from paxtune.study.study_html import study_html
 from paxtune.study.trial import Trial, TrialContext
@@ -44,7 +45,7 @@ class StudyView:
         self.rewards: list[Reward] = self.search.rewards
         signs = [reward.score(1.0) for reward in self.rewards]
         self.context = TrialContext(signs, self.space, reader(self.space.spec), directory)
-        self._table = TrialTable(self.space.short_names)
+        self._table = TrialTable(self.space.short_names, directory or 'the study')
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}({self.directory or "in memory"})'
@@ -74,7 +75,22 @@ class StudyView:
     @property
     def current(self) -> Trials:
         """The same as `trials`, without a copy: callers do not change the list."""
-        return self._table.read(self.store, lambda record: Trial(record, self.context))
+        return self._table.read(self.store, self._fitting)
+
+    def _fitting(self, record: TrialRecord) -> Trial:
+        """Makes a trial; raises DamagedRecordError where it is of another space or has no end."""
+        trial = Trial(record, self.context)
+        try:
+            trial.by_id  # noqa: B018 (kept by the trial)
+        except UserError as error:
+            raise DamagedRecordError(str(error)) from error
+        if record.created is None:
+            raise DamagedRecordError('it was never added')
+        if trial.final is not None and len(trial.rewards) != len(self.rewards):
+            raise DamagedRecordError(
+                f'it has {len(trial.rewards)} rewards, and the study {len(self.rewards)}'
+            )
+        return trial
 
     def trial(self, number: int | Literal['best']) -> Trial:
         """Returns one trial, or the best; raises UserError if there is none."""
@@ -85,7 +101,7 @@ class StudyView:
         if (known := self._table.ended(number)) is not None:
             return known
         try:
-            return Trial(self.store.trial(number), self.context)
+            return self._fitting(self.store.trial(number))
         except KeyError:
             newest = self.store.max_id()
             there = f'it has 1 to {newest}' if newest else 'it has none'

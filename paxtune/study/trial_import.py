@@ -15,6 +15,7 @@ from paxtune.objectives.measurement import Measurement, with_carried
 from paxtune.search_space.parameters import to_parameters
 from paxtune.study.attributes import MAX_ATTRIBUTES, validated
 from paxtune.study.record import Lineage, RunTime, Status, TrialRecord
+from paxtune.study.record_checks import DamagedRecordError, Rules, check_trial
 from paxtune.study.study import Study
 from paxtune.study.study_view import StudyView
 from paxtune.study.transfer import adopted, carried, rewards_of
@@ -105,6 +106,8 @@ def _ended_trials(
     # A path may hold bytes that are no text to a study.
     source = source.encode(errors='backslashreplace').decode()
     ended: dict[str, TrialRecord] = {}
+    assert study.context.read_parameters is not None
+    rules = Rules(len(study.rewards), study.context.read_parameters)
     for each in trials:
         try:
             read = msgspec.convert(each, _Exported)
@@ -113,8 +116,11 @@ def _ended_trials(
             ''.join([read.reason or '', *read.metrics, *names]).encode()
             origin = f'{source}#{read.trial}'
             fitting = _ended(study, read, origin)
+            if fitting is not None:
+                check_trial(fitting, rules)
         except (
-            msgspec.MsgspecError, AttributeError, RecursionError, TypeError, ValueError
+            DamagedRecordError, msgspec.MsgspecError, AttributeError, RecursionError, TypeError,
+            ValueError,
         ) as error:  # fmt: skip
             raise UserError(
                 f'{source}: not a trial as `studies export` writes it: {error}'
@@ -153,7 +159,9 @@ def _ended(study: Study, each: _Exported, origin: str) -> TrialRecord | None:
 
 def _measurements(study: Study, each: _Exported) -> list[Measurement]:
     measurements: list[Measurement] = []
-    for measured in each.measurements:
+    # Loops of pg.sample may measure a step again: the last measurement of it counts.
+    by_step = {measured.step: measured for measured in each.measurements}
+    for _, measured in sorted(by_step.items()):
         carried_on = with_carried(measurements, measured.metrics)
         made = rewards_of(study.rewards, carried_on, study.space)
         measurements.append(Measurement(measured.step, measured.metrics, made))

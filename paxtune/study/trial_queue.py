@@ -113,12 +113,12 @@ class TrialQueue:
         self._viewed = (trials, self._budget, view)
         return view
 
-    def _decide(self, trials: Sequence[Trial], is_exhausted: bool) -> Decision:
+    def _decide(self, trials: Trials, is_exhausted: bool) -> Decision:
         if self._scheduling is None:
             return None
         has_room = len(trials) < self.num_trials and not is_exhausted
-        number = trials[-1].id + 1 if trials else 1
-        return self._scheduling.decide(trials, self._suggester.context(number), has_room)
+        context = self._suggester.context(trials.newest + 1)
+        return self._scheduling.decide(trials, context, has_room)
 
     def _take(self) -> RunningTrial | None:
         trials, may_claim = self._read_trials(), True
@@ -206,7 +206,7 @@ class TrialQueue:
         is_requested = any(each.status is Status.REQUESTED for each in view.unended)
         if view.decision is not None or is_requested:
             raise TurnLostError('another action comes first')
-        number = trials[-1].id + 1 if trials else 1
+        number = trials.newest + 1
         began = time.monotonic()
         try:
             suggestion, lineage = self._suggester.next(number)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from paxtune.study.record import TrialRecord
+from paxtune.study.sound_trials import SoundTrials
 from paxtune.study.store import Journal, StudyStore
 from paxtune.study.study_html import trials_html
 from paxtune.study.trial import Trial
@@ -25,6 +26,7 @@ class Trials(list[Trial]):
         names: short names of decisions by path.
         table: the table that keeps columns of these trials; None for a copy, which may change.
         revision: of the table.
+        newest: the number of the newest trial, damaged ones included; 0 without any.
     """
 
     def __init__(
@@ -34,14 +36,16 @@ class Trials(list[Trial]):
         names: Mapping[str, str] = {},
         table: 'TrialTable | None' = None,
         revision: int = 0,
+        newest: int = 0,
     ) -> None:
         super().__init__(trials)
         self.unended, self.names = unended, names
+        self.newest = max(newest, self[-1].id if self else 0)
         self.table, self.revision = table, revision
 
     def copy(self) -> 'Trials':
         """Returns a copy that the caller may change."""
-        return Trials(self, [*self.unended], self.names)
+        return Trials(self, [*self.unended], self.names, newest=self.newest)
 
     def since(self, revision: int) -> list[Trial] | None:
         """Returns the trials that have changed after a revision; None if any may have."""
@@ -67,9 +71,14 @@ def column(trials: Sequence[Trial], value_of: Callable[[Trial], _Value]) -> list
 class TrialTable:
     """The trials of a study. A reading costs as much as the trials that have changed since."""
 
-    def __init__(self, names: Mapping[str, str] = {}) -> None:
-        """Makes an empty table; `names` are short names of decisions by path."""
-        self._names = names
+    def __init__(self, names: Mapping[str, str] = {}, where: object = 'the study') -> None:
+        """Makes an empty table.
+
+        Args:
+            names: short names of decisions by path.
+            where: the name of the study, for lines about damaged trials.
+        """
+        self._names, self._sound, self._newest = names, SoundTrials(where), 0
         self._lock = threading.RLock()
         self._trials: dict[int, Trial] = {}
         self._unended: dict[int, Trial] = {}
@@ -84,17 +93,26 @@ class TrialTable:
         return known if known is not None and known.is_terminal else None
 
     def read(self, store: StudyStore, trial_of: Callable[[TrialRecord], Trial]) -> Trials:
-        """Reads a store. Until a trial changes, this is the same list, which no caller changes."""
+        """Reads a store. Until a trial changes, this is the same list, which no caller changes.
+
+        Args:
+            trial_of: raises DamagedRecordError for a trial that is left out.
+        """
         with self._lock:
             with gc_paused():
                 reading = store.read(self._has_ended, self._version)
-                for record in reading.records:
-                    self.put(trial_of(record))
-            if reading.numbers is not None and len(reading.numbers) < len(self._trials):
+                stored = ((record.id, record) for record in reading.records)
+                for trial in self._sound.read(stored, trial_of):
+                    self.put(trial)
+            if reading.numbers is not None:
                 for number in self._trials.keys() - set(reading.numbers):
                     self.forget(number)
+            numbers = [self._newest, *(record.id for record in reading.records)]
+            self._newest = max(numbers if reading.numbers is None else reading.numbers, default=0)
             self._version = reading.version
-            return self.trials()
+            trials = self.trials()
+            trials.newest = max(self._newest, trials[-1].id if trials else 0)
+            return trials
 
     def _has_ended(self, number: int) -> bool:
         return self.ended(number) is not None

@@ -22,6 +22,9 @@ JobPath = Path | epath.Path
 LOCK_FILE = 'lock'
 """The file whose lock a process holds that works in its directory."""
 
+MAX_JSON_BYTES = 2**27
+"""Size limit of a JSON file of people. Read, it may take twenty times as much."""
+
 _MAX_NAME_LENGTH = 80
 _STORES = {'gs': ('gcsfs', 'gcs'), 's3': ('s3fs', 's3')}  # The library and the extra of each.
 
@@ -247,10 +250,14 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + '\n')
 
 
-def read_json(path: str | os.PathLike[str], where: str) -> Any:
+def read_json(path: str | os.PathLike[str], where: str, max_bytes: int = MAX_JSON_BYTES) -> Any:
     """Reads plain data from a file that the user named; raises UserError if that fails."""
     try:
-        return json.loads(Path(path).read_text())
+        with open(path, 'rb') as file:
+            content = file.read(max_bytes + 1)
+        if len(content) > max_bytes:
+            raise ValueError(f'it has more than {max_bytes:,} bytes')
+        return json.loads(content.decode())
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f'{where}: cannot be read: {error}') from error
 

@@ -5,8 +5,10 @@ import logging
 import time
 
 import grpc
+import pyglove as pg
 import pytest
 
+from paxtune.search_space.decisions import spec_to_json
 from paxtune.service import schema
 from paxtune.service.client import Client
 from paxtune.service.coordinator import StudyCoordinator
@@ -20,6 +22,7 @@ from paxtune.study.record import StudyRecord, TrialRecord
 from tests.factories.clocked_service import Service
 
 TOKEN = 'a-token-of-the-tests'
+SPACE = spec_to_json(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))))
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +95,7 @@ def client_of(server, study='mine', token=TOKEN, patience=5.0, **more):
 def spec(name='x'):
     parameter = StudySpec.ParameterSpec(parameter_id=name)
     parameter.double_value_spec.max_value = 1.0
-    return encode_study(StudyRecord('{}', '', '{}', {}), [parameter]).SerializeToString()
+    return encode_study(StudyRecord('{}', '', SPACE, {}), [parameter]).SerializeToString()
 
 
 def trial(value=0.5):

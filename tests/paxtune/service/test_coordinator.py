@@ -268,7 +268,8 @@ def test_a_client_cannot_change_decisions_or_attempts(service: Service) -> None:
     stored = service.coordinator.changes('', 0).trials[0]
     call: dict[str, Any] = {'id': 1, 'expected': digest(stored), 'worker': 'a', 'attempt': 1}
     changed = TrialProto.FromString(stored)
-    del changed.parameters[:]
+    (rate,) = (each for each in changed.parameters if each.parameter_id == 'rate')
+    rate.value.number_value = 0.05
     with pytest.raises(RequestRejectedError, match='decisions cannot be changed'):
         service.coordinator.update(**call, trial=changed.SerializeToString(), request_id='r1')
     forged = dataclasses.replace(
@@ -280,8 +281,7 @@ def test_a_client_cannot_change_decisions_or_attempts(service: Service) -> None:
     assert (trial.record.holder, trial.attempt) == ('a', 1)
     assert trial.record.failures == Failures()
     with pytest.raises(RequestRejectedError, match='only a suggested trial'):
-        content = [TrialProto(state=TrialProto.State.ACTIVE).SerializeToString()]
-        service.coordinator.add(content, '', 'a', 'r3', None)
+        service.coordinator.add([stored], '', 'a', 'r3', None)
 
 
 def test_a_service_that_starts_again_finds_workers_where_they_were(service: Service) -> None:
@@ -388,7 +388,7 @@ def test_changes_of_other_processes_are_visible(service: Service, tmp_path: Path
     with contextlib.closing(LocalStore(Database(tmp_path / 'studies.db'), 'toys')) as outside:
         stop_requests.request_pause(outside)
         outside.apply(1, lambda record, _: dataclasses.replace(record, metadata={'x': 'y'}))
-        outside.add_trials([TrialRecord({})])
+        outside.add_trials([TrialRecord(study.trial(1).record.parameters)])
         assert study.record.pause_requested
         trial.report(10, {'loss': 1.0, 'accuracy': 0.5})
         assert study.trial(1).record.metadata == {'x': 'y'}

@@ -18,7 +18,7 @@ from paxtune.storage.codec import StudySpec, TrialProto, encode_study
 from paxtune.study.record import StudyRecord
 from paxtune.study.redefinition import redefined
 from tests.factories.call_flood import codes
-from tests.paxtune.service.conftest import TOKEN, client_of, spec, trial
+from tests.paxtune.service.conftest import SPACE, TOKEN, client_of, spec, trial
 from trainer.symbolic.errors import UserError
 
 StatusCode = grpc.StatusCode
@@ -145,7 +145,7 @@ def test_a_token_shows_only_its_studies(server, kept):
 
 
 def test_a_worker_changes_requests_and_no_budget(server, client):
-    record = StudyRecord('{}', '{"budget": 1, "algorithm": 1}', '{}', {})
+    record = StudyRecord('{}', '{"budget": 1, "algorithm": 1}', SPACE, {})
     larger = redefined(record, dataclasses.replace(record, search='{"budget": 2}'))
     client.call(schema.CreateStudyRequest(spec=encode_study(record, []).SerializeToString()))
     store = RemoteStore(client)
@@ -186,7 +186,7 @@ def test_nested_records(server, client, kept):
         for note in proto.metadata:
             note.value = NESTED
     study, one = (each.SerializeToString() for each in damaged)
-    value = encode_study(StudyRecord(NESTED, '', '{}', {}), []).SerializeToString()
+    value = encode_study(StudyRecord(NESTED, '', SPACE, {}), []).SerializeToString()
     version = client.call(schema.StudyRequest(known='')).version
     with answers(server):
         for request in (

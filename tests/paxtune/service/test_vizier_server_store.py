@@ -25,9 +25,9 @@ from paxtune.service.vizier_server_store import VizierServerStore
 from paxtune.storage import codec
 from paxtune.storage.codec import TrialProto
 from paxtune.storage.database import Database
-from paxtune.storage.stored_measurements import DamagedRecordError
 from paxtune.studies.__main__ import main
 from paxtune.study.record import TrialRecord
+from paxtune.study.record_checks import DamagedRecordError
 from paxtune.study.transitions import LeaseLostError
 from paxtune.vizier_service.service import VizierService
 from tests.factories.searches import told

@@ -19,8 +19,8 @@ from paxtune.storage.codec import (
     encode_trial,
     parse_trial,
 )
-from paxtune.storage.stored_measurements import DamagedRecordError
 from paxtune.study.record import (
+    MAX_SECONDS,
     Event,
     Failures,
     Lineage,
@@ -31,6 +31,7 @@ from paxtune.study.record import (
     StudyRecord,
     TrialRecord,
 )
+from paxtune.study.record_checks import DamagedRecordError
 from tests.properties import examples
 from trainer.symbolic.errors import UserError
 
@@ -83,7 +84,7 @@ def records(draw: st.DrawFn) -> TrialRecord:
         ),
         non_finite=draw(st.dictionaries(_names, _steps, max_size=2)),
         costs=draw(st.dictionaries(_names, _metrics, max_size=2)),
-        run_time=RunTime(abs(draw(_numbers)), draw(st.integers(0, 100))),
+        run_time=RunTime(min(abs(draw(_numbers)), MAX_SECONDS), draw(st.integers(0, 100))),
         memo=draw(st.dictionaries(_texts, _texts, max_size=2)),
         metadata=draw(st.dictionaries(_texts, _texts, max_size=2)),
         attributes=draw(

@@ -19,7 +19,7 @@ from paxtune.running import trial_json
 from paxtune.running.trial_json import OtherTrialError
 from paxtune.running.tuner import take_up
 from paxtune.search import main as search
-from paxtune.storage.codec import TrialProto
+from paxtune.storage.codec import MAX_TRIAL_BYTES, TrialProto
 from paxtune.storage.local_store import holds_lock
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.storage.study_file import DATABASE
@@ -173,6 +173,7 @@ def change(directory: Path, how: Callable[[TrialProto], object]) -> None:
     [
         lambda proto: setattr(proto, 'id', '9' * 5000),
         lambda proto: setattr(proto, 'id', '-1'),
+        lambda proto: setattr(proto, 'id', '7'),
         lambda proto: setattr(proto.start_time, 'seconds', 2**60),
         lambda proto: setattr(proto.final_measurement.metrics[0], 'value', float('nan')),
         lambda proto: setattr(proto.measurements[0].metrics[0], 'value', float('inf')),
@@ -180,17 +181,27 @@ def change(directory: Path, how: Callable[[TrialProto], object]) -> None:
         lambda proto: setattr(proto.parameters[0].value, 'string_value', '../../victim\x1b[2J'),
         lambda proto: proto.ClearField('parameters'),
     ],
-    ids=['id', 'negative', 'time', 'nan', 'inf', 'nan decision', 'text', 'no decision'],
+    ids=['id', 'negative', 'other', 'time', 'nan', 'inf', 'nan decision', 'text', 'no decision'],
 )
-def test_a_trial_with_impossible_values_is_refused(
-    directory: Path, shown: Callable[..., str], how: Callable[[TrialProto], object]
+def test_a_trial_with_impossible_values_is_left_out(
+    directory: Path,
+    shown: Callable[..., str],
+    caplog: pytest.LogCaptureFixture,
+    how: Callable[[TrialProto], object],
 ) -> None:
     change(directory, how)
-    with pytest.raises(UserError):
-        shown('export', directory)
+    assert json.loads(shown('export', directory))['trials'] == []
+    assert 'trial 1 is left out: ' in caplog.text
     for argv in VIEWS:
         with contextlib.suppress(UserError):
             assert '\x1b' not in shown(argv[0], directory, *argv[1:])
+    assert '\x1b' not in caplog.text
+    with load_study(directory, read_only=False) as study:
+        assert ask(study).id == 2
+    caplog.clear()
+    assert shown('delete', directory, 1, '--yes') == 'Deleted: trial 1.\n'
+    assert shown('trials', directory) and not caplog.text
+    assert not list((directory / 'trials').glob('0001*'))
 
 
 @pytest.mark.parametrize('holder', ['/../../victim/mine', 'journal', 'x' * 5000, 'a\0b'])
@@ -207,11 +218,10 @@ def test_the_name_of_a_worker_leads_to_no_other_file(
 
 
 def test_a_record_that_unpacks_to_gigabytes_is_left_out_of_a_recovery(
-    directory: Path, shown: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    directory: Path, shown: Callable[..., str]
 ) -> None:
-    monkeypatch.setattr('paxtune.storage.codec._MAX_TRIAL_BYTES', 2**10)
     (folder,) = (directory / 'trials').iterdir()
-    packed = base64.b64encode(zlib.compress(bytes(2**20))).decode()
+    packed = base64.b64encode(zlib.compress(bytes(MAX_TRIAL_BYTES + 1))).decode()
     (folder / 'trial.json').write_text(json.dumps({'record': packed}))
     (directory / DATABASE).unlink()
     assert 'is left out: it ends early, or is too long' in shown('recover', directory)
