@@ -45,7 +45,7 @@ BUDGETS = {
     'paxtune/study': 6_355,
     'paxtune/supernet': 500,
     'paxtune/terminal': 840,
-    'paxtune/vizier_service': 1_155,
+    'paxtune/vizier_service': 1_170,
     'search_spaces': 1_280,
     'trainer': 2_180,
     'trainer/checkpoints': 1_405,

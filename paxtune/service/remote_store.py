@@ -15,7 +15,7 @@ from paxtune.service.schema import RequestRejectedError, WorkerOptions
 from paxtune.service.updates import digest
 from paxtune.storage import codec
 from paxtune.storage.codec import StudySpec, TrialProto, parse_trial
-from paxtune.study.record import StudyRecord, TrialRecord
+from paxtune.study.record import MAX_TEXT, StudyRecord, TrialRecord
 from paxtune.study.record_checks import DamagedRecordError
 from paxtune.study.redefinition import has_definition
 from paxtune.study.sound_trials import SoundTrials
@@ -25,6 +25,7 @@ from paxtune.study.transitions import LeaseLostError, Transition, TurnLostError,
 
 def lose(client: Client, worker: str, loss: WorkerLoss, max_attempts: int) -> int | None:
     """Ends a worker's lease: see `transitions.lose`. Returns the trial's number, or None."""
+    loss = dataclasses.replace(loss, reason=loss.reason[:MAX_TEXT])
     request = schema.LoseRequest(
         worker=worker, **dataclasses.asdict(loss), max_attempts=max_attempts
     )

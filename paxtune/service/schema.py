@@ -37,6 +37,9 @@ RequestId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern
 TrialId: TypeAlias = Annotated[int, Meta(gt=0, lt=2**31)]
 """The number of a trial."""
 
+Reason: TypeAlias = Annotated[str, Meta(max_length=100_000)]
+"""A text for people."""
+
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """A number of attempts, steps or revisions."""
 
@@ -228,7 +231,7 @@ class LoseReply(Message):
 
 class LoseRequest(Request[LoseReply]):
     worker: Name
-    reason: str
+    reason: Reason
     counts: bool
     is_dead: bool
     max_attempts: Count

@@ -217,7 +217,10 @@ class VizierStore:
         return parse_proto(found[0][0])
 
     def trial(self, id_: int) -> TrialRecord:
-        return decode_trial(self._proto(id_))
+        record = decode_trial(self._proto(id_))
+        if record.id != id_:
+            raise DamagedRecordError(f'trial {id_} has the record of trial {record.id}')
+        return record
 
     def max_id(self) -> int:
         # SQLite looks at all trials for a maximum, and at one for the first in an order.
@@ -321,7 +324,7 @@ def study_protos(database: Database, owner: str) -> list[study_pb2.Study]:
 
 
 def _remedy(database: Database) -> str:
-    """Renders what people can do about a damaged trial."""
+    """Renders the commands that remove a damaged trial, or rebuild it."""
     if database.path is None:
         return 'To remove it: studies delete.'
     home = database.path.parent

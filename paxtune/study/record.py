@@ -21,6 +21,9 @@ Attempt: TypeAlias = Annotated[int, Meta(ge=1, le=10**5)]
 MAX_SECONDS = 1e10
 """Seconds that anything takes at most, so that a sum of many is finite."""
 
+MAX_TEXT = 100_000
+"""Characters of a name, a reason or a path."""
+
 Seconds: TypeAlias = Annotated[float, Meta(ge=-MAX_SECONDS, le=MAX_SECONDS)]
 Integer: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Time: TypeAlias = Annotated[datetime.datetime, Meta(tz=True)]
@@ -297,7 +300,7 @@ class CodeVersion:
 
     python: str
     hashes: Mapping[str, str]
-    since: int = 1
+    since: Integer = 1
 
 
 @dataclasses.dataclass(frozen=True)

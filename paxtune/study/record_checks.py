@@ -9,19 +9,19 @@ import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
+from typing import Any
 
 from paxtune.objectives.measurement import Measurement
 from paxtune.search_space.decisions import Decisions, spec_from_json
 from paxtune.search_space.parameters import reader
 from paxtune.study import invariants, notes
 from paxtune.study.attributes import validated
-from paxtune.study.record import MAX_SECONDS, StudyRecord, TrialRecord
+from paxtune.study.record import MAX_SECONDS, MAX_TEXT, StudyRecord, TrialRecord
+from paxtune.study.redefinition import MUTABLE
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.serialization import from_json_text
 
 MAX_STEP = 2**53
-MAX_TEXT = 100_000
-"""Characters of a name, a reason or a path."""
-
 MAX_NUMBER = 2**31 - 1
 """The largest number of a trial."""
 
@@ -185,8 +185,8 @@ def _check_steps(steps: Iterable[int | None]) -> None:
 def _check_lineage(record: TrialRecord, number: int, newest: int | None) -> None:
     """Checks that a trial comes after the trials that it was derived from."""
     lineage = record.lineage
-    is_name = lineage.origin.isprintable() and 0 < len(lineage.origin) <= MAX_TEXT
-    _require(is_name, f'its origin is {lineage.origin!r:.100}')
+    is_name = 0 < len(lineage.origin) <= MAX_TEXT
+    _require(is_name, f'its origin has {len(lineage.origin):,} characters')
     forked_from, step = lineage.forked_from or (None, None)
     derived = lineage.parent, lineage.retry_of, lineage.replaces, forked_from
     for other in (*derived, lineage.replicate_of_here):
@@ -206,16 +206,27 @@ def check_study(record: StudyRecord) -> Rules:
     Raises:
         DamagedRecordError: it contradicts itself, or readers cannot read it.
     """
-    for name, text in (('value', record.value), ('search', record.search or '{}')):
-        _require(_is_object(text), f'its {name} is no JSON object')
     rules = Rules.of(record)
     for goal in record.goals:
         _require(goal in ('minimize', 'maximize'), f'there is no goal {goal!r:.100}')
     for prior in record.priors:
         count = len(prior.scores)
         _require(count == rules.num_rewards, f'a prior has {count} scores')
+    check_budgets(record)
     check_requests(record)
     return rules
+
+
+def check_budgets(record: StudyRecord) -> None:
+    """Checks the parts of a search that may change; raises DamagedRecordError."""
+    value, search = _object('value', record.value), _object('search', record.search or 'null')
+    if search is None:
+        search = value.get('search')
+    for name, kind in MUTABLE.items() if search is not None else ():
+        try:
+            from_json_text(json.dumps(search[name]), kind, f'search.{name}')
+        except (UserError, LookupError, TypeError) as error:
+            raise DamagedRecordError(f'search.{name} is none: {error}') from error
 
 
 def check_requests(record: StudyRecord) -> None:
@@ -230,11 +241,14 @@ def check_requests(record: StudyRecord) -> None:
     _require(least >= -_ROUNDING, f'a phase of it took {least} seconds')
 
 
-def _is_object(text: str) -> bool:
+def _object(name: str, text: str) -> Any:
+    """Reads an object, or null, of JSON."""
     try:
-        return isinstance(json.loads(text), dict)
-    except (RecursionError, ValueError):
-        return False
+        found = json.loads(text)
+    except (RecursionError, ValueError) as error:
+        raise DamagedRecordError(f'its {name} is no JSON: {error}') from error
+    _require(isinstance(found, dict) or text == 'null', f'its {name} is no JSON object')
+    return found
 
 
 def _require(is_sound: bool, problem: str) -> None:

@@ -5,10 +5,13 @@ import hashlib
 import json
 from typing import Any
 
+from paxtune.config.budget import Budget
+from paxtune.config.faults import Faults
+from paxtune.config.retention import Retention
 from paxtune.study.record import StudyRecord
 
-MUTABLE = ('budget', 'faults', 'retention')
-"""Fields of `Search` that may change later."""
+MUTABLE = {'budget': Budget, 'faults': Faults, 'retention': Retention}
+"""Fields of `Search` that may change later, with their classes."""
 
 _CHANGING = (
     *('exhausted', 'stop_requests', 'pause_requested', 'is_ended'),

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from paxtune.objectives.measurement import Measurement
 from paxtune.study import attributes, invariants
 from paxtune.study.invariants import InvariantError
-from paxtune.study.record import Event, Failures, RequestIds, Status, TrialRecord
+from paxtune.study.record import MAX_TEXT, Event, Failures, RequestIds, Status, TrialRecord
 
 Transition: TypeAlias = Callable[[TrialRecord, datetime.datetime], TrialRecord]
 """A change of a record at a time (UTC)."""
@@ -28,6 +28,7 @@ MAX_LOSSES = 8
 """Losses in a row, without one more step, after which another loss counts."""
 
 _MAX_EVENTS = 200
+_MAX_REASON = MAX_TEXT // 2  # An error of users may print a whole array.
 _MAX_REQUESTS = 16
 _OUTSIDE = 'outside:'  # A name of a host has no colon.
 
@@ -187,7 +188,7 @@ def complete(
         record,
         status=Status.STOPPED if is_stopped else Status.COMPLETED,
         final=dataclasses.replace(final, metrics=finite),
-        reason=reason,
+        reason=reason and reason[:_MAX_REASON],
     )
     how = 'stopped' if is_stopped else 'completed' if reason is None else 'concluded'
     return _end(ended, how if reason is None else f'{how}: {reason}', now)
@@ -199,7 +200,10 @@ def fail(
     """Ends the trial as infeasible, without a reward."""
     _require_open(record)
     ended = dataclasses.replace(
-        record, status=Status.INFEASIBLE, reason=reason, is_failed=is_error or record.is_failed
+        record,
+        status=Status.INFEASIBLE,
+        reason=reason[:_MAX_REASON],
+        is_failed=is_error or record.is_failed,
     )
     return _end(ended, f'infeasible: {reason}', now)
 
@@ -224,7 +228,7 @@ def add_event(
     record: TrialRecord, event: str, now: datetime.datetime, *, detail: str = '', step: Any = None
 ) -> TrialRecord:
     """Adds an event to the history, which keeps the last 200."""
-    added = Event(now, event, record.attempt, record.holder, detail, step)
+    added = Event(now, event, record.attempt, record.holder, detail[:_MAX_REASON], step)
     return dataclasses.replace(record, history=(*record.history, added)[-_MAX_EVENTS:])
 
 

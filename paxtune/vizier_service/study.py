@@ -3,13 +3,21 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from google.protobuf.message import Message
 from vizier._src.service import study_pb2
 
-from paxtune.storage.codec import StudySpec, TrialProto, is_own, without_own_metadata
+from paxtune.storage.codec import (
+    MAX_STUDY_BYTES,
+    MAX_TRIAL_BYTES,
+    StudySpec,
+    TrialProto,
+    is_own,
+    without_own_metadata,
+)
 from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.vizier_service import names
-from paxtune.vizier_service.errors import immutable, not_found
+from paxtune.vizier_service.errors import immutable, invalid, not_found
 
 if TYPE_CHECKING:
     from paxtune.vizier_service.suggestions import PlainSuggester
@@ -62,6 +70,7 @@ class VizierStudy:
         spec.CopyFrom(study.study_spec)
         del spec.metadata[:]
         spec.metadata.extend(without_own_metadata(study.study_spec.metadata))
+        _require_size(spec, MAX_STUDY_BYTES)
         with self.changing():
             return self._store.create_from_spec(spec)
 
@@ -69,7 +78,9 @@ class VizierStudy:
         """Has the study changed in place."""
         with self.changing():
             self.proto()
-            return self._store.update_proto(change)
+            changed = self._store.update_proto(change)
+            _require_size(changed, MAX_STUDY_BYTES)
+            return changed
 
     def delete(self) -> None:
         """Deletes the study with its trials."""
@@ -100,6 +111,7 @@ class VizierStudy:
 
     def add(self, trial: TrialProto) -> TrialProto:
         """Adds a trial, which gets a number, and returns it."""
+        _require_size(trial, MAX_TRIAL_BYTES)
         with self.changing() as trials:
             (added,) = self._store.add_protos([trial])
             trials[int(added.id)] = added
@@ -111,6 +123,7 @@ class VizierStudy:
             changed = TrialProto()
             changed.CopyFrom(self.trial(number))
             change(changed)
+            _require_size(changed, MAX_TRIAL_BYTES)
             self._store.write_trials([changed])
             trials[number] = changed
         return changed
@@ -155,3 +168,9 @@ class VizierStudy:
         trials = self.trials
         number = max(trials, default=0) + 1
         return self._suggester[1].suggest([trials[each] for each in sorted(trials)], number)
+
+
+def _require_size(message: Message, limit: int) -> None:
+    """Raises VizierError for a message that other clients could not read in a list."""
+    if message.ByteSize() > limit:
+        raise invalid(f'{message.ByteSize():,} bytes are more than {limit:,}')

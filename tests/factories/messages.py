@@ -57,6 +57,7 @@ _values = {
     schema.Names: st.lists(_names, max_size=3),
     schema.Serialized: st.lists(_bytes, max_size=3),
     schema.WorkerOptions: _options,
+    schema.Reason: _texts,
     str: _texts,
     bool: st.booleans(),
     bytes: _bytes,

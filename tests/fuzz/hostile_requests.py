@@ -50,13 +50,16 @@ class Changer:
             case str():
                 return self._rng.choice([*TEXTS, value[:-1], value * 2])
             case bytes():
-                at = self._rng.randrange(len(value) + 1)
-                return self._rng.choice([b'', value[:at], value[:at] + b'\xff' + value[at:]])
+                return self._bytes(value)
             case list() | tuple():
                 return self._list([*value])
             case dict():
                 return self._dict(value)
         return value
+
+    def _bytes(self, value: bytes) -> bytes:
+        at = self._rng.randrange(len(value) + 1)
+        return self._rng.choice([b'', value[:at], value[:at] + b'\xff' + value[at:]])
 
     def _list(self, value: list[Any]) -> list[Any]:
         index = self._rng.randrange(len(value)) if value else 0
@@ -79,10 +82,13 @@ class Changer:
 
     def proto(self, message: Message) -> None:
         """Changes a field of a protocol buffer in place: any field, at any depth."""
-        if not message.DESCRIPTOR.fields:
+        fields: Any = message.DESCRIPTOR.fields
+        if not fields:
             return
-        field = self._rng.choice(message.DESCRIPTOR.fields)
+        field = self._rng.choice(fields)
         if field.type == FieldDescriptor.TYPE_MESSAGE:
+            if field.message_type.GetOptions().map_entry:
+                return
             self._message(message, field)
         elif field.is_repeated:
             getattr(message, field.name).append(self._scalar(field))
@@ -111,7 +117,7 @@ class Changer:
 
     def _text(self, value: Any, field: FieldDescriptor) -> Any:
         if field.type == FieldDescriptor.TYPE_BYTES:
-            return self.value(value)
+            return self._bytes(value)
         try:
             found = msgspec.json.decode(value) if value[:1] == '{' else None
         except msgspec.DecodeError:
@@ -156,7 +162,7 @@ class Changer:
         for _ in range(self._rng.randint(1, _MOST_CHANGES)):
             self.proto(changed)
         content = bytes(changed.SerializeToString())
-        return self.value(content) if self._rng.random() < 0.05 else content
+        return self._bytes(content) if self._rng.random() < 0.05 else content
 
 
 _SMALL = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)

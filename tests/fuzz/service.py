@@ -118,13 +118,20 @@ class FuzzedService:
         self._home.cleanup()
 
     def _store(self, worker: str = '') -> RemoteStore:
-        return RemoteStore(_Client(self._calls), worker)  # type: ignore[arg-type] (same methods)
+        client: Any = _Client(self._calls)
+        return RemoteStore(client, worker)
 
     @contextlib.contextmanager
     def _study(self, worker: str = '') -> Iterator[Study]:
         how = search(scheduler=MedianStopping(), budget=Budget(10**6))
         with open_study(self._home.name, toy(search=how), store=self._store(worker)) as study:
             yield study
+
+    def _renew(self) -> None:
+        """Makes the study again, for another directory."""
+        self._home.cleanup()
+        self._home = tempfile.TemporaryDirectory()
+        self._replenish()
 
     def _replenish(self) -> None:
         """Has a worker hold a trial, where hostile requests ended those before."""
@@ -170,7 +177,9 @@ class FuzzedService:
 
     def _valid(self, name: str) -> dict[str, Any]:
         store = self._store('worker')
-        trials = store.trials() if self._role >= Role.READ else []
+        if store.study() is None:  # A request has deleted it.
+            self._renew()
+        trials = store.trials()
         values: dict[str, Any] = {
             'known': '', 'generation': '', 'since': 0, 'suggest_lock': '', 'worker': 'worker',
             'options': None, 'progress': 1, 'reason': 'a reason', 'counts': False, 'is_dead': False,
@@ -280,8 +289,7 @@ class FuzzedService:
     def _read(self) -> None:
         store = self._store()
         if store.study() is None:
-            with self._study('worker'):
-                pass
+            self._renew()
         state = StudyPoller(source_of(store, 'here')).poll()
         assert state.version and state.counts is not None
         state.events(10), state.is_done, state.best, state.seconds_left

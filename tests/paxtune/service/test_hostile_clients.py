@@ -9,6 +9,7 @@ import grpc
 import msgspec
 import pytest
 
+from paxtune.config.budget import Budget
 from paxtune.service import schema
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.schema import METHODS, Role
@@ -17,9 +18,11 @@ from paxtune.service.tokens import Token
 from paxtune.storage.codec import StudySpec, TrialProto, encode_study
 from paxtune.study.record import StudyRecord
 from paxtune.study.redefinition import redefined
+from tests.factories import function_studies as functions
 from tests.factories.call_flood import codes
 from tests.paxtune.service.conftest import SPACE, TOKEN, client_of, spec, trial
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.serialization import to_json_text
 
 StatusCode = grpc.StatusCode
 READER, WORKER, ALICE = 'a-token-that-reads', 'a-token-that-works', 'a-token-of-alice-'
@@ -145,8 +148,9 @@ def test_a_token_shows_only_its_studies(server, kept):
 
 
 def test_a_worker_changes_requests_and_no_budget(server, client):
-    record = StudyRecord('{}', '{"budget": 1, "algorithm": 1}', SPACE, {})
-    larger = redefined(record, dataclasses.replace(record, search='{"budget": 2}'))
+    record = StudyRecord('{}', to_json_text(functions.search(budget=Budget(1))), SPACE, {})
+    more = to_json_text(functions.search(budget=Budget(2)))
+    larger = redefined(record, dataclasses.replace(record, search=more))
     client.call(schema.CreateStudyRequest(spec=encode_study(record, []).SerializeToString()))
     store = RemoteStore(client)
     with client_of(server, token=WORKER) as worker:

@@ -169,7 +169,8 @@ def test_trials_are_stopped_and_the_study_pauses(worker: Study, told: Callable[.
         ('show', ['--trial=9'], 'the study has no trial 9: it has 1 to 2'),
         ('delete', ['--yes'], '1 trials are running'),
         ('delete', [], r'nothing was deleted. With --yes, .*/mine would be: 2 trials'),
-        ('delete', ['1', '--yes'], 'the directories of trials are on the machines of the workers'),
+        ('delete', ['2', '--yes'], 'trial 2 stays: w-1 runs it'),
+        ('delete', ['1'], r'nothing was deleted\. With --yes, trial 1 would be'),
         ('add', ['rat=1'], 'rat is no decision of this experiment'),
     ],
 )

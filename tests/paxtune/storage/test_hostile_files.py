@@ -198,8 +198,8 @@ def test_a_trial_with_impossible_values_is_left_out(
     assert '\x1b' not in caplog.text
     with load_study(directory, read_only=False) as study:
         assert ask(study).id == 2
-    caplog.clear()
     assert shown('delete', directory, 1, '--yes') == 'Deleted: trial 1.\n'
+    caplog.clear()
     assert shown('trials', directory) and not caplog.text
     assert not list((directory / 'trials').glob('0001*'))
 
