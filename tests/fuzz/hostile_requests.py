@@ -82,7 +82,8 @@ class Changer:
 
     def proto(self, message: Message) -> None:
         """Changes a field of a protocol buffer in place: any field, at any depth."""
-        fields: Any = message.DESCRIPTOR.fields
+        descriptor: Any = message.DESCRIPTOR
+        fields = descriptor.fields
         if not fields:
             return
         field = self._rng.choice(fields)

@@ -103,10 +103,10 @@ class FuzzedService:
         self._token = f'a-token-of-{role.name.lower()}-role'
         self._role, self._seed, self._sent = role, seed, 0
         self._home = tempfile.TemporaryDirectory()
-        self._database = Database(None)
+        self._database, self._now = Database(None), 0.0
         tokens = [Token(self._token, role), Token(_HONEST)]
         self._calls = Calls(
-            DatabaseStudies(self._database, clock=lambda: 0.0),
+            DatabaseStudies(self._database, clock=lambda: self._now),
             tokens,
             vizier_service=VizierService(self._database),
         )
@@ -134,7 +134,11 @@ class FuzzedService:
         self._replenish()
 
     def _replenish(self) -> None:
-        """Has a worker hold a trial, where hostile requests ended those before."""
+        """Has a worker hold a trial, where hostile requests ended those before.
+
+        Leases and locks that they hold expire first.
+        """
+        self._now += 1000.0
         with self._study('worker') as study:
             trial = study.ask()
             assert trial is not None
