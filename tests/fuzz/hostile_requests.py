@@ -16,7 +16,7 @@ TEXTS = [
     *('a' * 300, 'b' * 200_000, '\0', '\x1b[2J', '\u202e', '[' * 5000, '9' * 5000, '#', 'é'),
     *('0001-01-01T00:00:00Z', '9999-12-31T23:59:59-23:59', '2026-01-01T00:00:00', 'completed'),
 ]
-_SHARE_OF_VALID = 0.1
+_SHARE_OF_VALID, _SHARE_OF_VALID_FIELDS = 0.1, 0.5
 _MOST_CHANGES = 3
 
 
@@ -29,8 +29,8 @@ class Changer:
     def request(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the fields of a request, up to three of which are changed."""
         changed = dict(fields)
-        if self._rng.random() < _SHARE_OF_VALID or not changed:
-            return changed
+        if self._rng.random() < _SHARE_OF_VALID_FIELDS or not changed:
+            return changed  # A trial, or a study, in it may be hostile.
         for _ in range(self._rng.randint(1, _MOST_CHANGES)):
             name = self._rng.choice(list(changed))
             changed[name] = self.value(changed[name])
@@ -127,7 +127,7 @@ class Changer:
             return self._rng.choice(TEXTS)
         for _ in range(self._rng.randint(1, _MOST_CHANGES)):
             found = self._json(found)
-        return json.dumps(found)
+        return json.dumps(found, default=str)
 
     def _json(self, value: Any) -> Any:
         """Changes a value of JSON, at any depth."""
