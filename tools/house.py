@@ -37,7 +37,7 @@ BUDGETS = {
     'paxtune/running': 3_254,
     'paxtune/scale': 430,
     'paxtune/schedulers': 2_214,
-    'paxtune/search_space': 1_483,
+    'paxtune/search_space': 1_500,
     'paxtune/service': 3_618,
     'paxtune/simulate': 1_750,
     'paxtune/storage': 2_140,
