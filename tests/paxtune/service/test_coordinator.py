@@ -156,8 +156,8 @@ def test_a_lease_is_for_one_attempt(service: Service) -> None:
 
 
 def test_a_new_trial_has_no_fields_of_the_service(service: Service) -> None:
-    service.study('')
-    forged = TrialRecord({'x': 0.5}, attempt=7, failures=Failures(faults=9))
+    parameters = ask(service.study('w')).view.record.parameters
+    forged = TrialRecord(parameters, attempt=7, failures=Failures(faults=9))
     content = encode_trial(forged).SerializeToString()
     (added,) = service.coordinator.add([content], '', 'a', 'r', None).trials
     record = parse_trial(added)
