@@ -22,7 +22,7 @@ from paxtune.storage.codec import encode_trial, parse_study
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
 from paxtune.study.record import Status, StudyRecord, TrialRecord
-from paxtune.study.record_checks import check_budgets, check_requests, check_study
+from paxtune.study.record_checks import check_requests, check_study
 from paxtune.study.redefinition import has_definition, is_redefinition
 from paxtune.study.transitions import Transition, WorkerLoss
 
@@ -108,7 +108,6 @@ class StudyCoordinator:
     ) -> schema.DoneReply:
         new = checked(codec.decode_study, checked(parse_study, spec))
         checked(check_requests, new)
-        checked(check_budgets, new)
         is_current = False
 
         def change(current: StudyRecord) -> StudyRecord:
@@ -271,11 +270,7 @@ class StudyCoordinator:
             self._write_updates(later)
 
     def delete(self, id: int, created: str) -> schema.EmptyReply:
-        """Deletes a trial that was created then; a late call deletes no other of its number.
-
-        Args:
-            created: its time as text; '' for a damaged trial.
-        """
+        """Deletes a trial that was created then, '' for a damaged one; a late call no later one."""
         with self._lock:
             self._reap()
             if id in self._feed and self._feed.created(id) == created:

@@ -212,13 +212,12 @@ def check_study(record: StudyRecord) -> Rules:
     for prior in record.priors:
         count = len(prior.scores)
         _require(count == rules.num_rewards, f'a prior has {count} scores')
-    check_budgets(record)
     check_requests(record)
     return rules
 
 
-def check_budgets(record: StudyRecord) -> None:
-    """Checks the parts of a search that may change; raises DamagedRecordError."""
+def _check_budgets(record: StudyRecord) -> None:
+    """Checks the parts of a search that may change."""
     value, search = _object('value', record.value), _object('search', record.search or 'null')
     if search is None:
         search = value.get('search')
@@ -230,7 +229,8 @@ def check_budgets(record: StudyRecord) -> None:
 
 
 def check_requests(record: StudyRecord) -> None:
-    """Checks the fields of a study that workers and people write; raises DamagedRecordError."""
+    """Checks the fields of a study that may change; raises DamagedRecordError."""
+    _check_budgets(record)
     exhausted = record.exhausted
     _require(exhausted is None or exhausted >= 0, f'it was exhausted at {exhausted} trials')
     for number in (*record.stop_requests, *record.notes):
