@@ -52,7 +52,7 @@ BUDGETS = {
     'trainer/decoding': 565,
     'trainer/inputs': 4_420,
     'trainer/layers': 3_245,
-    'trainer/learner': 1_760,
+    'trainer/learner': 1_830,
     'trainer/loop': 1_315,
     'trainer/measures': 370,
     'trainer/program': 2_155,

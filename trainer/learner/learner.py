@@ -129,6 +129,8 @@ class Learner(Component):
         require_fraction(self, 'ema_decay')
         if _MAIN in self.auxiliary_optimizers:
             raise ValueError(f'auxiliary_optimizers must not be called {_MAIN!r}: `optimizer` is')
+        if self.ema_decay is not None and self._has_own_averages():
+            raise ValueError('ema_decay must be None: the optimizer has an average of its own')
         if self.width_scaling is not None:
             for owner in (self, *self.auxiliary_optimizers.values()):
                 if not owner.optimizer.is_scale_invariant():
@@ -148,15 +150,21 @@ class Learner(Component):
 
     def init(self, params: Any, decay_mask: Mask) -> Any:
         """The optimizer state for new parameters; with several optimizers, by their names."""
-        states = {
-            name: owner.optimizer.make(jnp.zeros(()), subtree(decay_mask, part)).init(part)
-            for name, (owner, part) in self._parts(self.trained(params)).items()
-        }
+        states = {}
+        for name, (owner, part) in self._parts(self.trained(params)).items():
+            # Some keep the rate in their state.
+            rate = owner.learning_rate * owner.schedule.factor(jnp.zeros((), jnp.int32))
+            states[name] = owner.optimizer.make(rate, subtree(decay_mask, part)).init(part)
         return states if self.auxiliary_optimizers else states[_MAIN]
 
     def init_ema(self, params: Any) -> Any:
-        """The averages of new parameters; {} without `ema_decay`."""
-        return {} if self.ema_decay is None else jax.tree.map(jnp.copy, params)
+        """The averages of new parameters; {} without any."""
+        has_averages = self.ema_decay is not None or self._has_own_averages()
+        return jax.tree.map(jnp.copy, params) if has_averages else {}
+
+    def _has_own_averages(self) -> bool:
+        owners = (self, *self.auxiliary_optimizers.values())
+        return any(owner.optimizer.has_own_average() for owner in owners)
 
     def update(
         self,
@@ -182,6 +190,7 @@ class Learner(Component):
         metrics['skipped_steps'] = Count(1 - is_valid.astype(jnp.float32))
         several = bool(self.auxiliary_optimizers)
         before, after = (state.opt_state if several else {_MAIN: state.opt_state}), {}
+        evaluated = params
         for name, (owner, part) in self._parts(params).items():
             own = subtree(gradients, part)
             if self.clipping is not None:
@@ -194,12 +203,18 @@ class Learner(Component):
                 updates, after[name] = optimizer.update(*given)
             else:
                 updates, after[name] = unless_skipped(optimizer.update, *given, is_valid)
-            params = replaced(params, optax.apply_updates(part, updates))
+            part = optax.apply_updates(part, updates)
+            params = replaced(params, part)
+            if owner.optimizer.has_own_average():
+                part = owner.optimizer.average(after[name], part)
+            evaluated = replaced(evaluated, part)
             suffix = '' if name == _MAIN else f'/{name}'
             one = jnp.ones((), jnp.float32)
             metrics[f'learning_rate{suffix}'] = WeightedScalar(learning_rate, one)
         opt_state = after if several else after[_MAIN]
         averages = self._averaged(state, params)
+        if self._has_own_averages():
+            averages = replaced(state.ema_params, evaluated)
         params = replaced(state.params, params)
         return Update(state, params, opt_state, averages, is_valid, metrics)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import optax
+import optax.contrib
 
 from trainer.learner.clipping import clip_rms
 from trainer.learner.norms import own_axes
@@ -28,6 +29,7 @@ Mask = Any
 Rates = Any
 """A tree like the parameters, with a factor of the learning rate for each."""
 
+_contrib: Any = optax.contrib  # Its names are not exported explicitly.
 _REGULARIZERS = ('weight_decay', 'l1_regularizer_weight', 'l2_regularizer_weight')
 
 
@@ -101,6 +103,14 @@ class Optimizer(Component):
     def is_scale_invariant(self) -> bool:
         """True if updates stay the same where all gradients are multiplied by a constant."""
         return False
+
+    def has_own_average(self) -> bool:
+        """True if other parameters than the trained ones are evaluated: see `average`."""
+        return False
+
+    def average(self, state: Any, params: Any) -> Any:
+        """The parameters to evaluate, from the optimizer's state and the trained parameters."""
+        raise NotImplementedError(type(self).__name__)
 
     def _regularizer(self) -> Callable[[jax.Array], jax.Array] | None:
         l1, l2 = self.l1_regularizer_weight, self.l2_regularizer_weight
@@ -290,16 +300,36 @@ class Adafactor(Optimizer):
         return optax.chain(*parts, optax.scale(-1.0))
 
 
+_REFUSED = {
+    'lbfgs': 'its line search computes the loss several times in a step',
+    'contrib.momo': 'it needs the loss of the step',
+    'contrib.momo_adam': 'it needs the loss of the step',
+    'contrib.sophia': 'it needs the function of the loss',
+    'contrib.dpsgd': 'it needs the gradients of each example',
+    'contrib.schedule_free': 'it needs another optimizer: see contrib.schedule_free_adamw',
+}
+_SCHEDULE_FREE = ('contrib.schedule_free_adamw', 'contrib.schedule_free_sgd')
+_USES_ALL_AT_ONCE = (
+    'noisy_sgd', 'contrib.prodigy', 'contrib.dadapt_adamw', 'contrib.dog', 'contrib.dowg',
+    *_SCHEDULE_FREE,
+)  # fmt: skip
+"""Optimizers that draw random numbers, or use the norm of all parameters. They see scanned layers
+as one array. Schedule-free ones treat each element alike."""
+
+
 class Optax(Optimizer):
     """Any optimizer of optax by its name, such as 'lamb', 'adagrad' or 'contrib.muon'.
+
+    Each trains as in optax alone. Refused are those that need more than gradients, such as the
+    function of the loss. Schedule-free ones are evaluated at their average.
 
     Attributes:
         name: a function in `optax` that takes a `learning_rate`.
         hyperparameters: its float arguments. They are numbers: traced, never compiled in.
         options: its other arguments.
-        vectorize_on_repeat_prefix: optimizes each layer of a scanned run separately. An optimizer
-            that draws random numbers or uses all parameters at once, such as 'contrib.prodigy',
-            needs False.
+        vectorize_on_repeat_prefix: optimizes each layer of a scanned run separately. One that
+            draws random numbers or uses all parameters at once, such as 'contrib.prodigy', never
+            does.
 
     Example:
         >>> lion = Optax(name='lion', hyperparameters={'b1': 0.95})
@@ -322,8 +352,24 @@ class Optax(Optimizer):
                         f'optax.{self.name} has no argument {argument!r}; it has {list(allowed)}'
                     )
 
+        if self.has_own_average():
+            if self.weight_decay is not None:
+                raise ValueError(
+                    f'weight_decay would move one of the two points of {self.name}: set '
+                    "hyperparameters['weight_decay']"
+                )
+            if self.hyperparameters.get('b1', 1.0) <= 0:
+                raise ValueError(f"hyperparameters['b1'] of {self.name} must be above 0")
+
     def sees_whole_arrays(self) -> bool:
-        return self.vectorize_on_repeat_prefix
+        return self.vectorize_on_repeat_prefix and self.name not in _USES_ALL_AT_ONCE
+
+    def has_own_average(self) -> bool:
+        return self.name in _SCHEDULE_FREE
+
+    def average(self, state: Any, params: Any) -> Any:
+        [own] = filter(_is_schedule_free, jax.tree.leaves(state, is_leaf=_is_schedule_free))
+        return _contrib.schedule_free_eval_params(own, params)
 
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         arguments = dict(self.hyperparameters) | dict(self.options)
@@ -339,7 +385,15 @@ class Optax(Optimizer):
         found: Any = optax
         for part in self.name.split('.'):
             found = getattr(found, part, None)
+        if self.name in _REFUSED:
+            raise ValueError(f'optax.{self.name} cannot train here: {_REFUSED[self.name]}')
+        if self.name.rpartition('.')[2].startswith('scale_by_'):
+            raise ValueError(f'optax.{self.name} is a part of an optimizer: name a whole one')
         takes = inspect.signature(found).parameters if callable(found) else None
         if takes is None or 'learning_rate' not in takes:
             raise ValueError(f'optax has no optimizer {self.name!r} that takes a learning_rate')
         return found
+
+
+def _is_schedule_free(state: Any) -> bool:
+    return isinstance(state, _contrib.ScheduleFreeState)

@@ -1,11 +1,14 @@
 """Optimizers: the conformance suite, and comparisons with optax."""
 
+import inspect
+import operator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
 import pytest
 
 from tests.conformance.optimizer_suite import (
@@ -18,7 +21,19 @@ from tests.conformance.optimizer_suite import (
     updates,
 )
 from trainer.layers.stack import per_layer
-from trainer.learner import SGD, Adafactor, AdamW, Lion, Optax, Optimizer
+from trainer.learner import (
+    SGD,
+    Adafactor,
+    AdamW,
+    AuxiliaryOptimizer,
+    Cosine,
+    Learner,
+    Lion,
+    Optax,
+    Optimizer,
+)
+from trainer.metrics import WeightedScalar
+from trainer.state import TrainState
 from trainer.symbolic.component import bind, numbers
 
 OPTIMIZERS = {
@@ -51,6 +66,126 @@ def test_optimizers_conform(name: str) -> None:
 def test_an_optimizer_of_matrices_sees_those_of_scanned_layers() -> None:
     # It treats arrays of three dimensions differently.
     check_scanned_layers_are_layers(Optax(name='contrib.muon', options={'ns_steps': 2}))
+
+
+def of_optax() -> list[str]:
+    """The names of all functions of optax and optax.contrib that take a learning rate."""
+    modules = (('', optax), ('contrib.', optax.contrib))
+    return [
+        prefix + name
+        for prefix, module in modules
+        for name in sorted(vars(module))
+        if inspect.isfunction(vars(module)[name])
+        and name[0] != '_'
+        and 'learning_rate' in inspect.signature(vars(module)[name]).parameters
+    ]
+
+
+REFUSED = {
+    'lbfgs': 'computes the loss several times',
+    'scale_by_learning_rate': 'part of an optimizer',
+    'scale_by_rprop': 'part of an optimizer',
+    'contrib.scale_by_madgrad': 'part of an optimizer',
+    'contrib.dpsgd': 'gradients of each example',
+    'contrib.momo': 'needs the loss',
+    'contrib.momo_adam': 'needs the loss',
+    'contrib.schedule_free': 'needs another optimizer',
+    'contrib.sophia': 'function of the loss',
+}
+FLAT: Any = {'one': {'w': PARAMS['embedding']['table'], 'b': jnp.array([0.5, -1.0, 2.0])}}
+
+
+def of_flat(params: Any, i: int) -> Any:
+    """Gradients that change their signs after some steps."""
+    return jax.tree.map(lambda leaf: (leaf - 0.1) * jnp.cos(i), params)
+
+
+@pytest.mark.contract
+@pytest.mark.filterwarnings('ignore:.*is deprecated', 'ignore:Specifying a key')
+@pytest.mark.parametrize('name', of_optax())
+@pytest.mark.fast(3)
+def test_each_optimizer_of_optax_trains_as_it_does_alone_or_is_refused(name: str) -> None:
+    if name in REFUSED:
+        with pytest.raises(ValueError, match=f'{name} .*{REFUSED[name]}'):
+            Optax(name=name)
+        return
+    learner = Learner(0.05, optimizer=Optax(name=name), clipping=None, skip=None)
+    mask: Any = jax.tree.map(lambda _: True, FLAT)
+    one = WeightedScalar(jnp.ones(()), jnp.ones(()))
+
+    @jax.jit
+    def step(state: TrainState, i: int, values: Any) -> TrainState:
+        gradients = of_flat(state.params, i)
+        return bind(learner, values).update(state, gradients, one, mask).state({})
+
+    made = operator.attrgetter(name)(optax)(learning_rate=0.05)
+
+    @jax.jit
+    def alone(params: Any, memory: Any, i: int) -> Any:
+        updates, memory = made.update(of_flat(params, i), memory, params)
+        return optax.apply_updates(params, updates), memory
+
+    first = learner.init(FLAT, mask), learner.init_ema(FLAT)
+    state = TrainState(jnp.zeros((), jnp.int32), FLAT, {}, *first)
+    wanted: Any = FLAT
+    memory = made.init(wanted)
+    for i in range(5):
+        state = step(state, i, numbers(learner))
+        wanted, memory = alone(wanted, memory, i)
+    assert_close(state.params, wanted)
+    assert not np.allclose(state.params['one']['w'], FLAT['one']['w'], rtol=1e-7, atol=0)
+    if 'schedule_free' in name:
+        of: Any = optax.contrib
+        wanted = of.schedule_free_eval_params(memory, wanted)
+        assert not np.allclose(state.params['one']['w'], wanted['one']['w'])
+    assert_close(state.variables['params'], wanted)
+
+
+def assert_close(got: Any, wanted: Any) -> None:
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), got, wanted)
+
+
+class Growing(Optimizer):
+    """Keeps its rate in its state."""
+
+    def direction(self, learning_rate: jax.Array, decay_mask: Any) -> Any:
+        def update(updates: Any, state: Any, params: Any = None) -> Any:
+            return jax.tree.map(lambda u: -state * u, updates), 2 * state
+
+        return optax.GradientTransformation(lambda _: jnp.asarray(learning_rate), update)
+
+
+def test_an_optimizer_with_the_rate_in_its_state_starts_from_its_own() -> None:
+    schedule = Cosine(warmup_steps=4, decay_steps=10, final_factor=0.1)
+    auxiliary = AuxiliaryOptimizer(['one.b'], 0.3, optimizer=Growing(weight_decay=None))
+    learner = Learner(
+        0.2, schedule, Growing(weight_decay=None), auxiliary_optimizers={'b': auxiliary}
+    )
+    states = learner.init(FLAT, jax.tree.map(lambda _: True, FLAT))
+    rates = {name: float(jax.tree.leaves(state)[0]) for name, state in states.items()}
+    assert rates == pytest.approx({'main': 0.2 * 0.25, 'b': 0.3})
+
+
+@pytest.mark.filterwarnings('ignore:Specifying a key')
+@pytest.mark.parametrize(
+    'name', ['noisy_sgd', 'contrib.prodigy', 'contrib.dog', 'contrib.schedule_free_sgd']
+)
+@pytest.mark.fast(2)
+def test_an_optimizer_of_all_parameters_sees_a_scanned_run_as_one(name: str) -> None:
+    gradients = gradients_of(PARAMS)
+    made = operator.attrgetter(name)(optax)(learning_rate=0.1)
+    wanted = made.update(gradients, made.init(PARAMS), PARAMS)[0]
+    assert_close(updates(Optax(name=name), PARAMS, gradients, MASK), wanted)
+
+
+def test_schedule_free_refuses_another_average_and_decay_outside() -> None:
+    made = Optax(name='contrib.schedule_free_sgd')
+    with pytest.raises(ValueError, match='an average of its own'):
+        Learner(0.1, optimizer=made, ema_decay=0.9)
+    with pytest.raises(ValueError, match=r"set hyperparameters\['weight_decay'\]"):
+        Optax(name=made.name, weight_decay=0.1)
+    with pytest.raises(ValueError, match='must be above 0'):
+        Optax(name=made.name, hyperparameters={'b1': 0.0})
 
 
 def third(made: optax.GradientTransformation, params: Any, gradients: Any) -> Any:
