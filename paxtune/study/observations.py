@@ -2,18 +2,22 @@
 
 import bisect
 import dataclasses
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyglove as pg
 
 from paxtune.algorithms import Observation
-from paxtune.algorithms.encoding.points import points_function
+from paxtune.algorithms.encoding.cache import per_spec
+from paxtune.algorithms.encoding.points import points_of_rows
+from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.config.budget import Budget
 from paxtune.schedulers.end_prediction import predict_ends
 from paxtune.study.record import Status
 from paxtune.study.trial import Trial
+from paxtune.study.trial_table import column
 from trainer.runtime.wall_clock import COMPILATION, INITIALIZATION
 
 _MAX_LEVELS = 16
@@ -47,28 +51,39 @@ def with_predicted_ends(
         observations: of these trials.
         spec: the search space.
     """
+    early = column(trials, _early_step)
     at = {
-        trial.id: step
-        for trial, observed in zip(trials, observations, strict=True)
-        if len(observed.scores) == 1 and (step := _early_step(trial)) is not None
+        index: step
+        for index, step in enumerate(early)
+        if step is not None and len(observations[index].scores) == 1
     }
     if not at:
         return list(observations)
-    levels = sorted(set(at.values()))
+    steps = sorted(set(at.values()))
     # Schedulers without rungs stop trials at any step.
-    levels = levels[:: math.ceil(len(levels) / _MAX_LEVELS)]
+    levels = tuple(steps[:: math.ceil(len(steps) / _MAX_LEVELS)])
     predicted = predict_ends(
-        np.array([_scores(trial, levels) for trial in trials]),
-        points_function(spec)([trial.by_id for trial in trials]),
+        np.array(column(trials, _scores_at(levels))),
+        points_of_rows(spec)(np.array(column(trials, _row_of(spec)))),
     )
     found = list(observations)
-    for index, trial in enumerate(trials):
-        if (step := at.get(trial.id)) is not None:
-            end = float(predicted[index, bisect.bisect_right(levels, step) - 1])
-            # It is NaN if the trial's first measurement came after a level that was left out.
-            if math.isfinite(end):
-                found[index] = dataclasses.replace(found[index], scores=(end,))
+    for index, step in at.items():
+        end = float(predicted[index, bisect.bisect_right(levels, step) - 1])
+        # It is NaN if the trial's first measurement came after a level that was left out.
+        if math.isfinite(end):
+            found[index] = dataclasses.replace(found[index], scores=(end,))
     return found
+
+
+@per_spec
+def _row_of(spec: pg.DNASpec) -> Callable[[Trial], np.ndarray]:
+    encode = FlatSpace(spec).encode
+    return lambda trial: encode(trial.by_id)
+
+
+@functools.lru_cache(maxsize=16)
+def _scores_at(levels: tuple[int, ...]) -> Callable[[Trial], list[float]]:
+    return lambda trial: _scores(trial, levels)
 
 
 def with_costs(

@@ -15,6 +15,8 @@ from trainer.runtime.garbage_collection import gc_paused
 
 _Value = TypeVar('_Value')
 
+_MAX_COLUMNS = 64
+
 _number = operator.attrgetter('id')
 
 
@@ -61,7 +63,7 @@ def column(trials: Sequence[Trial], value_of: Callable[[Trial], _Value]) -> list
     The table of `Trials` keeps the column: after a trial has changed, only its value is computed.
 
     Args:
-        value_of: a function of the trial alone. It lives as long as the table.
+        value_of: a function of the trial alone, the same object each time.
     """
     if isinstance(trials, Trials) and trials.table is not None:
         return trials.table.column(trials, value_of)
@@ -162,7 +164,7 @@ class TrialTable:
     def column(self, trials: Trials, value_of: Callable[[Trial], _Value]) -> list[_Value]:
         """See `column`."""
         with self._lock:
-            revision, values = self._columns.get(value_of, (0, []))
+            revision, values = self._columns.pop(value_of, (0, []))
             changed = self._journal.since(min(revision, trials.revision)) if revision else None
             if changed is None:
                 values = [*map(value_of, trials)]
@@ -170,8 +172,9 @@ class TrialTable:
                 values = values[: len(trials)]
                 for place in _places(trials, changed):
                     values[place : place + 1] = [value_of(trials[place])]
-            if trials.revision >= revision:
-                self._columns[value_of] = (trials.revision, values)
+            self._columns[value_of] = (trials.revision, values)  # It becomes the last one.
+            if len(self._columns) > _MAX_COLUMNS:
+                del self._columns[next(iter(self._columns))]
             return values.copy()
 
 

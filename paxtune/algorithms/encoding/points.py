@@ -115,15 +115,16 @@ def points_function(spec: pg.DNASpec) -> Callable[[Sequence[Decisions]], np.ndar
         >>> points_function(spec)([{'x': 1.0, 'y': 1}]).round(2).tolist()
         [[0.25, 0.0, 0.71]]
     """
-    space = FlatSpace(spec)
-    encode = encoder(encoding_spec(space))
+    space, points = FlatSpace(spec), points_of_rows(spec)
+    return lambda of: points(np.array([space.encode(each) for each in of]))
 
-    def points(of: Sequence[Decisions]) -> np.ndarray:
-        rows = np.array([space.encode(each) for each in of])
-        # Values of inactive features are ignored.
-        return encode(np.nan_to_num(rows, nan=_INACTIVE))[1]
 
-    return points
+@per_spec
+def points_of_rows(spec: pg.DNASpec) -> Callable[[np.ndarray], np.ndarray]:
+    """Function that encodes rows of a space, NaN where a feature is inactive, as points."""
+    encode = encoder(encoding_spec(FlatSpace(spec)))
+    # Values of inactive features are ignored.
+    return lambda rows: encode(np.nan_to_num(rows, nan=_INACTIVE))[1]
 
 
 def _repaired(chosen: np.ndarray, count: int, distinct: bool, is_sorted: bool) -> np.ndarray:

@@ -159,6 +159,15 @@ def test_large_studies_are_subsampled_by_pending_best_and_latest_trials():
     assert [trial.id for trial in chosen] == sorted(trial.id for trial in chosen)
 
 
+def test_studies_of_thousands_of_trials_have_a_smaller_model():
+    history = [
+        Observation(i, {'x': 1.0, 'y': 1.0}, 'completed', (-float(i),)) for i in range(1, 2002)
+    ]
+    chosen = [trial.id for trial in search.subsampled(history)]
+    assert chosen == [*range(1, 129), *range(1874, 2002)]
+    assert len(search.subsampled(history[:-1])) == search.MAX_TRIALS
+
+
 def test_too_large_spaces_are_rejected():
     GPBandit().check_space(pg.dna_spec(conditional()), 1)
     many = pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(301)})

@@ -92,3 +92,23 @@ def test_the_user_prior_attracts_suggestions_by_its_strength():
         return sum(m.decisions['kind'] == 2 and m.decisions['x'] > 0.6 for m in made)
 
     assert near(1000.0) > near(0.0) + 5
+
+
+def test_a_suggestion_does_not_depend_on_the_one_before():
+    history, memo = run(RandomSearch(), SPEC, 30, infeasible=0.1), {}
+    for count in (20, 25, 30, 10):
+        observed = history[:count]
+        kept = SuggestionContext(SPEC, 0, count + 1, lambda: observed, memo=memo)
+        fresh = SuggestionContext(SPEC, 0, count + 1, lambda: observed)
+        assert TPE().suggest(kept) == TPE().suggest(fresh)
+
+
+def test_a_suggestion_from_thousands_of_trials_is_near_the_best():
+    rng = random.Random(0)
+    spec = pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0)))
+    history = [
+        Observation(i + 1, {'x': (x := rng.random())}, 'completed', (-abs(x - 0.3),))
+        for i in range(5000)
+    ]
+    context = SuggestionContext(spec, 0, 5001, lambda: history)
+    assert abs(TPE().suggest(context).decisions['x'] - 0.3) < 0.1
