@@ -1,3 +1,4 @@
+import functools
 import math
 import random
 
@@ -97,9 +98,9 @@ def test_the_user_prior_attracts_suggestions_by_its_strength():
 def test_a_suggestion_does_not_depend_on_the_one_before():
     history, memo = run(RandomSearch(), SPEC, 30, infeasible=0.1), {}
     for count in (20, 25, 30, 10):
-        observed = history[:count]
-        kept = SuggestionContext(SPEC, 0, count + 1, lambda: observed, memo=memo)
-        fresh = SuggestionContext(SPEC, 0, count + 1, lambda: observed)
+        read = functools.partial(list, history[:count])
+        kept = SuggestionContext(SPEC, 0, count + 1, read, memo=memo)
+        fresh = SuggestionContext(SPEC, 0, count + 1, read)
         assert TPE().suggest(kept) == TPE().suggest(fresh)
 
 
