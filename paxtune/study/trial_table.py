@@ -122,14 +122,16 @@ class TrialTable:
     def trials(self) -> Trials:
         """Returns all trials as they stand in the table."""
         with self._lock:
-            if self._latest.revision != self._journal.revision:
-                self._latest = Trials(
-                    self._trials.values(),
-                    [*self._unended.values()],
-                    self._names,
-                    self,
-                    self._journal.revision,
-                )
+            before, revision = self._latest, self._journal.revision
+            if before.revision == revision:
+                return before
+            changed = self._journal.since(before.revision)
+            # A copy of a list takes a third of the time that one of a dict takes.
+            trials = [*before] if changed is not None else [*self._trials.values()]
+            for number in sorted(changed or ()):
+                place = bisect.bisect_left(trials, number, key=_number)
+                trials[place : place + 1] = [self._trials[number]]
+            self._latest = Trials(trials, [*self._unended.values()], self._names, self, revision)
             return self._latest
 
     def put(self, trial: Trial) -> None:
