@@ -1,6 +1,8 @@
 import functools
 import math
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pyglove as pg
 import pytest
@@ -96,9 +98,10 @@ def test_the_user_prior_attracts_suggestions_by_its_strength():
 
 
 def test_a_suggestion_does_not_depend_on_the_one_before():
-    history, memo = run(RandomSearch(), SPEC, 30, infeasible=0.1), {}
+    history = run(RandomSearch(), SPEC, 30, infeasible=0.1)
+    memo: dict[str, Any] = {}
     for count in (20, 25, 30, 10):
-        read = functools.partial(list, history[:count])
+        read: Callable[[], list[Observation]] = functools.partial(list, history[:count])
         kept = SuggestionContext(SPEC, 0, count + 1, read, memo=memo)
         fresh = SuggestionContext(SPEC, 0, count + 1, read)
         assert TPE().suggest(kept) == TPE().suggest(fresh)
