@@ -42,7 +42,7 @@ BUDGETS = {
     'paxtune/simulate': 1_750,
     'paxtune/storage': 2_180,
     'paxtune/studies': 770,
-    'paxtune/study': 6_750,
+    'paxtune/study': 6_758,
     'paxtune/supernet': 500,
     'paxtune/terminal': 840,
     'paxtune/vizier_service': 1_170,
