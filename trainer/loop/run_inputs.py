@@ -18,6 +18,8 @@ class RunInputs:
 
     Attributes:
         train: the training input.
+        start: the position at which this process began to train; None for the first batch.
+        has_warned: whether a loss of NaN in an evaluation set was explained.
     """
 
     def __init__(self, experiment: Experiment, data_shard: tuple[int, int]) -> None:
@@ -32,6 +34,8 @@ class RunInputs:
         inputs = experiment.inputs_by_path
         self._rolling = {path: each for path, each in inputs.items() if not each.reset_for_eval}
         self._before: tuple[int, Positions] | None = None
+        self.start: Positions | None = None
+        self.has_warned = False
 
     def start_evaluation(self, step: int) -> None:
         """Notes where the evaluation of a step begins: a run that resumes there repeats it."""
@@ -56,7 +60,8 @@ class RunInputs:
         Raises:
             UserError: a position belongs to other data, or to another number of processes.
         """
-        self.train.set_position(self._own(progress.positions, checkpoint))
+        self.start = self._own(progress.positions, checkpoint)
+        self.train.set_position(self.start)
         self.resume_evaluation(progress)
 
     def resume_evaluation(self, progress: Progress) -> None:

@@ -11,6 +11,7 @@ from trainer.checkpoints import end_marker
 from trainer.checkpoints.checkpoint_watcher import first_unprocessed
 from trainer.checkpoints.manifest import Progress
 from trainer.experiment import Experiment
+from trainer.loop import odd_batches
 from trainer.loop.decode_loop import decode
 from trainer.loop.evaluate import evaluate, evaluate_next
 from trainer.loop.executions import executions, is_due
@@ -21,6 +22,7 @@ from trainer.loop.report import Interrupted, Report
 from trainer.metrics import Metrics, with_nan
 from trainer.program.packing.place import Alone
 from trainer.runtime import processes, step_events
+from trainer.runtime.directory import job_path
 from trainer.runtime.profiling import Profiler
 from trainer.runtime.signals import Signal
 from trainer.runtime.wall_clock import CHECKPOINTS, EVALUATION, INPUT, STEPS, during, phase
@@ -49,6 +51,7 @@ def run(
         UserError: the experiment cannot run here (no data, a mesh that does not fit …).
         Exception: as `train`.
     """
+    job_log_dir = job_path(job_log_dir)
     with processes.together(), end_marker.on_early_exit(job_log_dir):
         prepared = prepare_run(experiment, job_log_dir, allow_changes)
     for change in prepared.changes:
@@ -98,7 +101,10 @@ def train(
         try:
             yield from _reports(run, InterruptPolicy(should_interrupt), marker)
         except NonFiniteLossError as error:
-            raise error.located(run.checkpoints.last) from error
+            number = error.step - run.resumed_from
+            data, task = run.experiment.train_input, run.experiment.task
+            reason = odd_batches.in_training(data, task, run.inputs.start, number)
+            raise error.located(run.checkpoints.last, reason) from error
         except Signal as signal:
             signal.step = marker.step
             raise
@@ -170,12 +176,14 @@ def _measured(run: Run, meter: Meter, step: int) -> Report:
         decoding, last = run.loop.decoding, run.loop.num_train_steps
         if decoding and step >= decoding.start and is_due(step, decoding.every, last):
             found |= decode(*running, run.job_log_dir)
+        if not run.inputs.has_warned:
+            run.inputs.has_warned = odd_batches.has_warned(run.experiment, found)
         run.write(step, {name: each for name, each in found.items() if each is not None})
     found |= meter.costs | spent | {f'train/{name}': value for name, value in train.items()}
     metrics, undefined = with_nan(found), {name for name in found if found[name] is None}
     if run.checkpoints.retention is not None:
         run.checkpoints.retention.note(step, metrics)
-    path, is_last = run.checkpoints.path_of(step), step == run.loop.num_train_steps
+    path, is_last = run.checkpoints.path_of(step), step >= run.loop.num_train_steps
     return Report(step, metrics, path, run.resumed_from, is_last, frozenset(undefined))
 
 

@@ -59,8 +59,12 @@ class NonFiniteLossError(FloatingPointError):
         super().__init__(message)
         self.step = step
 
-    def located(self, saved: tuple[int, str] | None) -> 'NonFiniteLossError':
+    def located(self, saved: tuple[int, str] | None, reason: str = '') -> 'NonFiniteLossError':
         """The same error with the batch, and the last good checkpoint: its step and its path.
+
+        Args:
+            saved: step and path of that checkpoint.
+            reason: the value in the batch that explains the error, if one does.
 
         Example:
             >>> text = str(NonFiniteLossError('it is nan at step 7', 7).located((5, 'run/5')))
@@ -76,8 +80,9 @@ class NonFiniteLossError(FloatingPointError):
             look.append(f'--from_checkpoint={path}')
         if self.step > before + 1:
             look.append(f'--skip_batches={self.step - before - 1}')
+        why = reason and f': {reason}'
         return NonFiniteLossError(
-            f'{self}; {last}. Its batch is number {self.step} of train_input: '
+            f'{self}{why}; {last}. Its batch is number {self.step} of train_input: '
             f'python -m trainer.inspect_input --exp=… {" ".join(look)}',
             self.step,
         )

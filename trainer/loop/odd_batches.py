@@ -1,0 +1,140 @@
+"""Values in batches that make a loss NaN: labels of no class, ids of no token, NaN itself."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import logging
+
+from trainer.experiment import Experiment
+from trainer.inputs.base import Batch, EndOfData, Input, host_share
+from trainer.inputs.weights import broadcast, weights_of
+from trainer.layers.embedding import Embedding
+from trainer.task import Task
+from trainer.tasks.supervised import SupervisedTask
+from trainer.tasks.tokens import TokenTask
+
+_MAX_BATCHES = 1000
+"""The largest number of batches that are read again to find a value."""
+
+
+def in_training(data: Input, task: Task, start: Mapping[str, Any] | None, number: int) -> str:
+    """The value that explains a loss of NaN; '' if none does, or the batch cannot be read again.
+
+    Args:
+        data: the training input.
+        start: the position of the first batch; None for that of a new run.
+        number: of the batch, from `start` on.
+    """
+    if number > _MAX_BATCHES:
+        return ''
+    try:
+        with contextlib.closing(_copy(data)) as again:
+            if start is not None:
+                again.set_position(dict(start))
+            for _ in range(number):
+                batch = again.get_next_padded()
+    except Exception as error:  # The loss of NaN is the error to report.
+        logging.info('the batch of the step cannot be read again: %s', error)
+        return ''
+    return oddity(task, batch)
+
+
+def has_warned(experiment: Experiment, metrics: Mapping[str, float | None]) -> bool:
+    """Warns of the evaluation sets whose loss is NaN, with the value that explains it.
+
+    Returns:
+        True if there are any.
+    """
+    found = {
+        name: data
+        for name, data in experiment.eval_inputs.items()
+        if (loss := metrics.get(f'{name}/loss')) is not None and np.isnan(loss)
+    }
+    for name, data in found.items():
+        odd = (oddity(experiment.task, batch) for batch in _batches(data))
+        reason = next(filter(None, odd), '')
+        logging.warning('%s/loss is NaN%s', name, reason and f': {reason} (eval_inputs.{name})')
+    return bool(found)
+
+
+def oddity(task: Task, batch: Batch) -> str:
+    """Describes the first value of a batch that makes the loss of a task NaN; '' without any."""
+    try:
+        found = [*_odd_numbers(task, batch), *_odd_ids(task, batch), *_odd_labels(task, batch)]
+    except Exception as error:  # A task of users may need other features.
+        logging.info('the batch cannot be checked: %s', error)
+        return ''
+    return found[0] if found else ''
+
+
+def _copy(data: Input) -> Input:
+    return host_share(data, data.num_infeed_hosts, data.infeed_host_index)
+
+
+def _batches(data: Input) -> Iterator[Batch]:
+    with contextlib.closing(_copy(data)) as again:
+        for _ in range(_MAX_BATCHES):
+            try:
+                yield again.get_next_padded()
+            except EndOfData:
+                return
+
+
+def _odd_numbers(task: Task, batch: Batch) -> Iterator[str]:
+    for name, values in batch.items():
+        if values.dtype.kind == 'f':
+            where = ~np.isfinite(values) & _counts(batch, name, values)
+            yield from _first(name, values, where, 'is not finite')
+
+
+def _odd_ids(task: Task, batch: Batch) -> Iterator[str]:
+    model = task.model
+    if not isinstance(task, TokenTask):
+        return
+    for name, field in (('ids', 'embedding'), ('encoder_ids', 'encoder_embedding')):
+        table = getattr(model, field, None) or getattr(model, 'embedding', None)
+        if name in batch and isinstance(table, Embedding):
+            count = table.vocab_size
+            where = (batch[name] < 0) | (batch[name] >= count)
+            yield from _first(name, batch[name], where, f'is no token of the vocabulary of {count}')
+
+
+def _odd_labels(task: Task, batch: Batch) -> Iterator[str]:
+    name = task.label_feature if isinstance(task, SupervisedTask) else 'labels'
+    labels = batch.get(name)
+    if labels is None or labels.dtype.kind not in 'iu':
+        return
+    outputs = _outputs(task, batch)
+    if labels.shape != outputs.shape[:-1]:
+        return
+    count = max(outputs.shape[-1], 2)
+    where = ((labels < 0) | (labels >= count)) & _counts(batch, name, labels)
+    kind = 'token of the vocabulary' if isinstance(task, TokenTask) else 'class among the logits'
+    yield from _first(name, labels, where, f'is no {kind} of {count}, 0 to {count - 1}')
+
+
+def _outputs(task: Task, batch: Batch) -> Any:
+    def outputs(batch: Any) -> Any:
+        keys = {'params': jax.random.key(0)}
+        return task.model.module().init_with_output(keys, *task.model_inputs(batch))[0]
+
+    return jax.eval_shape(outputs, jax.tree.map(jnp.asarray, batch))
+
+
+def _counts(batch: Batch, name: str, values: np.ndarray) -> Any:
+    """True where a value has a weight."""
+    weights = weights_of(batch, name)
+    if weights is None or weights.shape != values.shape[: weights.ndim]:
+        return True
+    return broadcast(weights, values.shape) != 0
+
+
+def _first(name: str, values: np.ndarray, where: np.ndarray, what: str) -> Iterator[str]:
+    if where.any():
+        example, *more = np.argwhere(where)[0].tolist()
+        place = ', '.join([f'example {example}', *(f'position {each}' for each in more[:1])])
+        yield f'{name} holds {values[example, *more].item()} ({place}), which {what}'
