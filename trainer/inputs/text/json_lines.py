@@ -13,6 +13,8 @@ from trainer.symbolic.errors import UserError
 def texts(file: JobPath, first: int = 0) -> Iterator[tuple[int, str]]:
     """The `text` of each line from number `first` (counted from 0) on, with its number.
 
+    Blank lines count, and have none.
+
     Raises:
         UserError: the file or a line is damaged; the message counts lines from 1.
     """
@@ -20,21 +22,23 @@ def texts(file: JobPath, first: int = 0) -> Iterator[tuple[int, str]]:
     try:
         with open_data(file) as compressed, gzip.open(compressed, 'rb') as lines:
             for number, line in enumerate(lines):
-                if number >= first:
+                if number >= first and line.strip():
                     yield number, _text_of(line)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(
             f'{file} is damaged after line {number + 1}: {error}. Download the file again.'
         ) from error
     except ValueError as error:
-        raise UserError(f'{file}, line {number + 1}: {error}. Download the file again.') from error
+        raise UserError(
+            f'{file}, line {number + 1}: {error}. Each line needs one, such as {{"text": "abc"}}'
+        ) from error
 
 
 def _text_of(line: bytes) -> str:
     try:
         document = json.loads(line)
     except ValueError as error:  # Not JSON, or not UTF-8.
-        raise ValueError(f'damaged JSON ({error})') from error
+        raise ValueError(f'no JSON ({error})') from error
     if not isinstance(document, dict) or not isinstance(document.get('text'), str):
         raise ValueError('not a JSON object with a "text"')
     return document['text']

@@ -181,11 +181,11 @@ def test_changed_shards_are_other_data(shards):
 @pytest.mark.parametrize(
     ('line', 'reason'),
     [
-        ('{"text": "cut of', 'damaged JSON'),
+        ('{"text": "cut of', 'no JSON'),
         ('{"url": "x"}', 'not a JSON object with a "text"'),
         ('{"text": 3}', 'not a JSON object with a "text"'),
         ('[]', 'not a JSON object with a "text"'),
-        (b'{"text": "\xff"}', 'damaged JSON'),
+        (b'{"text": "\xff"}', 'no JSON'),
     ],
 )
 def test_a_damaged_line_is_named(line, reason, tmp_path):
@@ -223,3 +223,18 @@ def test_missing_shards_are_an_error(tmp_path):
     (tmp_path / 'c4-train.0.json.gz').write_bytes(gzip.compress(b''))
     with pytest.raises(UserError, match='holds no document for this host'):
         maker(tmp_path, 'train', is_training=True)(batch_size=1).get_next()
+
+
+def test_blank_lines_are_left_out(tmp_path):
+    path = tmp_path / 'c4-validation.00000-of-00001.json.gz'
+    lines = [json.dumps({'text': text}).encode() for text in ('abc', 'de')]
+    path.write_bytes(gzip.compress(b'\n'.join([lines[0], b'', b' \r', lines[1], b'', b''])))
+    data = maker(tmp_path)(batch_size=1)
+    (first, second) = input_suite.read(data, 2)
+    assert [int(each['weights'].sum()) for each in (first, second)] == [4, 3]
+    data.reset()
+    data.get_next()
+    position = data.get_position()
+    again = maker(tmp_path)(batch_size=1)
+    again.set_position(position)
+    np.testing.assert_array_equal(again.get_next()['ids'], second['ids'])
