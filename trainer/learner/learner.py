@@ -188,6 +188,9 @@ class Learner(Component):
         is_valid = jnp.ones((), bool) if self.skip is None else self.skip.is_valid(norm, loss)
         metrics = self._norms(params, gradients, norm, is_valid)
         metrics['skipped_steps'] = Count(1 - is_valid.astype(jnp.float32))
+        if self.skip is not None and self.skip.max_norm is not None:
+            is_large = ~is_valid & jnp.isfinite(norm) & jnp.isfinite(loss.total)
+            metrics['skipped_for_norm'] = Count(is_large.astype(jnp.float32))
         several = bool(self.auxiliary_optimizers)
         before, after = (state.opt_state if several else {_MAIN: state.opt_state}), {}
         evaluated = params

@@ -14,7 +14,8 @@ class SkipNonFinite(Component):
     """Skips a step whose gradients or loss are not finite: only the step count changes.
 
     Attributes:
-        max_norm: also skips a step whose gradients have a global norm of this or more.
+        max_norm: also skips a step whose gradients have a global norm of this or more; the metric
+            `skipped_for_norm` counts these.
     """
 
     max_norm: OptionalNumber = None

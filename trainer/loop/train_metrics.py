@@ -14,6 +14,12 @@ _MAX_SKIPPED = 10
 """Number of consecutive steps without finite gradients that end a run: it would not recover."""
 
 
+_TOO_LARGE = (
+    'have a norm of task.learner.skip.max_norm or more, so these steps were skipped: set it to '
+    'more than a usual train/gradient_norm, or to None'
+)
+
+
 class TrainMetrics:
     """Training metrics since the last summary, and since the last evaluation."""
 
@@ -82,8 +88,8 @@ class TrainMetrics:
         skipped = 'skipped_steps' in metrics and float(metrics['skipped_steps'].total) > 0
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped else 0
         if self._skipped_in_a_row >= _MAX_SKIPPED:
+            is_large = 'skipped_for_norm' in metrics and float(metrics['skipped_for_norm'].total)
+            why = _TOO_LARGE if is_large else 'are not finite, though the training loss is'
             raise NonFiniteLossError(
-                f'the gradients of {_MAX_SKIPPED} steps in a row, up to step {step}, are not '
-                'finite, though the training loss is',
-                step,
+                f'the gradients of {_MAX_SKIPPED} steps in a row, up to step {step}, {why}', step
             )

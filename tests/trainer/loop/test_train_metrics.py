@@ -20,3 +20,14 @@ def test_ten_skipped_steps_in_a_row_end_a_run_also_where_it_resumes_in_between()
             metrics = TrainMetrics(saved)
             metrics.add(range(step, step + 1), skipped())
             saved = metrics.to_json()
+
+
+def test_steps_that_are_skipped_for_a_large_norm_name_their_setting() -> None:
+    metrics = TrainMetrics()
+    for step in range(1, 11):
+        large = skipped() | {'skipped_for_norm': Count(jnp.float32(1.0))}
+        metrics.add(range(step, step + 1), large)
+    with pytest.raises(
+        NonFiniteLossError, match=r'a norm of task\.learner\.skip\.max_norm or more'
+    ):
+        metrics.since_evaluation()
