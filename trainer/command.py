@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from absl.flags import argparse_flags
 
@@ -34,7 +34,14 @@ _LOST = 3
 
 
 class _Parser(argparse_flags.ArgumentParser):
-    """Names the flags that are near to an unknown one, without listing all of them."""
+    """Names the flags that are near to an unknown one, and expands `~/` in all values."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        # A shell expands `--flag ~/x`, but not `--flag=~/x`.
+        found, others = super().parse_known_args(args, namespace)
+        for name, value in vars(found).items():
+            setattr(found, name, expanded(value))
+        return found, others
 
     def error(self, message: str) -> NoReturn:
         if message.startswith('unrecognized arguments: --'):
@@ -43,6 +50,14 @@ class _Parser(argparse_flags.ArgumentParser):
             raise UserError(f'{message}. {near or "--help lists the flags"}')
         super().error(message)
         raise AssertionError('argparse exits')
+
+
+def expanded(value: Any) -> Any:
+    """Replaces `~` at the start of a path, or of paths in a list, by the home directory."""
+    if isinstance(value, list):
+        return [expanded(each) for each in value]
+    is_path = isinstance(value, str) and (value == '~' or value.startswith('~/'))
+    return os.path.expanduser(value) if is_path else value
 
 
 def module_of(name: str) -> ModuleType:

@@ -153,7 +153,7 @@ def _train(
         command.say_once(f'Training to step {num_steps} in {prepared.job_log_dir}')
         console = Console(highlight=False, quiet=not processes.is_first())
         try:
-            has_printed = False
+            has_printed, last = False, num_steps
             garbage_collection.end_start_up()
             reports = train_loop.train(prepared, interrupt.requested, profiler)
             with RunDisplay(num_steps, interrupt, console), contextlib.closing(reports):
@@ -163,8 +163,9 @@ def _train(
                         command.say_once(f'resumed from step {report.resumed_from}')
                     print_metrics(report.step, report.metrics)
                     on_report(report.step, report.metrics)
+                    last = report.step
             files = 'metrics.jsonl, summaries/ for TensorBoard, experiment.json'
-            command.say_once(f'Trained to step {num_steps}. In {prepared.job_log_dir}: {files}')
+            command.say_once(f'{_ended(num_steps, last)}. In {prepared.job_log_dir}: {files}')
         except Interrupted as stopped:
             if prepared.experiment.train.checkpoints is None:
                 command.say_once('Nothing was saved: train.checkpoints is null.')
@@ -176,6 +177,12 @@ def _train(
         except NonFiniteLossError as error:
             raise UserError(str(error)) from error
     return 0
+
+
+def _ended(num_steps: int, last: int) -> str:
+    if last <= num_steps:
+        return f'Trained to step {num_steps}'
+    return f'Nothing was trained: the checkpoint has step {last}, train.num_train_steps={num_steps}'
 
 
 def process_checkpoints(

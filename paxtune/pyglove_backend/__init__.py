@@ -121,7 +121,7 @@ class PaxtuneBackend(pg.tuning.Backend):
             if job_log_dir is None:
                 loop = _by_name.get(name)
             else:
-                loop = _by_directory.get(Path(job_log_dir).resolve())
+                loop = _by_directory.get(Path(job_log_dir).expanduser().resolve())
         if loop is not None:
             return SamplingResult(name, loop.study, loop.lock, loop)
         if job_log_dir is None:
@@ -271,7 +271,7 @@ def _loop(
     job_log_dir: PathLike | None,
 ) -> Loop:
     """The loop of a name or a directory in this process; a new one where there is none."""
-    path = None if job_log_dir is None else Path(job_log_dir).resolve()
+    path = None if job_log_dir is None else Path(job_log_dir).expanduser().resolve()
     with _lock:
         named = None if name is None else _by_name.get(name)
         loop = named if path is None else _by_directory.get(path)

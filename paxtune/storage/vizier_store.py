@@ -339,4 +339,4 @@ def database(directory: str | os.PathLike[str]) -> Path:
             'local disk. Use a local directory, or have a service keep the study (python -m '
             'paxtune.serve), and search with --vizier_endpoint=HOST:PORT'
         )
-    return Path(directory) / DATABASE
+    return Path(directory).expanduser() / DATABASE

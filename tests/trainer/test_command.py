@@ -99,3 +99,16 @@ def test_a_command_exits_with_its_code() -> None:
 def test_a_message_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     command.say('error: a\x1b[2J\r\x07b\n\tc')
     assert capsys.readouterr().out == 'error: a\\x1b[2J\\r\\x07b\n\tc\n'
+
+
+def test_a_tilde_in_the_value_of_a_flag_is_the_home_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv('HOME', '/home/ada')
+    flags = command.parser(None)
+    flags.add_argument('--job_log_dir')
+    command.add_list_flag(flags, '--prior_studies', 'DIR', 'studies')
+    given = ['--job_log_dir=~/runs/a', '--prior_studies', '~/runs/b', 'runs/~c']
+    args = flags.parse_args(given)
+    assert args.job_log_dir == '/home/ada/runs/a'
+    assert args.prior_studies == ['/home/ada/runs/b', 'runs/~c']

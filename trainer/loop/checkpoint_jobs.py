@@ -44,6 +44,7 @@ def process_each(
         UserError: bad input, a checkpoint belongs to another experiment, or another process runs
             this job.
     """
+    job_log_dir = job_path(job_log_dir)
     experiment = _prepared(job, experiment, job_log_dir)
     with watch_checkpoints(job_log_dir, job) as watcher:
         program, values = compiled(experiment)
@@ -67,7 +68,8 @@ def process_one(
     Raises:
         UserError: bad input, or there is no such checkpoint.
     """
-    path = job_path(job_log_dir) / 'checkpoints'
+    job_log_dir = job_path(job_log_dir)
+    path = job_log_dir / 'checkpoints'
     if not path.exists():
         raise UserError(f'--job_log_dir: there are no checkpoints in {path}')
     experiment = _prepared(job, experiment, job_log_dir)

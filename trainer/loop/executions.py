@@ -4,8 +4,11 @@ from collections.abc import Iterator, Sequence
 
 
 def is_due(step: int, every: int, last: int) -> bool:
-    """True if work at an interval of steps, and after the last, follows a step."""
-    return step % every == 0 or step == last
+    """True if work at an interval of steps, and after the last, follows a step.
+
+    A run may resume from a step after its last, which then is the last.
+    """
+    return step % every == 0 or step >= last
 
 
 def executions(first: int, last: int, size: int, every: Sequence[int]) -> Iterator[range]:

@@ -20,6 +20,7 @@ from trainer.program.packing.stepper import Stepper
 from trainer.program.program import Program
 from trainer.program.setup import compiled, data_shard, localized, prepare_inputs
 from trainer.runtime import processes
+from trainer.runtime.directory import job_path
 from trainer.runtime.garbage_collection import GcSchedule
 from trainer.runtime.metric_writer import MetricWriter
 from trainer.runtime.profiling import Profiler
@@ -67,6 +68,7 @@ def prepare_run(
             metric of the best checkpoint is not measured, or the run has another experiment.
     """
     processes.require_joined()
+    job_log_dir = job_path(job_log_dir)
     experiment = concrete(experiment)
     record, (num_shards, _) = to_json_text(experiment), data_shard(experiment)
     changes = experiment_record.changes_of_resumption(job_log_dir, record, num_shards)

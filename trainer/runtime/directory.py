@@ -42,7 +42,7 @@ def has_link(home: JobPath | None, path: JobPath) -> bool:
 
 
 def job_path(path: str | os.PathLike[str]) -> JobPath:
-    """Makes the path of a job directory, on a local disk or in Google Cloud Storage.
+    """Makes the path of a job directory, on a local disk (with `~` expanded) or in Google's store.
 
     Configures access to the store without contacting it. Call it before any other access. Orbax
     and the locks of checkpoints know no other store.
@@ -51,7 +51,7 @@ def job_path(path: str | os.PathLike[str]) -> JobPath:
         UserError: the store is another one, or gcsfs is not installed.
     """
     if is_local(path):
-        return Path(path)
+        return Path(path).expanduser()
     if not os.fspath(path).startswith('gs://'):
         raise UserError(
             f'--job_log_dir={os.fspath(path)}: name a directory on a local disk, or '
@@ -91,7 +91,7 @@ def in_bucket(path: str, setting: str) -> epath.Path:
 def absolute(path: epath.PathLike) -> epath.Path:
     """Makes a local path absolute; paths in a store are."""
     path = epath.Path(path)
-    return path.absolute() if is_local(path) else path
+    return path.expanduser().absolute() if is_local(path) else path
 
 
 def create(path: str | os.PathLike[str]) -> JobPath:
@@ -155,7 +155,7 @@ def locked(path: str | os.PathLike[str], is_shared: bool = False) -> Iterator[Pa
             f'--job_log_dir={os.fspath(path)}: name a directory on a local disk: its lock, and '
             'study.db (SQLite), need file locks, which remote stores do not have'
         )
-    directory = _created(Path(path))
+    directory = _created(Path(path).expanduser())
     file = directory / LOCK_FILE
     try:
         held = lock(file, is_shared)
@@ -253,7 +253,7 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 def read_json(path: str | os.PathLike[str], where: str, max_bytes: int = MAX_JSON_BYTES) -> Any:
     """Reads plain data from a file that the user named; raises UserError if that fails."""
     try:
-        with open(path, 'rb') as file:
+        with open(Path(path).expanduser(), 'rb') as file:
             content = file.read(max_bytes + 1)
         if len(content) > max_bytes:
             raise ValueError(f'it has more than {max_bytes:,} bytes')

@@ -14,6 +14,7 @@ from trainer.checkpoints.experiment_record import recorded
 from trainer.checkpoints.handover import take_over
 from trainer.inputs import MultiInput
 from trainer.layers import GatedFeedForward
+from trainer.loop.train_loop import run
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import to_json_text
 
@@ -196,3 +197,11 @@ def test_batches_of_inputs_inside_of_an_input_are_those_of_all_processes_too(
     experiment_record.write(tmp_path, recorded(made(8)), 0, [])
     assert experiment_record.changes(tmp_path, recorded(made(4)), num_shards=(1, 2)) == []
     assert len(experiment_record.changes(tmp_path, recorded(made(8)), num_shards=(1, 2))) == 3
+
+
+def test_a_run_of_fewer_steps_than_its_checkpoint_reports_that_one_as_the_last(
+    tmp_path: Path,
+) -> None:
+    list(run(experiment(num_steps=5), tmp_path))
+    (report,) = run(experiment(num_steps=3), tmp_path)
+    assert (report.step, report.is_last, report.resumed_from) == (5, True, 5)

@@ -238,3 +238,12 @@ for i in itertools.count():
             time.sleep(delay)
             process.send_signal(signal.SIGKILL)
         assert len(set(json.loads(path.read_text()))) == 1
+
+
+def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('HOME', str(tmp_path))
+    assert directory.job_path('~/run') == tmp_path / 'run'
+    assert directory.absolute('~/run') == epath.Path(tmp_path / 'run')
+    assert directory.create('~/made') == tmp_path / 'made'
+    with directory.locked('~/held') as held:
+        assert held == tmp_path / 'held'
