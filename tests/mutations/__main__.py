@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import queue
+import shlex
 import shutil
 import signal
 import subprocess
@@ -121,9 +122,10 @@ def _outcome(copy: Path, mutation: Mutation) -> str:
         command = ['pytest', '-q', '-x', '-n', '0', '-p', 'no:cacheprovider', mutation.test]
     else:
         command = ['tests.simulation', f'--faults={_FAULTS}', '--until_violation']
-        command += mutation.simulation.split()
+        command += shlex.split(mutation.simulation)
     code, output = _run(copy, command)
-    if code == 1:
+    # Python ends with 1 after an error, too.
+    if code == 1 and (mutation.test or 'RESULT ' in output):
         return _CAUGHT
     if code is None:
         return f'takes more than {_SECONDS:g} s'

@@ -155,6 +155,16 @@ def test_a_lease_is_for_one_attempt(service: Service) -> None:
     assert (reply.held, reply.reason) == (False, 'trial 1 is held by a, attempt 2')
 
 
+def test_a_study_is_not_deleted_under_its_workers(service: Service) -> None:
+    study = service.study('a')
+    trial = ask(study)
+    with pytest.raises(RequestRejectedError, match='1 trials are running'):
+        service.coordinator.delete_study()
+    trial.fail('no')
+    service.coordinator.delete_study()
+    assert service.coordinator.study('').version == ''
+
+
 def test_a_new_trial_has_no_fields_of_the_service(service: Service) -> None:
     parameters = ask(service.study('w')).view.record.parameters
     forged = TrialRecord(parameters, attempt=7, failures=Failures(faults=9))
