@@ -8,6 +8,9 @@ from tests.simulation.machine import Machine
 from tests.simulation.process import Process
 from tests.simulation.world import World
 
+_OF_A_SERVICE = ('kill worker', 'stop worker', 'kill service', 'stop service',
+                 'cut both ways', 'cut requests', 'cut replies')  # fmt: skip
+
 
 def plan(world: World, machines: Sequence[Machine]) -> None:
     """Adds the timed faults of a world to its events."""
@@ -18,6 +21,8 @@ def plan(world: World, machines: Sequence[Machine]) -> None:
             _begin(world, machines, fault)
 
     for each in world.faults.timed():
+        if world.is_local and each.kind in _OF_A_SERVICE:
+            continue
         world.scheduler.at(each.time, functools.partial(begin, each))
 
 
@@ -52,7 +57,8 @@ def _begin(world: World, machines: Sequence[Machine], fault: Timed) -> None:
         case 'disk full':
             world.files.full_until = world.now + 1.0 + fault.length * 20.0
         case 'step of the clock':
-            host = (machine.host, world.service.process.host)[rest > 0.5]
+            of_service = rest > 0.5 and not world.is_local
+            host = world.service.process.host if of_service else machine.host
             host.clock_step += (fault.length - 0.5) * 7200.0
 
 

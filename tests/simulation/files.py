@@ -16,6 +16,9 @@ from tests.simulation.process import Host, Process
 from tests.simulation.scheduler import KilledError
 from tests.simulation.world import World
 
+WORKER = '-worker-'
+"""In the name of the file that a process of a study in a directory has locked."""
+
 
 class Files:
     """Stands for `open` and the modules `os` and `shutil` where the real code writes files.
@@ -39,6 +42,8 @@ class Files:
         if isinstance(mode, int):
             descriptor = os.open(path, mode, permissions)
             self._open[descriptor] = str(path)
+            if WORKER in str(path) and mode & os.O_CREAT:
+                self._belongs_to(Path(path), self._world.process)
             return descriptor
         if mode == 'wb':
             self.before_write(str(path))
@@ -47,6 +52,17 @@ class Files:
         file = really(path, mode)
         self._open[file.fileno()] = str(path)
         return file
+
+    def _belongs_to(self, path: Path, owner: Process) -> None:
+        """Notes whose file it is. The kernel unlocks that of a killed process, which stays."""
+        self._world.ledger.owners[path.name.partition(WORKER)[2]] = owner
+
+        def leave() -> None:
+            if owner.code == -9 and path.parent.exists():
+                # The simulated process removes it as it unwinds.
+                self._world.scheduler.at(0.0, path.touch)
+
+        owner.on_exit.append(leave)
 
     def getpid(self) -> int:
         """The number of the process whose code runs."""
@@ -71,6 +87,17 @@ class Files:
         if source in self._torn:
             self._torn[target] = self._torn.pop(source)
         os.replace(source, target)
+
+    def rename(self, source: Any, target: Any) -> None:
+        """Renames a directory."""
+        self._may_lose_power()
+        self.before_write(str(target))
+        os.rename(source, target)
+
+    def link(self, source: Any, target: Any) -> None:
+        """Gives a file another name."""
+        self.before_write(str(target))
+        os.link(source, target)
 
     def lose_unsynced(self, host: Host) -> None:
         """Tears the files of a machine that loses power, and forgets its last renames."""
@@ -112,19 +139,26 @@ class Files:
 
 
 class FaultyDatabase(Database):
-    """The database of one process of the service.
+    """The database of one process, of the service or of a study in a directory.
 
     Attributes:
         stall: seconds that the next transaction takes longer.
     """
 
-    def __init__(self, world: World, path: Path, process: Process) -> None:
+    def __init__(self, world: World, path: Path, process: Process, read_only: bool = False) -> None:
         self._world, self._process = world, process
         self.stall = 0.0
-        super().__init__(path)
+        super().__init__(path, read_only)
+
+    @classmethod
+    def of_caller(cls, world: World, path: Path, read_only: bool = False) -> 'FaultyDatabase':
+        """Opens the database for the process whose code runs."""
+        return cls(world, path, world.process, read_only)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlalchemy.Connection]:
+        if not self._process.is_alive:
+            raise KilledError
         if self._in_transaction:
             with super().transaction() as connection:
                 yield connection
@@ -142,7 +176,8 @@ class FaultyDatabase(Database):
     def _fault(self, when: str) -> None:
         if self._world.happens(f'crash {when} commit'):
             self._process.exit(-9)
-        if self._world.happens(f'connection lost {when} commit'):
+        if not self._world.is_local and self._world.happens(f'connection lost {when} commit'):
+            self._world.waiting.doubt()
             raise DatabaseUnavailableError(f'the connection was lost {when} the commit')
 
     def release(self) -> None:
@@ -151,4 +186,4 @@ class FaultyDatabase(Database):
 
     def version(self) -> int:
         # No other process writes, and a new connection may happen to count as the one before.
-        return 0
+        return super().version() if self._world.is_local else 0

@@ -15,10 +15,9 @@ from paxtune.storage.codec import TrialProto, decode_trial, parse_trial
 from paxtune.study.record import RequestIds, Status, TrialRecord
 from paxtune.study.trial import Trial
 from tests.simulation.process import Process
-from tests.simulation.service import DATABASE
 from tests.simulation.world import EVERY, World, truth
 
-_QUERY = "SELECT trial_id, serialized_trial FROM trials WHERE study_id = 'toys'"
+_QUERY = 'SELECT trial_id, serialized_trial FROM trials WHERE study_id = ?'
 _SLOW = 15.0  # Seconds until calls are through again.
 _LOSSES = ('lost', 'failed', 'released', 'paused', 'ended')
 _METHOD = f'/{schema.SERVICE}/'
@@ -29,11 +28,13 @@ class Ledger:
 
     Attributes:
         stalls: the beginning and the end of each stall of the database.
+        owners: of a study in a directory: the process of each name of a worker.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.stalls: list[tuple[float, float]] = []
+        self.owners: dict[str, Process] = {}
         self._content: dict[int, bytes] = {}
         self.records: dict[int, TrialRecord] = {}
         self._writers: dict[Path, list[Process]] = defaultdict(list)
@@ -50,9 +51,9 @@ class Ledger:
     def committed(self) -> None:
         """Compares the trials with those of the commit before."""
         if self._reader is None:
-            path = self._world.directory / DATABASE
+            path = self._world.database
             self._reader = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        rows = dict(self._reader.execute(_QUERY).fetchall())
+        rows = dict(self._reader.execute(_QUERY, (self._world.study,)).fetchall())
         for id_, content in rows.items():
             if self._content.get(id_) != content:
                 after = decode_trial(TrialProto.FromString(content))
@@ -88,6 +89,7 @@ class Ledger:
 
     def _check_events(self, before: TrialRecord, after: TrialRecord) -> None:
         holder, is_paused = before.holder, before.status is Status.PAUSED
+        paused_at = before.paused_at
         for event in after.history[len(before.history) :]:
             if event.event == 'claimed':
                 if holder not in ('', after.holder):
@@ -96,9 +98,14 @@ class Ledger:
             elif event.event in _LOSSES:
                 if event.event == 'lost' and 'no heartbeat' in event.detail:
                     self._check_silence(after, holder)
+                owner = self.owners.get(holder)
+                if event.event == 'lost' and owner is not None and owner.is_alive:
+                    self._bad('claimed twice', after, f'{holder} has it, and lives')
                 holder, is_paused = '', event.event == 'paused'
+                paused_at = event.step
             elif event.event == 'promoted':
-                if not is_paused:
+                is_by_hand = event.detail.startswith(by_hand(''))
+                if not is_paused or (is_by_hand and event.detail != by_hand(paused_at)):
                     self._bad('promoted twice', after, str(event.detail))
                 is_paused = False
         if sum(each.event == 'ended' for each in after.history) > 1:
@@ -187,9 +194,10 @@ class Ledger:
 
     # Directories.
 
-    def holder(self, id_: int) -> str:
-        """Returns the worker that has a trial; '' for none."""
-        return self.records[id_].holder if id_ in self.records else ''
+    def has(self, process: Process, id_: int) -> bool:
+        """Returns True if a process has a trial."""
+        holder = self.records[id_].holder if id_ in self.records else ''
+        return holder == process.name or self.owners.get(holder) is process
 
     @contextlib.contextmanager
     def writing(self, directory: Path) -> Iterator[None]:
@@ -226,6 +234,11 @@ class Ledger:
 
     def _bad(self, kind: str, record: TrialRecord, text: str) -> None:
         self._world.violate(kind, f'trial {record.id} ({_shown(record)}): {text}')
+
+
+def by_hand(step: object) -> str:
+    """Renders the reason of a promotion that is to end the pause at a step."""
+    return f'by hand, at step {step}'
 
 
 def _shown(record: TrialRecord) -> str:

@@ -14,14 +14,14 @@ from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.schema import RequestRejectedError
-from paxtune.storage.open_study import join_study, open_study
+from paxtune.storage.open_study import join_study, load_study, open_study
 from paxtune.study import stop_requests
 from paxtune.study.record import Status
 from paxtune.study.study import Study
-from paxtune.study.transitions import DetachedError
+from paxtune.study.transitions import DetachedError, IllegalTransition
+from tests.simulation.ledger import by_hand
 from tests.simulation.machine import SERVICE
 from tests.simulation.process import Host, Process
-from tests.simulation.service import DATABASE
 from tests.simulation.world import World
 from trainer.symbolic.errors import UserError
 
@@ -55,8 +55,7 @@ class Person:
         try:
             if edit == 'search':
                 return self._search()
-            store = RemoteStore(SERVICE.client())
-            with contextlib.closing(join_study(store, None)) as study:
+            with contextlib.closing(self._opened()) as study:
                 if edit == 'pause':
                     stop_requests.request_pause(study.store)
                 else:
@@ -66,6 +65,12 @@ class Person:
             return 2
         return 0
 
+    def _opened(self) -> Study:
+        world = self._world
+        if world.is_local:
+            return load_study(world.database.parent, read_only=False)
+        return join_study(RemoteStore(SERVICE.client()), None)
+
     def _edit(self, edit: str, study: Study) -> None:
         world, trials = self._world, study.trials
         if edit == 'add':
@@ -73,6 +78,9 @@ class Person:
             return
         if edit == 'mistake':
             study.store.apply(1, lambda *_: trials[-1].record)
+            return
+        if edit == 'promote':
+            self._promote(study)
             return
         status = {'retry': Status.COMPLETED, 'stop': Status.ACTIVE}[edit]
         found = [trial.id for trial in trials if trial.status is status]
@@ -84,10 +92,20 @@ class Person:
         else:
             stop_requests.request_stop(study.store, number)
 
+    def _promote(self, study: Study) -> None:
+        """Ends one of the pauses after a while, in which others may have ended it."""
+        world, paused = self._world, [t for t in study.trials if t.status is Status.PAUSED]
+        if paused:
+            chosen = paused[int(world.draws.share('promoted') * len(paused))]
+            opened = study.open_trial(chosen.id)
+            world.scheduler.sleep(world.draws.uniform(0.0, 40.0, 'hesitation'))
+            with contextlib.suppress(IllegalTransition):
+                opened.promote(by_hand(chosen.record.paused_at))
+
     def _search(self) -> int:
         """Begins a local search in the database of the service."""
         world = self._world
-        directory = (world.directory / DATABASE).parent
+        directory = world.database.parent
         search = Search(MetricReward('minimize', 'loss'), Budget(1))
         with open_study(directory, pg.Dict(x=pg.floatv(0.0, 1.0)), search=search):
             if world.service.process.is_alive:

@@ -9,6 +9,7 @@ import pyglove as pg
 from paxtune.algorithms import RandomSearch
 from paxtune.config.budget import Budget
 from paxtune.config.faults import Faults
+from paxtune.config.retention import Retention
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import Hyperband, PopulationBasedTraining, PromotingAsha, Scheduler
@@ -27,6 +28,8 @@ class Scenario:
         edits: what people run meanwhile: see `people`.
         fork: whether it begins with the trials of another study: --fork_study.
         max_attempts: see `paxtune.config.faults.Faults`.
+        pace: how many times as long as usual a step takes: a trial may outlast several leases.
+        is_local: whether processes share a directory, without a service.
         is_reproducible: whether faults and the number of workers leave its result alone.
     """
 
@@ -38,6 +41,8 @@ class Scenario:
     edits: tuple[str, ...] = ()
     fork: bool = False
     max_attempts: int = 3
+    pace: float = 1.0
+    is_local: bool = False
     is_reproducible: bool = False
 
     def value(self) -> Any:
@@ -48,6 +53,7 @@ class Scenario:
             RandomSearch(),
             self.scheduler,
             faults=Faults(max_attempts=self.max_attempts),
+            retention=Retention(best=1),
         )
         return Simulated(search=search, a=pg.floatv(0.0, 1.0), b=pg.floatv(0.0, 5.0))
 
@@ -68,8 +74,28 @@ SCENARIOS = (
     Scenario(
         'edited promotion',
         _ASHA,
-        edits=('add', 'pause', 'mistake', 'add', 'retry', 'search', 'stop'),
+        edits=(
+            'add',
+            'promote',
+            'pause',
+            'promote',
+            'mistake',
+            'add',
+            'promote',
+            'retry',
+            'search',
+            'promote',
+            'stop',
+        ),
     ),
+    Scenario('directory', num_trials=20, is_local=True, is_reproducible=True),
+    Scenario(
+        'edited directory',
+        _ASHA,
+        is_local=True,
+        edits=('add', 'promote', 'retry', 'pause', 'add', 'promote', 'retry'),
+    ),
+    Scenario('long trials', num_trials=5, pace=8.0, is_reproducible=True),
 )
 
 
@@ -85,4 +111,6 @@ REGRESSIONS: Mapping[int, str] = {
     1731: 'a search that began on a full disk did not end as a command does (forked study)',
     2368: 'a search that began on a full disk did not end as a command does',
 }
-"""The reason, by seed."""
+"""The reason, by seed: of the first eight scenarios, which there were at that time."""
+
+EIGHT = SCENARIOS[:8]

@@ -97,7 +97,8 @@ class Scheduler:
 
     def run(self, until: float, is_over: Callable[[], bool]) -> None:
         """Runs all events until a time, or until `is_over`."""
-        while self._events and self._events[0][0] <= until and not is_over():
+        # `is_over` may start a process, which is an event.
+        while not is_over() and self._events and self._events[0][0] <= until:
             self.now, _, action = heapq.heappop(self._events)
             action()
 

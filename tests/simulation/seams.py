@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 import logging
 import sys
 import threading
@@ -21,12 +22,14 @@ from paxtune.engines import leased
 from paxtune.running import supervisor, trial_json, trial_run, tuner
 from paxtune.running.device_allocation import Place
 from paxtune.service import connection, remote_store
-from paxtune.storage import vizier_store
+from paxtune.storage import local_store, open_study, vizier_store
 from paxtune.study import transitions
 from tests.simulation.children import Children, Line, ProcessTable
+from tests.simulation.files import FaultyDatabase
 from tests.simulation.locks import Threading
 from tests.simulation.network import Channel
 from tests.simulation.world import World
+from trainer.checkpoints import handover
 from trainer.program.packing import place
 from trainer.runtime import directory, interrupt, wall_clock
 
@@ -166,10 +169,14 @@ def _put_processes(world: World, put: Any) -> None:
     put(supervisor, '_TICK_SECONDS', 1.0)
     put(supervisor, '_LOOK_SECONDS', 2.5)
     put(directory, 'os', world.files)
+    put(handover, 'os', world.files)
     host = types.SimpleNamespace(gethostname=lambda: world.process.host.name)
     put(directory, 'socket', host)
     put(transitions, 'socket', host)
     put(supervisor, '_HOST', 'machine')
+    put(local_store, 'os', world.files)
+    if world.is_local:
+        put(open_study, 'Database', functools.partial(FaultyDatabase.of_caller, world))
     vars(directory)['open'] = world.files.open  # There it is a builtin.
 
 

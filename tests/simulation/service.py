@@ -16,7 +16,6 @@ from tests.simulation.process import Host, Process
 from tests.simulation.scheduler import KilledError
 from tests.simulation.world import World
 
-DATABASE = 'service/study.db'
 _REFUSED = CallError(grpc.StatusCode.UNAVAILABLE, 'connection refused')
 _RESET = CallError(grpc.StatusCode.UNAVAILABLE, 'Socket closed')
 _SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
@@ -33,7 +32,7 @@ class Service:
 
     def __init__(self, world: World) -> None:
         self._world, self._host, self._starts = world, Host('service'), 0
-        (world.directory / DATABASE).parent.mkdir()
+        world.database.parent.mkdir()
         self._database: FaultyDatabase
         self.start()
 
@@ -48,13 +47,13 @@ class Service:
         if self._starts > 1:
             self._database.close()
         with world.scheduler.inline(self.process):
-            path = world.directory / DATABASE
-            self._database = FaultyDatabase(world, path, self.process)
+            self._database = FaultyDatabase(world, world.database, self.process)
             self._database.hold()
             lease = world.faults.settings.lease
 
             studies = DatabaseStudies(self._database, lease, clock=lambda: world.now)
             self._calls, self._look = Calls(studies), studies.look
+        world.waiting.doubt()  # A new process gives new leases.
         self.process.spawn(self._watch)
         world.say(self.process.name, 'starts')
 
@@ -63,6 +62,7 @@ class Service:
             self._world.scheduler.sleep(server.CHECK_SECONDS)
             with contextlib.suppress(DatabaseUnavailableError):
                 self._look()
+            self._world.waiting.tick()
 
     def _died(self) -> None:
         world = self._world
@@ -110,8 +110,15 @@ class Service:
     def _answer(self, path: str, request: bytes) -> bytes:
         if not path.startswith(f'/{schema.SERVICE}/'):
             return bytes(_SERVING.SerializeToString())
+        waiting, method = self._world.waiting, path.removeprefix(f'/{schema.SERVICE}/')
+        waiting.handle()
         try:
-            return self._calls.answer(path, (), request, 'a client')
+            reply = self._calls.answer(path, (), request, 'a client')
         except calls.CallError as error:
             trailing = ((schema.REJECTED, error.rejection),) if error.rejection else ()
             raise CallError(error.code, str(error), trailing) from error
+        if method == 'heartbeat':
+            waiting.heard(schema.decode(schema.HeartbeatRequest, request))
+        elif method == 'claim':
+            waiting.claimed(schema.decode(schema.ClaimReply, reply))
+        return reply

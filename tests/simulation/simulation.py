@@ -15,14 +15,18 @@ from paxtune.storage.open_study import join_study, open_study
 from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from paxtune.study.trial_paths import attempt_directory
 from tests.simulation import disturbances, seams
+from tests.simulation.checkpoints import newest
 from tests.simulation.faults import NONE, Settings
 from tests.simulation.files import Files
 from tests.simulation.ledger import Ledger
-from tests.simulation.machine import SERVICE, Machine
+from tests.simulation.local import LocalMachine, check_recovery
+from tests.simulation.machine import Machine
 from tests.simulation.people import Person
 from tests.simulation.scenarios import SCENARIOS, Scenario
-from tests.simulation.service import DATABASE, Service
+from tests.simulation.service import Service
+from tests.simulation.waiting import Waiting
 from tests.simulation.world import EVERY, STEPS, World, truth
 
 _MEMORY = '/dev/shm'
@@ -81,7 +85,8 @@ def simulate(
     memory = _MEMORY if os.path.isdir(_MEMORY) else None
     with tempfile.TemporaryDirectory(dir=memory, prefix='simulation-') as directory:
         world = World(seed, settings, Path(directory), allowed)
-        world.files, world.ledger = Files(world), Ledger(world)
+        world.files, world.ledger, world.waiting = Files(world), Ledger(world), Waiting(world)
+        world.pace, world.is_local = scenario.pace, scenario.is_local
         with seams.installed(world), contextlib.closing(world.ledger):
             results = _run(world, scenario, expected)
     return Outcome(
@@ -99,12 +104,12 @@ def simulate(
 def _run(
     world: World, scenario: Scenario, expected: list[tuple[object, ...]] | None
 ) -> list[tuple[object, ...]]:
-    world.service = Service(world)
+    kind = LocalMachine if scenario.is_local else Machine
+    if not scenario.is_local:
+        world.service = Service(world)
     value = scenario.value()
     fork = _other_study(world, scenario) if scenario.fork else None
-    machines = [
-        Machine(world, i + 1, value, scenario.workers, fork) for i in range(scenario.machines)
-    ]
+    machines = [kind(world, i + 1, value, scenario.workers, fork) for i in range(scenario.machines)]
     person = Person(world, scenario.edits)
     disturbances.plan(world, machines)
 
@@ -122,12 +127,15 @@ def _run(
         waiting = [each.name for each in machines if not each.is_done]
         world.violate('liveness', f'after {horizon:.0f} s these have not ended: {waiting}')
     world.close()
+    world.is_over = True
     with _read(world) as study:
         results = [_result(trial) for trial in study.trials]
         _check(world, scenario, study)
         if expected is not None:
             _compare(world, results, expected)
-        return results
+    if scenario.is_local:
+        check_recovery(world)
+    return results
 
 
 def _other_study(world: World, scenario: Scenario) -> Path:
@@ -144,8 +152,8 @@ def _other_study(world: World, scenario: Scenario) -> Path:
 
 @contextlib.contextmanager
 def _read(world: World) -> Iterator[Study]:
-    database = Database(world.directory / DATABASE, read_only=True)
-    with join_study(LocalStore(database, SERVICE.study), None) as study:
+    database = Database(world.database, read_only=True)
+    with join_study(LocalStore(database, world.study), None) as study:
         yield study
 
 
@@ -158,6 +166,16 @@ def _check(world: World, scenario: Scenario, study: Study) -> None:
         world.violate('budget', f'{len(trials)} trials; at most {most}')
     for trial in trials:
         _check_trial(world, scenario, trial)
+    _check_weights(world, study)
+
+
+def _check_weights(world: World, study: Study) -> None:
+    """Checks that retention has kept the weights of the best trial."""
+    if (best := study.best) is None or best.lineage.is_imported:
+        return
+    home = Path(attempt_directory(world.directory / 'study', best))
+    if newest(world, home)[0].step != STEPS:
+        world.violate('retention', f'the weights of trial {best.id}, the best, are gone')
 
 
 def _compare(

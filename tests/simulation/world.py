@@ -10,12 +10,12 @@ from paxtune.running.runner import Reports, Runner, Running
 from paxtune.running.trial_spec import TrialSpec
 from paxtune.schedulers.base import Unit
 from paxtune.search_space.space import Space
-from paxtune.simulate.replay_workload import newest, save
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory
 from paxtune.study.workload import RunnerWorkload
+from tests.simulation.checkpoints import newest, save
 from tests.simulation.faults import Draws, Faults, Settings
 from tests.simulation.process import Host, Process
 from tests.simulation.scheduler import Scheduler
@@ -59,10 +59,10 @@ class FormulaRunner(Runner):
         where = f'{trial.id}.{trial.view.attempt}'
         with world.ledger.writing(home):
             folder = Path(TrialSpec.of(study, trial.view).begin())
-            state, checkpoint = newest(folder)
+            state, checkpoint = newest(world, folder)
             begun, done = trial.continues_from, state.step
             # A process that has lost an ended trial finds no checkpoints any more.
-            is_held = world.ledger.holder(trial.id) == world.process.name
+            is_held = world.ledger.has(world.process, trial.id)
             if is_held and begun is not None and done < begun[1]:
                 world.violate('checkpoint', f'trial {trial.id} begins at {done}, not {begun}')
             if done:
@@ -70,14 +70,13 @@ class FormulaRunner(Runner):
                 if done < STEPS and should_interrupt():
                     raise Interrupted(done)
             for step in range(done + 1, STEPS + 1):
-                world.scheduler.sleep(world.draws.uniform(0.3, 3.0, 'step', where))
+                world.scheduler.sleep(world.pace * world.draws.uniform(0.3, 3.0, 'step', where))
                 if step % EVERY == 0:
                     world.ledger.writes(home)
-                    world.files.before_write(where)
                     loss = truth(trial.decisions, step)
                     state = state.after(trial.id, step, {'loss': loss})
                     world.ledger.trained(trial, state)
-                    checkpoint = save(state, folder)
+                    checkpoint = save(world, state, folder)
                     yield Report(step, state.metrics, checkpoint, done, step == STEPS)
                 if step < STEPS and should_interrupt():
                     raise Interrupted(state.step)
@@ -97,12 +96,20 @@ class World:
         service: the service that clients call.
         ledger: checks commits and replies.
         files: the simulated disk.
+        waiting: checks who waits for a trial.
+        pace: how many times as long as usual a step takes.
+        is_local: processes share a directory, and there is no service.
+        is_over: no more faults happen.
     """
 
     current: ClassVar['World']
     service: Any = None
     ledger: Any = None
     files: Any = None
+    waiting: Any = None
+    pace = 1.0
+    is_local = False
+    is_over = False
 
     def __init__(
         self, seed: int, settings: Settings, directory: Path, allowed: frozenset[str] | None
@@ -115,6 +122,16 @@ class World:
         self.processes: list[Process] = []
         outside = Process(self, 'simulation', Host('simulation'))
         self.scheduler = Scheduler(outside)
+
+    @property
+    def database(self) -> Path:
+        """The file of the study."""
+        return self.directory / ('study/study.db' if self.is_local else 'service/study.db')
+
+    @property
+    def study(self) -> str:
+        """The name of the study in its database."""
+        return 'study' if self.is_local else 'toys'
 
     @property
     def now(self) -> float:
@@ -150,7 +167,7 @@ class World:
 
     def happens(self, kind: str, *where: str) -> bool:
         """Returns True if a point fault happens now."""
-        if not self.faults.happens(kind, self.now, *where):
+        if self.is_over or not self.faults.happens(kind, self.now, *where):
             return False
         self.say('FAULT', kind, *where)
         return True
