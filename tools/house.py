@@ -51,7 +51,7 @@ BUDGETS = {
     'trainer/checkpoints': 1_405,
     'trainer/decoding': 585,
     'trainer/inputs': 4_425,
-    'trainer/layers': 3_245,
+    'trainer/layers': 3_255,
     'trainer/learner': 1_830,
     'trainer/loop': 1_480,
     'trainer/measures': 370,

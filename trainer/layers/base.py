@@ -32,6 +32,7 @@ import jax.numpy as jnp
 from trainer import mesh as mesh_lib
 from trainer.layers.initialization import NormalInit
 from trainer.symbolic.component import Component
+from trainer.symbolic.errors import UserError
 
 Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
 Keys = dict[str, jax.Array]
@@ -261,10 +262,17 @@ class Layer(Component):
 
         Args:
             axes: the logical axis of each dimension, as in `trainer.mesh.RULES`.
+            init: makes new values; one with less than two axes needs it.
             decay: weight decay applies to it.
             keep_float32: returns it as float32, without a cast.
         """
         frame = current_frame()
+        if init is _DEFAULT_INIT and len(shape) < 2:
+            raise UserError(
+                f'{str(self.sym_path) or "model"} ({type(self).__name__}): parameter {name!r} of '
+                f'shape {tuple(shape)} has no axes of inputs and outputs: pass `init`, such as '
+                'init=flax.linen.initializers.zeros'
+            )
         mesh_lib.partition_spec(axes)  # An unknown axis would be replicated silently.
 
         def boxed(key: jax.Array) -> ParameterBox:

@@ -371,3 +371,12 @@ def test_gradients_of_many_tokens_add_up_in_bfloat16(layer: Any) -> None:
             return jnp.sum(layer.module().apply({'params': params}, ids_BT, *more))
 
     assert jax.grad(total)(params)['table'][0].tolist() == [4096.0] * 4
+
+
+def test_a_vector_without_init_is_refused_by_layer_and_name() -> None:
+    class Gain(Layer):
+        def forward(self, x: jax.Array) -> jax.Array:
+            return x * self.param('gain', x.shape[-1:], ('norm',))
+
+    with pytest.raises(UserError, match=r"layers\[0\] \(Gain\): parameter 'gain' of shape \(8,\)"):
+        Stack([Gain()]).module().init({'params': jax.random.key(0)}, jnp.ones((2, 3, 8)))
