@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paxtune.config import other_names
 from paxtune.engines import flags as engine_flags
 from trainer import command
 from trainer.symbolic.errors import UserError
@@ -98,7 +99,7 @@ def run(
 
 def search_parser(description: str | None) -> 'argparse.ArgumentParser':
     """Makes a parser of all flags of a search."""
-    flags = command.parser(description)
+    flags = command.parser(description, other_names.FLAGS)
     command.add_experiment_flags(flags)
     flags.add_argument(
         '--job_log_dir',

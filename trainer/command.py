@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -34,7 +34,13 @@ _LOST = 3
 
 
 class _Parser(argparse_flags.ArgumentParser):
-    """Names the flags that are near to an unknown one, and expands `~/` in all values."""
+    """Names the flags that are near to an unknown one, and expands `~/` in all values.
+
+    Attributes:
+        other_names: flags to write, by the names that other programs have for them.
+    """
+
+    other_names: Mapping[str, str] = {}
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         # A shell expands `--flag ~/x`, but not `--flag=~/x`.
@@ -46,7 +52,8 @@ class _Parser(argparse_flags.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.startswith('unrecognized arguments: --'):
             unknown = message.split()[2].partition('=')[0]
-            near = nearest(unknown, self._option_string_actions)
+            other = self.other_names.get(unknown.replace('-', '_').replace('__', '--', 1))
+            near = f'Write {other}' if other else nearest(unknown, self._option_string_actions)
             raise UserError(f'{message}. {near or "--help lists the flags"}')
         super().error(message)
         raise AssertionError('argparse exits')
@@ -67,16 +74,24 @@ def module_of(name: str) -> ModuleType:
     return importlib.import_module(f'{name}.__main__' if is_package else name)
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """Makes a parser for the flags of a command and of absl."""
+def parser(
+    description: str | None, other_names: Mapping[str, str] | None = None
+) -> argparse.ArgumentParser:
+    """Makes a parser for the flags of a command and of absl.
+
+    Args:
+        other_names: flags to write, by the names that other programs have for them.
+    """
     program = Path(sys.argv[0])
-    return _Parser(
+    made = _Parser(
         # `python -m` runs the __main__.py of a command that is a package.
         prog=program.parent.name if program.name == '__main__.py' else program.name,
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    made.other_names = other_names or {}
+    return made
 
 
 def add_experiment_flags(flags: argparse.ArgumentParser, required: bool = True) -> None:

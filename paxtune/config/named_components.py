@@ -112,6 +112,7 @@ def _spelled(
     text: str, where: str, classes: Mapping[str, type[pg.Object]], known: Mapping[str, Any]
 ) -> str:
     """Translates a name to the syntax of `--set`: `GPBandit()` for `gp_bandit`."""
+    text = flag_name(text) if flag_name(text) in classes else text
     begun = [name for name in classes if name.startswith(text)]
     name = begun[0] if text not in classes and len(begun) == 1 else text
     if name not in classes:
@@ -125,5 +126,8 @@ def _spelled(
     if all(name in known for name in missing):
         values = ', '.join(f'{name}={known[name]!r}' for name in missing)
         return f'{kind.__name__}({values})'
+    known_fields = [str(name) for name in kind.__schema__.fields]
+    is_known = where.startswith('--') or 'max_resource' not in known_fields
+    missing += [] if is_known else ['max_resource']  # A function does not say its last step.
     needed = ', '.join(f'{name}=…' for name in missing)
     raise UserError(f"{where}: write '{kind.__name__}({needed})'")

@@ -3,6 +3,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from paxtune.algorithms import Default
 from paxtune.analysis.checks import checks
 from paxtune.reports.profiles import profile_of, profile_table
 from paxtune.reports.study_parts import (
@@ -55,7 +56,7 @@ def summary(study: Study) -> Document:
     facts = {
         'directory': None if study.directory is None else str(study.directory),
         'experiment': study.record.experiment,
-        'algorithm': display_value(study.search.algorithm),
+        'algorithm': display_value(_algorithm(study)),
         'scheduler': display_value(study.scheduler),
         'created': study.store.created(),
         'done': study.done_reason,
@@ -325,6 +326,13 @@ def _experiment(trial: Trial) -> Any:
 def _side(value: Any) -> Any:
     plain = value is None or isinstance(value, bool | int | float | str)
     return value if plain else rendered(value)
+
+
+def _algorithm(study: Study) -> Any:
+    """The algorithm of a study; the one that the default stands for."""
+    chosen = study.search.algorithm
+    is_default = isinstance(chosen, Default)
+    return chosen.resolved(study.space.spec, len(study.rewards)) if is_default else chosen
 
 
 def _columns(study: Study, trials: Sequence[Trial], extra: Sequence[Column] = ()) -> list[Column]:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import pyglove as pg
 from etils import epy
 
+from paxtune.config import other_names
 from paxtune.config.named_components import named_part
 from paxtune.config.search import Search
 from paxtune.running.define_by_run import traced
@@ -173,7 +174,9 @@ def _made(
     fields = [str(name) for name in Search.__schema__.fields]
     for name in changes:
         if name not in (*fields, 'budget.trials'):
-            raise UserError(f'a search has no {name!r}. {nearest(name, fields)}'.rstrip())
+            other = other_names.PYTHON.get(name)
+            hint = nearest(name, [*fields, 'num_trials']) if other is None else f'Write {other}'
+            raise UserError(f'a search has no {name!r}. {hint}'.rstrip())
     if (objective := changes.get('objective')) is not None:
         changes = {**changes, 'objective': objective_of(objective)}
     return {
