@@ -1,5 +1,7 @@
 """Names of other tuners: messages name the argument or the flag to write."""
 
+from typing import Any
+
 import pyglove as pg
 import pytest
 
@@ -24,8 +26,9 @@ from trainer.symbolic.errors import UserError
     ],
 )
 def test_an_argument_of_another_tuner_is_translated(name: str, words: str) -> None:
+    given: dict[str, Any] = {name: 1}
     with pytest.raises(UserError, match=f"a search has no '{name}'. {words}"):
-        tune(lambda x: x, space={'x': pg.floatv(0.0, 1.0)}, objective='minimize', **{name: 1})
+        tune(lambda x: x, space={'x': pg.floatv(0.0, 1.0)}, objective='minimize', **given)
 
 
 def test_a_flag_of_another_tuner_is_translated() -> None:
