@@ -61,7 +61,7 @@ def decode(
             throughput.count()
             examples += decoded_examples(task.decoder, data, output, first=1 + len(examples))
         if not examples:
-            raise UserError(f'decode_inputs.{name}: it has no prompts: all of its rows are padding')
+            raise UserError(f'decode_inputs.{name}: no label has a weight, so all are padding')
         with throughput.paused():
             measured = None
             if processes.is_first():
