@@ -117,11 +117,20 @@ def _same_as_before(reason: str, trial: Trial, trials: Sequence[Trial]) -> str:
     if len(commonest([reason, *(each.reason or '' for each in failed)])) > 1:
         return ''
     numbers = ', '.join(str(each.id) for each in failed)
+    more = (
+        f'trial {trial.id} runs again when the study is resumed; python -m paxtune.studies retry '
+        f'repeats trials {numbers}. If the error belongs to the decisions, set '
+        'search.faults.max_consecutive_failures'
+    )
+    if trial.directory is None:  # In memory, where no command and no flag reaches it.
+        more = (
+            f'tune(…, study=error.study) runs trial {trial.id} again; error.study.retry(number) '
+            f'repeats trials {numbers}. If the error belongs to the decisions, pass '
+            'faults=paxtune.Faults(max_consecutive_failures=…)'
+        )
     return (
         f'trials {numbers} and {trial.id} all raised the same error, and no other trial has '
-        f'measured anything: {reason}. Once it is corrected, trial {trial.id} runs again when the '
-        f'study is resumed; python -m paxtune.studies retry repeats trials {numbers}. If the '
-        'error belongs to the decisions, set search.faults.max_consecutive_failures'
+        f'measured anything: {reason}. Once it is corrected, {more}'
     )
 
 

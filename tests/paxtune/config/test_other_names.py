@@ -8,6 +8,7 @@ import pytest
 from paxtune import Budget, tune
 from paxtune.command_line import search_parser
 from paxtune.config import other_names
+from paxtune.running.trial_errors import StudyStoppedError
 from trainer.symbolic.errors import UserError
 
 
@@ -58,3 +59,14 @@ def test_the_first_hint_of_a_scheduler_works(name: str) -> None:
     written = text.replace('min_resource=…', 'min_resource=1').replace('…', '9')
     study = tune(lambda x: x, space=space, objective='minimize', num_trials=2, scheduler=written)
     assert len(study.trials) == 2
+
+
+def test_the_error_of_a_study_in_memory_names_python() -> None:
+    def failing(x: float) -> float:
+        raise RuntimeError('always')
+
+    with pytest.raises(StudyStoppedError) as stopped:
+        tune(failing, space={'x': pg.floatv(0.0, 1.0)}, objective='minimize', num_trials=9)
+    text = str(stopped.value)
+    assert 'study=error.study' in text and 'faults=paxtune.Faults(' in text
+    assert 'python -m' not in text and 'search.faults' not in text
