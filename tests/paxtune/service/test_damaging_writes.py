@@ -157,6 +157,7 @@ def reads_as(study: Study) -> str:
     return json.dumps(export.export(study)['trials'], allow_nan=False)
 
 
+@pytest.mark.fast(20)
 @pytest.mark.parametrize('name', CHANGES)
 def test_a_change_that_readers_cannot_read_is_refused(
     service: Service, study: Study, name: str
