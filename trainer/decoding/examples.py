@@ -110,7 +110,7 @@ def _target(decoder: Decoder, batch: Mapping[str, Any], row: int, length: int) -
 def _with_prompts(batch: Mapping[str, Any]) -> np.ndarray:
     """True for rows that have a prompt without a target, bool [B]. Padding has none."""
     there = [batch[name] for name in _MARKS if name in batch]
-    if not there:  # Labels without a weight are all that tells of padding.
+    if not there:  # Then only weights of labels mark padding.
         there = [np.zeros(len(batch['ids'])) if 'labels' in batch else batch['ids']]
     found: np.ndarray = (np.asarray(there[0]).reshape(len(there[0]), -1) != 0).any(axis=1)
     for name in weight_features(batch):
