@@ -98,7 +98,10 @@ def test_an_algorithm_and_a_scheduler_may_be_names() -> None:
     ('named', 'message'),
     [
         ({'algorithm': 'randomm'}, r"^algorithm='randomm': expected one of .*random_search"),
-        ({'scheduler': 'asha'}, r"^scheduler='asha': write 'Asha\(min_resource=…\)'"),
+        (
+            {'scheduler': 'asha'},
+            r"^scheduler='asha': write 'Asha\(min_resource=…, max_resource=…\)'",
+        ),
     ],
 )
 def test_a_name_without_a_component_is_refused(named: Any, message: str) -> None:

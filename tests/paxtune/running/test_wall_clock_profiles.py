@@ -72,9 +72,14 @@ def second_half(*_: Any, **__: Any) -> Running:
 
 
 def test_the_profile_of_a_trial_adds_up_over_its_attempts(study: Study) -> None:
-    asked = iter([False])
+    asked: list[Any] = []
+
+    def noted(*arguments: Any, **fields: Any) -> Running:
+        asked.append(arguments)
+        yield from first_half(*arguments, **fields)
+
     with pytest.raises(Paused):
-        run(study, first_half, should_interrupt=lambda: next(asked, True))
+        run(study, noted, should_interrupt=lambda: bool(asked))
     before = study.trial(1).record.profile
     assert before[STEPS] >= _SECONDS
     run(study, second_half)

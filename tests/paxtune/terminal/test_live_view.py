@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,9 +147,9 @@ def test_ended_trials_are_read_once(tmp_path: Path) -> None:
     asked: list[list[int]] = []
 
     class Counting(LocalStore):
-        def trials(self, ids: Any = None) -> Any:
-            asked.append(list(ids))
-            return super().trials(ids)
+        def contents(self, ids: Collection[int] | None = None) -> list[tuple[int, bytes]]:
+            asked.append(sorted(ids or ()))
+            return super().contents(ids)
 
     with open_study(tmp_path, toy()) as study:
         finish(ask(study))

@@ -78,9 +78,10 @@ def test_a_non_finite_loss_names_its_step(interval: int, tmp_path: Path) -> None
         measured(made, tmp_path)
     saved = tmp_path / 'checkpoints' / '4'
     assert str(error.value) == (
-        f'the training loss is nan at step 5; the last checkpoint from before that is {saved}. Its '
-        'batch is number 5 of train_input: python -m trainer.inspect_input --exp=… '
-        f'--input=train_input --num_batches=1 --from_checkpoint={saved}'
+        'the training loss is nan at step 5: weights holds nan (example 0, position 0), which is '
+        f'not finite; the last checkpoint from before that is {saved}. Its batch is number 5 of '
+        'train_input: python -m trainer.inspect_input --exp=… --input=train_input --num_batches=1 '
+        f'--from_checkpoint={saved}'
     )
 
 
