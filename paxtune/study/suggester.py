@@ -9,7 +9,7 @@ from paxtune.algorithms import Exhausted, Observation, Suggestion, SuggestionCon
 from paxtune.algorithms.base import Key, key_of
 from paxtune.algorithms.encoding.sampling import complete
 from paxtune.search_space.decisions import Decisions
-from paxtune.search_space.parameters import to_parameters
+from paxtune.search_space.parameters import reader, to_parameters
 from paxtune.study import replicates
 from paxtune.study.feasibility import Feasibility
 from paxtune.study.observations import observe, with_costs, with_predicted_ends
@@ -56,7 +56,7 @@ class Suggester:
         space, search = self._space, self._search = feasibility.space, feasibility.search
         self.algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
         self._prior = space.parse(dict(search.prior), partial=True)
-        self._read_trials = read_trials
+        self._read_trials, self._read_parameters = read_trials, reader(space.spec)
         self._memo: dict[str, Any] = {}
         self._tried: set[Key] = set()
         self._tried_revision = 0
@@ -66,7 +66,7 @@ class Suggester:
 
         Raises:
             Exhausted: nothing is left to try.
-            SuggestionError: the algorithm raised.
+            SuggestionError: the algorithm raised, or its decisions are outside the space.
             UserError: nothing in the space satisfies its constraints.
         """
         ordinal = number
@@ -84,7 +84,7 @@ class Suggester:
             suggestion = self.algorithm.suggest(self.context(number, ordinal))
             made = {id_: plain(value) for id_, value in suggestion.decisions.items()}
             suggestion = dataclasses.replace(suggestion, decisions=made)
-            to_parameters(self._space.spec, made)
+            self._read_parameters(to_parameters(self._space.spec, made))  # As all readers do.
         except (UserError, Exhausted):
             raise
         except Exception as error:

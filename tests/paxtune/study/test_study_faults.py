@@ -35,12 +35,17 @@ def test_an_algorithm_that_raises_is_an_error_and_no_hang(tmp_path):
 class Illegal(Algorithm):
     """Suggests decisions outside the space."""
 
+    rate: float
+    has_others: bool
+
     def suggest(self, request):
-        return Suggestion({'rate': 0.1})
+        others = RandomSearch().suggest(request).decisions if self.has_others else {}
+        return Suggestion({**others, 'rate': self.rate})
 
 
-def test_illegal_decisions_of_an_algorithm_are_an_error(tmp_path):
-    with open_study(tmp_path, toy(search=search(algorithm=Illegal()))) as study:
+@pytest.mark.parametrize(('rate', 'has_others'), [(0.1, False), (5.0, True), (float('nan'), True)])
+def test_illegal_decisions_of_an_algorithm_are_an_error(tmp_path, rate, has_others):
+    with open_study(tmp_path, toy(search=search(algorithm=Illegal(rate, has_others)))) as study:
         with pytest.raises(SuggestionError):
             ask(study)
         assert study.trials == []
