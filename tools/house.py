@@ -34,7 +34,7 @@ BUDGETS = {
     'paxtune/plots': 1_720,
     'paxtune/pyglove_backend': 900,
     'paxtune/reports': 2_901,
-    'paxtune/running': 3_266,
+    'paxtune/running': 3_268,
     'paxtune/scale': 430,
     'paxtune/schedulers': 2_214,
     'paxtune/search_space': 1_500,

@@ -23,6 +23,7 @@ from trainer.symbolic.errors import UserError
 from trainer.symbolic.user_code import place_of
 
 _END = object()
+_metrics = operator.attrgetter('metrics')
 
 
 class FunctionRunner(Runner):
@@ -88,9 +89,10 @@ class FunctionRunner(Runner):
             yield Report(trial.step + 1, metrics, is_last=True)
         if not trial.has_reported and (inherited := _inherited(study, trial)):
             yield inherited
-        elif not trial.view.measurements:
+        elif not (trial.view.record.non_finite or any(map(_metrics, trial.view.measurements))):
             with self._placed(returned):
-                raise UserError('nothing was measured: the function yielded nothing')
+                what = 'gave no metric' if trial.view.measurements else 'yielded nothing'
+                raise UserError(f'nothing was measured: the function {what}')
 
     @during(STEPS)
     def _call(self, study: Study, trial: RunningTrial) -> Any:

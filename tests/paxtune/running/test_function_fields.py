@@ -176,6 +176,11 @@ def test_a_generator_that_yields_nothing_says_so() -> None:
     assert 'the function yielded nothing' in reason and place in reason
 
 
+@pytest.mark.parametrize('gives', [dict, lambda: iter([{}]), lambda: iter([(1, {}), (2, {})])])
+def test_a_function_without_a_metric_says_so(gives: Any) -> None:
+    assert 'the function gave no metric' in reason_of(lambda values: gives())
+
+
 @pytest.mark.parametrize('value', [math.nan, math.inf])
 def test_trials_that_all_diverge_warn(value: float, caplog: pytest.LogCaptureFixture) -> None:
     with run(lambda values: value, num_trials=3):
