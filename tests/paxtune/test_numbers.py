@@ -87,6 +87,10 @@ def test_an_array_is_no_candidate(array: Any) -> None:
     assert len(searched(space={**SPACE, 'constant': array}).trials) == 2
 
 
+def test_an_array_of_several_elements_is_a_constant() -> None:
+    assert len(searched(space={**SPACE, 'constant': np.arange(3)}).trials) == 2
+
+
 @pytest.mark.parametrize('kind', [np.int64, jnp.int32])
 def test_settings_of_a_search_take_integers_of_libraries(kind: Any, tmp_path: Path) -> None:
     study = searched(

@@ -125,8 +125,8 @@ def with_plain_scales(value: V) -> V:
     linear = [
         str(path)
         for path, leaf in plain_numbers.leaves(value)
-        if leaf == 'linear'
-        and path.key == 'scale'
+        if isinstance(leaf, str)
+        and (path.key, leaf) == ('scale', 'linear')
         and isinstance(value.sym_get(path.parent), pg.hyper.Float)  # type: ignore[attr-defined]
     ]
     if not linear:
