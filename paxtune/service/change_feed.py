@@ -76,15 +76,16 @@ class ChangeFeed:
     @property
     def rules(self) -> Rules:
         """The rules for trials of the study; RequestRejectedError before it is created."""
-        if self._rules is None:
-            study = self._store.study()
-            if study is None:
-                raise RequestRejectedError('missing', 'there is no such study')
-            try:
-                self._rules = Rules.of(study)
-            except DamagedRecordError as error:
-                raise RequestRejectedError('invalid', f'the study is damaged: {error}') from error
-        return self._rules
+        if (rules := self._rules) is not None:  # Another thread may drop it meanwhile.
+            return rules
+        study = self._store.study()
+        if study is None:
+            raise RequestRejectedError('missing', 'there is no such study')
+        try:
+            self._rules = rules = Rules.of(study)
+        except DamagedRecordError as error:
+            raise RequestRejectedError('invalid', f'the study is damaged: {error}') from error
+        return rules
 
     def in_status(self, status: Status) -> list[int]:
         """Returns the numbers of the trials in a status that is not final, in order."""

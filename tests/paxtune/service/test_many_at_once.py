@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from paxtune.service.change_feed import ChangeFeed
 from paxtune.service.suggest_lock import SuggestLock
 from paxtune.storage.codec import TrialProto
+from paxtune.storage.vizier_store import VizierStore
 from paxtune.study.record import TrialRecord
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.transitions import LeaseLostError
@@ -166,3 +168,11 @@ def test_changes_come_in_order(service: Service, trials: list[RunningTrial]) -> 
         trial.add_event('seen')
     changed = coordinator.changes(known.generation, known.revision)
     assert [TrialProto.FromString(content).id for content in changed.trials] == ['1', '3']
+
+
+def test_rules_that_another_thread_drops_at_once_are_still_found(service: Service) -> None:
+    class Dropped(ChangeFeed):
+        _rules = property(lambda self: None, lambda self, rules: None)
+
+    service.study('a')
+    assert Dropped(VizierStore(service.database, 'toys')).rules.num_rewards == 1
