@@ -29,7 +29,7 @@ class RunningTrial:
     Attributes:
         view: the trial as it stands after the last transition of this object.
         resumed: whether the trial was claimed before, by a process that did not finish it.
-        step: the last step that this process reported; 0 before.
+        step: the highest step that this process reported; 0 before.
         has_reported: whether this process has reported a step.
     """
 
@@ -39,7 +39,7 @@ class RunningTrial:
         self.view = Trial(record, context)
         self._context, self._scoring, self._store = context, scoring, store
         self.resumed = sum(event.event == 'claimed' for event in record.history) > 1
-        self.step, self.has_reported = 0, False
+        self.step, self._steps, self.has_reported = 0, set[int](), False
 
     def __repr__(self) -> str:
         return repr(self.view)
@@ -129,14 +129,16 @@ class RunningTrial:
 
         self._apply(reported)
         found = next(each for each in self.view.measurements if each.step == step)
-        if not is_new and self.has_reported and found.metrics != finite:
+        # Another attempt, or one that goes on, may measure earlier steps anew.
+        if step in self._steps and found.metrics != finite:
             logging.warning(
                 'Trial %d reports step %d again. Its first metrics stay: %s',
                 self.id,
                 step,
                 dict(found.metrics),
             )
-        self.step, self.has_reported = step, True
+        self._steps.add(step)
+        self.step, self.has_reported = max(step, self.step), True
         return found
 
     def add(self, measurement: Measurement, non_finite: Collection[str] = ()) -> None:

@@ -167,6 +167,30 @@ def test_a_step_that_is_reported_again_warns(caplog: pytest.LogCaptureFixture) -
         assert 'Trial 1 reports step 3 again. Its first metrics stay' in caplog.text
 
 
+def test_a_trial_that_goes_on_measures_earlier_steps_anew(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with open_study(None, SPACE, search=search(objective=OBJECTIVE)) as study:
+        for value in (1.0, 2.0):
+            trial = study.ask()
+            assert trial is not None and trial.id == 1
+            for step in (1, 2, 3):
+                trial.report(step, {'objective': value})
+            trial.release('later')
+        assert {each.reward for each in trial.view.measurements} == {1.0}
+    assert not caplog.messages
+
+
+def test_a_result_comes_after_steps_in_any_order() -> None:
+    def reports(values: Any, trial: Any) -> float:
+        for step in (10, 5):
+            trial.report(step, {'objective': 3.0})
+        return 1.0
+
+    with run(reports) as study:
+        assert study.trials[0].reward == 1.0
+
+
 def test_a_generator_that_yields_nothing_says_so() -> None:
     def empty(values: Any) -> Iterator[float]:
         yield from ()
