@@ -9,10 +9,12 @@ Classes of libraries, and objects of unknown content, count by identity. A key i
 object alive.
 """
 
+import collections
 import dataclasses
 import dis
 import functools
 import hashlib
+import importlib.util
 import itertools
 import sys
 import types
@@ -44,6 +46,7 @@ def code_key(value: Any, with_classes: bool = True) -> str:
     """
     walk = _Walk(with_classes)
     walk.visit(value)
+    walk.visit_rest()
     return walk.digest.hexdigest()
 
 
@@ -53,6 +56,8 @@ class _Walk:
         self._with_classes = with_classes
         self._seen: dict[int, tuple[int, Any]] = {}  # It holds objects, so that no id is reused.
         self._classes: set[type] = set()
+        self._read: set[tuple[int, str]] = set()
+        self._rest: collections.deque[Any] = collections.deque()
 
     def visit(self, value: Any) -> None:
         if isinstance(value, _PLAIN):
@@ -61,9 +66,23 @@ class _Walk:
             self._add('seen', self._seen[id(value)][0])
         else:
             self._seen[id(value)] = len(self._seen), value
-            self._visit_new(value)
+            if isinstance(value, types.FunctionType | type):
+                self._rest.append(value)  # Calls of calls would exceed Python's limit of recursion.
+            else:
+                self._visit_new(value)
+
+    def visit_rest(self) -> None:
+        """Visits the functions and classes that were found, and those that they name."""
+        while self._rest:
+            self._visit_new(self._rest.popleft())
 
     def _visit_new(self, value: Any) -> None:
+        try:
+            self._visit_parts(value)
+        except Exception:  # Attributes of an unusual object may raise anything.
+            self._add(_serial(value))
+
+    def _visit_parts(self, value: Any) -> None:
         if isinstance(value, pg.Object):
             self._visit_class(type(value))
             for name, child in value.sym_items():
@@ -141,16 +160,16 @@ class _Walk:
                 self._add(name)
                 self._visit_named(known[name], names)
         for name in names.imported:
-            self._visit_named(sys.modules.get(name), names)
+            self._visit_named(_module(name, function), names)
 
     def _visit_named(self, value: Any, names: '_Names') -> None:
         """Visits a value that code names; of a user's module the parts that the code names too."""
         if not isinstance(value, types.ModuleType) or _is_of_library(value):
             self.visit(value)
-        elif id(value) not in self._seen:
-            self._seen[id(value)] = len(self._seen), value
+        else:
             for name in names.all:
-                if name in vars(value):
+                if name in vars(value) and (id(value), name) not in self._read:
+                    self._read.add((id(value), name))
                     self._add(name)
                     self._visit_named(vars(value)[name], names)
 
@@ -225,7 +244,7 @@ class _Names(NamedTuple):
 
     Attributes:
         read: read as globals, if they are no local variables.
-        imported: modules that functions import.
+        imported: modules that functions import, with a dot for each level of a relative name.
         all: attributes included.
     """
 
@@ -237,16 +256,26 @@ class _Names(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def _names(code: types.CodeType) -> _Names:
     read, imported, every = set(), set(), set(code.co_names)
-    for instruction in dis.get_instructions(code):
+    instructions = [each for each in dis.get_instructions(code) if each.opname != 'EXTENDED_ARG']
+    for at, instruction in enumerate(instructions):
         if instruction.opname in ('LOAD_GLOBAL', 'LOAD_NAME'):
             read.add(instruction.argval)
         elif instruction.opname == 'IMPORT_NAME':
-            imported.add(instruction.argval)
+            imported.add('.' * instructions[at - 2].argval + instruction.argval)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             for mine, theirs in zip((read, imported, every), _names(constant), strict=True):
                 mine.update(theirs)
     return _Names(*(tuple(sorted(each)) for each in (read, imported, every)))
+
+
+def _module(name: str, function: types.FunctionType) -> types.ModuleType | None:
+    """Returns the module that a function imports by a name; None if it has not yet."""
+    try:
+        package = function.__globals__.get('__package__')
+        return sys.modules.get(importlib.util.resolve_name(name, package))
+    except ImportError:
+        return None
 
 
 def _counts(name: str, attribute: Any) -> bool:
@@ -297,6 +326,9 @@ def _serial(value: Any) -> Any:
     try:
         reference = weakref.ref(value, forget)
     except TypeError:
-        return repr(value) if type(value) is not object else ''
+        try:
+            return repr(value) if type(value) is not object else ''
+        except Exception:  # One of an unusual object.
+            return next(_new_serial)
     _serials[place] = reference, next(_new_serial)
     return _serials[place][1]

@@ -179,6 +179,59 @@ def test_a_reloaded_module_is_another_key(tmp_path: Path, monkeypatch: pytest.Mo
         sys.modules.pop('a_users_helper', None)
 
 
+def test_all_that_functions_name_of_one_module_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    uses = 'def f(x): return helper.f(x)\ndef g(x):\n    from .helper import g\n    return g(x)\n'
+    package = tmp_path / 'a_users_package'
+    package.mkdir()
+    (package / '__init__.py').write_text('')
+    (package / 'uses.py').write_text(f'from . import helper\n{uses}def h(x): return helper.h(x)')
+    try:
+        keys = []
+        for at in range(4):
+            edited = [('f', 'g', 'h')[each - 1] if each == at else '' for each in (1, 2, 3)]
+            lines = [f'def {name}(x): return {"-" if name in edited else ""}x\n' for name in 'fgh']
+            (package / 'helper.py').write_text(''.join(lines) + '# ' * at)
+            importlib.invalidate_caches()
+            helper = importlib.reload(importlib.import_module('a_users_package.helper'))
+            user: Any = importlib.import_module('a_users_package.uses')
+            assert user.helper is helper
+            keys.append([code_key([user.f, user.h]), code_key(user.g)])
+        original, *changed = keys
+        assert [[a != b for a, b in zip(original, each, strict=True)] for each in changed] == [
+            [True, False],
+            [False, True],
+            [True, False],
+        ]
+    finally:
+        for name in [each for each in sys.modules if each.startswith('a_users_package')]:
+            del sys.modules[name]
+
+
+def test_calls_of_calls_have_any_depth() -> None:
+    found = notebook()
+    lines = [f'def f{at}(x): return f{at + 1}(x)\n' for at in range(1000)]
+    cell(''.join(lines) + 'def f1000(x): return x', found)
+    original = code_key(found['f0'])
+    cell('def f1000(x): return -x', found)
+    assert code_key(found['f0']) != original
+
+
+def test_unusual_objects_have_keys() -> None:
+    class Raises:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    first, second = Raises(), {Raises(): 1}
+    assert code_key(lambda: first) == code_key(lambda: first) != code_key(lambda: Raises)
+    assert code_key(lambda: second)
+
+
 def test_a_replaced_method_of_our_own_class_is_another_key() -> None:
     before, method = code_key(Linear(2)), Linear.forward
     try:
