@@ -5,6 +5,7 @@ needs no file. A hash is valid for one version of Python, in any process. `code_
 and is valid in one process.
 """
 
+import collections
 import functools
 import hashlib
 import inspect
@@ -21,7 +22,11 @@ from trainer.symbolic.user_code import is_of_library
 
 _MAX_VISITED = 5_000
 _MAX_DEPTH = 3
+_MAX_NESTED = 20
 _DIGITS = 16
+
+_first: dict[int, tuple[Any, str | None]] = {}
+"""Lists and dicts of code, by their ids, with hashes of their first contents."""
 
 
 def code_hashes(*values: Any) -> dict[str, str]:
@@ -37,8 +42,8 @@ def code_hashes(*values: Any) -> dict[str, str]:
         Hashes by full name, such as `my_module.Net`.
     """
     walk = _Walk()
-    for value in values:
-        walk.visit(value)
+    walk.visit_all(values)
+    walk.visit_rest()
     return dict(sorted(walk.hashes.items()))
 
 
@@ -55,8 +60,17 @@ class _Walk:
         self.hashes: dict[str, str] = {}
         self._visited: dict[int, Any] = {}  # The values keep their ids as long as they live.
         self._packages: set[str] = set()
+        self._rest: collections.deque[Any] = collections.deque()
 
-    def visit(self, value: Any) -> None:
+    def visit_all(self, values: Iterable[Any]) -> None:
+        self._rest.extend(values)
+
+    def visit_rest(self) -> None:
+        """Visits all values that were found, and those in them."""
+        while self._rest:
+            self._visit(self._rest.popleft())
+
+    def _visit(self, value: Any) -> None:
         value = _inner(value)
         is_known = id(value) in self._visited or len(self._visited) >= _MAX_VISITED
         if is_known or _is_constant(value):
@@ -68,17 +82,13 @@ class _Walk:
             if self._is_users(value.__module__):
                 self._add(value, self._digest(value))
         elif isinstance(value, functools.partial):
-            self._visit_all((value.func, value.args, value.keywords))
+            self.visit_all((value.func, value.args, value.keywords))
         elif isinstance(value, pg.Object | pg.Dict | pg.List):
-            self._visit_all((type(value), *(child for _, child in value.sym_items())))
+            self.visit_all((type(value), *(child for _, child in value.sym_items())))
         elif isinstance(value, Mapping | list | tuple):
-            self._visit_all(value.values() if isinstance(value, Mapping) else value)
+            self.visit_all(value.values() if isinstance(value, Mapping) else value)
         elif not isinstance(value, types.ModuleType):
-            self.visit(type(value))
-
-    def _visit_all(self, values: Iterable[Any]) -> None:
-        for value in values:
-            self.visit(value)
+            self.visit_all([type(value)])
 
     def _visit_class(self, kind: type) -> None:
         if issubclass(kind, Component):  # A package of components may be installed.
@@ -108,8 +118,8 @@ class _Walk:
     def _digest_of_class(self, kind: type) -> str:
         parts = [base.__qualname__ for base in kind.__bases__]
         for name, attribute in sorted(vars(kind).items()):
-            if _is_constant(attribute) and not name.startswith('__'):
-                parts += [name, _text(attribute)]
+            if not name.startswith('__') and (text := _constant(attribute)) is not None:
+                parts += [name, text]
             for function in _functions(attribute):
                 # Methods of dataclasses are generated.
                 is_written = (
@@ -124,8 +134,8 @@ class _Walk:
         code, parts = function.__code__, []
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for value in (*defaults, *_closed(function)):
-            parts += [_text(value)] if _is_constant(value) else []
-            self.visit(value)
+            parts += [] if (text := _constant(value)) is None else [text]
+            self.visit_all([value])
         names = {*_names(code)}
         for name in sorted(names & function.__globals__.keys()):
             parts += self._named(name, function.__globals__[name], names)
@@ -140,11 +150,11 @@ class _Walk:
             if depth < _MAX_DEPTH and self._is_users(value.__name__):
                 for inner in sorted(names & vars(value).keys()):
                     yield from self._named(inner, vars(value)[inner], names, depth + 1)
-        elif _is_constant(value):
-            if name.strip('_').isupper():  # Others may change while a process runs.
-                yield from (name, _text(value))
+        # Others may change while a process runs.
+        elif name.strip('_').isupper() and (text := _constant(value)) is not None:
+            yield from (name, text)
         elif isinstance(_inner(value), type | types.FunctionType | functools.partial):
-            self.visit(value)
+            self.visit_all([value])
 
 
 def _package(module: str) -> str:
@@ -176,12 +186,26 @@ def _functions(attribute: Any) -> Iterator[types.FunctionType]:
     yield from (found for each in parts if isinstance(found := _inner(each), types.FunctionType))
 
 
-def _is_constant(value: Any) -> bool:
-    if type(value) in (list, tuple, frozenset):
-        return all(map(_is_constant, value))
-    if type(value) is dict:
-        return all(map(_is_constant, (*value, *value.values())))
+def _is_constant(value: Any, nested: int = _MAX_NESTED) -> bool:
+    if type(value) in (list, tuple, frozenset, dict):
+        # A list may hold itself.
+        items = (*value, *value.values()) if type(value) is dict else value
+        return nested > 0 and all(_is_constant(item, nested - 1) for item in items)
     return value is None or type(value) in (bool, int, float, complex, str, bytes)
+
+
+def _constant(value: Any) -> str | None:
+    """Returns a text of a constant; None for other values.
+
+    A list or a dict counts with its first content in this process: a run may add results to it.
+    """
+    if type(value) not in (list, dict):
+        return _text(value) if _is_constant(value) else None
+    if id(value) not in _first:
+        while len(_first) >= _MAX_VISITED:
+            del _first[next(iter(_first))]
+        _first[id(value)] = value, _hash([_text(value)]) if _is_constant(value) else None
+    return _first[id(value)][1]
 
 
 def _closed(function: types.FunctionType) -> Iterator[Any]:

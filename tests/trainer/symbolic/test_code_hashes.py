@@ -181,3 +181,38 @@ def test_lambdas_of_one_name_have_their_own_hashes() -> None:
 
 def test_libraries_and_our_packages_have_none() -> None:
     assert code_hashes(lm.StdlibTunable(), max, sys, Path, {'x': 1.5}, None) == {}
+
+
+def test_calls_of_calls_and_lists_in_themselves_have_any_depth() -> None:
+    found: dict[str, Any] = {'__name__': '__main__'}
+    lines = [f'def f{at}(x): return f{at + 1}(x)\n' for at in range(1000)]
+    exec(''.join(lines) + 'L = []\nL.append(L)\ndef f1000(x): return L', found)
+    assert len(code_hashes(found['f0'])) == 1001
+
+
+GROWING = """
+RESULTS, CACHE = [], {}
+
+class Counted:
+    seen = []
+
+def made():
+    own = []
+    def objective(x, before=[]):
+        for each in (RESULTS, Counted.seen, own, before):
+            each.append(x)
+        CACHE[1] = x
+    return objective
+"""
+
+
+def test_results_that_a_run_adds_to_lists_are_no_change_of_code() -> None:
+    found: dict[str, Any] = {'__name__': '__main__'}
+    exec(GROWING, found)
+    objective = found['made']()
+    before = code_hashes(objective)
+    for result in (1.0, object()):
+        objective(result)
+        assert code_hashes(objective) == before
+    found['RESULTS'] = [1]
+    assert differing(before, code_hashes(objective)) == ['__main__.made.<locals>.objective']
