@@ -101,8 +101,7 @@ def _check_type(name: Any, path: str, source: str, written: Any) -> None:
     if isinstance(name, str) and is_known(name):
         return
     if written is not None and (kind := _KINDS.get(str(name).rpartition('.')[2])):
-        found = pg.KeyPath.parse(path).query(written)
-        own = getattr(found, '__name__', None) or type(found).__name__
+        own = _name_of(written, path)
         raise UserError(
             f'{source}: {path} is {kind} ({own}), which a study cannot keep. Use a text in its '
             f'place, such as {own!r}, and look it up in your code'
@@ -112,3 +111,12 @@ def _check_type(name: Any, path: str, source: str, written: Any) -> None:
         'class must derive from trainer.Component, and its module must be imported'
         + ('.' if written is not None else ': pass --exp=… with the experiment that uses it.')
     )
+
+
+def _name_of(written: Any, path: str) -> str:
+    """The name of a function or a class at a path, or of the class of an object there."""
+    try:
+        found = pg.KeyPath.parse(path).query(written)
+    except KeyError:  # A name with a dot.
+        return 'name'
+    return str(getattr(found, '__name__', None) or type(found).__name__)

@@ -201,6 +201,11 @@ def test_unreadable_values_are_not_written(value: Any) -> None:
 
 
 @pytest.mark.slow
+def test_a_function_under_a_name_with_a_dot_is_named() -> None:
+    with pytest.raises(UserError, match=r'^space: layer\.size\.candidates\[0\] is a function \('):
+        to_json_text(pg.Dict({'layer.size': pg.oneof([len, 1])}))
+
+
 def test_a_module_of_ours_is_imported_for_its_class() -> None:
     script = """
 import sys
