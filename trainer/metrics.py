@@ -114,6 +114,8 @@ def without_padding(values: jax.Array, weights: jax.Array) -> jax.Array:
         Array([[ 0.,  1.],
                [ 2., nan]], dtype=float32)
     """
+    if not jnp.issubdtype(values.dtype, jnp.inexact):
+        return values  # All are finite.
     if values.shape[: weights.ndim] != weights.shape:
         return values  # The loss names both shapes.
     wide = weights.reshape(*weights.shape, *(1,) * (values.ndim - weights.ndim))

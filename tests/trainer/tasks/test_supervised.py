@@ -161,6 +161,14 @@ def test_nan_in_padding_counts_neither_in_metrics_nor_in_gradients(feature: str)
     )
 
 
+def test_truth_values_stay_truth_values() -> None:
+    task = ClassificationTask(Mlp([4], 2), Learner(0.1), loss=SigmoidCrossEntropy())
+    batch: Any = {'image': jnp.ones((4, 3), bool), 'label': jnp.ones((4, 2), bool)}
+    batch['weights'] = jnp.ones(4)
+    assert task.model_inputs(batch)[0].dtype == bool  # type: ignore[attr-defined]
+    assert task.outcome(jnp.zeros((4, 2)), batch).labels.dtype == bool
+
+
 def test_labels_of_eight_bits_do_not_wrap() -> None:
     class Hinge(SoftmaxCrossEntropy):
         def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
