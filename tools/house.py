@@ -55,7 +55,7 @@ BUDGETS = {
     'trainer/learner': 1_830,
     'trainer/loop': 1_480,
     'trainer/measures': 370,
-    'trainer/program': 2_155,
+    'trainer/program': 2_159,
     'trainer/runtime': 2_110,
     'trainer/symbolic': 3_258,
     'trainer/tasks': 500,

@@ -13,7 +13,7 @@ from trainer.experiment import Experiment
 from trainer.inputs.arrays.arrays import ArraysInput
 from trainer.inputs.base import Batch, EndOfData, Input, host_share
 from trainer.inputs.indexed import IndexedInput
-from trainer.inputs.weights import weights_of
+from trainer.inputs.weights import broadcast, weights_of
 from trainer.losses import SigmoidCrossEntropy, SoftmaxCrossEntropy
 from trainer.program.costs import static_costs
 from trainer.program.step_functions import (
@@ -24,7 +24,7 @@ from trainer.program.step_functions import (
 )
 from trainer.runtime.signals import Signal
 from trainer.symbolic.code_key import code_key
-from trainer.symbolic.component import components
+from trainer.symbolic.component import OWN_PACKAGES, components
 from trainer.symbolic.errors import UserError, prefixed
 from trainer.task import Task
 from trainer.tasks.supervised import SupervisedTask
@@ -75,8 +75,8 @@ def _check_labels(task: Task, path: str, data: Input) -> None:
     name = task.label_feature
     for batch in _batches(data):
         labels, weights = np.asarray(batch[name]), weights_of(batch, name, task.input_feature)
-        if weights is not None and np.shape(weights) == labels.shape:
-            labels = labels[np.asarray(weights) > 0]
+        if weights is not None:
+            labels = labels[broadcast(np.asarray(weights), labels.shape) != 0]
         wrong = labels[(labels < 0) | (labels >= classes)]
         if not wrong.size:
             continue
@@ -86,8 +86,8 @@ def _check_labels(task: Task, path: str, data: Input) -> None:
 
 
 def _num_classes(task: Task, spec: ElementSpec) -> int | None:
-    """Counts the classes that labels name by their numbers; None if labels are something else."""
-    if not isinstance(task, SupervisedTask):
+    """Counts the classes that labels name by their numbers; None if labels may be anything."""
+    if not isinstance(task, SupervisedTask) or _has_own_meaning(task):
         return None
     labels, kinds = spec[task.label_feature], (SoftmaxCrossEntropy, SigmoidCrossEntropy)
     has_classes = any(isinstance(each, kinds) for each in components(task.loss))
@@ -97,6 +97,13 @@ def _num_classes(task: Task, spec: ElementSpec) -> int | None:
     shape: tuple[int, ...] = getattr(outputs, 'shape', ())
     # A single logit stands for two classes.
     return max(shape[-1], 2) if len(shape) == len(labels.shape) + 1 else None
+
+
+def _has_own_meaning(task: SupervisedTask) -> bool:
+    """True if code of the user may change or leave out labels: in the loss, or the task."""
+    made = [getattr(type(task), name) for name in ('measure', 'outcome', 'example_weights')]
+    made += [type(each) for each in components(task.loss)]
+    return any(each.__module__.partition('.')[0] not in OWN_PACKAGES for each in made)
 
 
 def _batches(data: Input) -> Iterator[Batch]:

@@ -3,16 +3,21 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.factories.labelled import FAULTS, MESSAGES, Accuracy, Points, classifier
+from trainer.inputs import Arrays, ArraysInput, arrays_of
 from trainer.inputs.base import Batch, Input
-from trainer.losses import SigmoidCrossEntropy
+from trainer.layers import Linear
+from trainer.losses import SigmoidCrossEntropy, SoftmaxCrossEntropy
+from trainer.measures.base import Outcome
 from trainer.metrics import Count
 from trainer.program.setup import prepare_inputs
 from trainer.program.step_checks import check_steps, steps_identity
 from trainer.symbolic.errors import UserError
+from trainer.task import DeviceBatch
 from trainer.tasks import ClassificationTask, RegressionTask
 
 
@@ -45,6 +50,50 @@ def test_labels_of_a_regression_are_no_classes() -> None:
 
 def test_examples_of_weight_zero_have_any_label() -> None:
     check_steps(classifier(train_input=Points(batch_size=16, is_training=True, padded=True)))
+
+
+class Ignoring(SoftmaxCrossEntropy):
+    """Leaves out a class."""
+
+    def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
+        is_class = labels < 3
+        return jnp.where(is_class, super().of(outputs, jnp.where(is_class, labels, 0)), 0.0)
+
+
+class FromOne(ClassificationTask):
+    """Changes its labels."""
+
+    def outcome(self, outputs: jax.Array, batch: DeviceBatch) -> Outcome:
+        return super().outcome(outputs, {**batch, 'label': batch['label'] - 1})
+
+
+class Excluding(ClassificationTask):
+    """Has weights of its own."""
+
+    def example_weights(self, batch: DeviceBatch) -> jax.Array:
+        return (batch['label'] < 3).astype(jnp.float32)
+
+
+def test_labels_mean_what_code_of_the_user_takes_them_for() -> None:
+    data = Points(batch_size=16, is_training=True, first=1)
+    for task in (FromOne, Excluding):
+        check_steps(classifier(task, train_input=data.clone()))
+    check_steps(classifier(train_input=data.clone()).rebind({'task.loss': Ignoring()}))
+
+
+class Rows(ArraysInput):
+    """A label for each of two positions, and a weight for each example."""
+
+    def read(self) -> Arrays:
+        x, label = np.ones((32, 2, 4), np.float32), np.zeros((32, 2), np.int32)
+        weights = np.ones(32, np.float32)
+        label[5], weights[5] = -1, 0
+        return arrays_of({'x': x, 'label': label, 'weights': weights})
+
+
+def test_labels_of_positions_have_the_weights_of_examples() -> None:
+    given = {'train_input': Rows(batch_size=16, is_training=True), 'eval_inputs': {}}
+    check_steps(classifier(**given).rebind({'task.model': Linear(3)}))
 
 
 class Counting(ClassificationTask):
