@@ -1,5 +1,6 @@
 """Values in batches that make a loss NaN are named."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from trainer.experiment import Checkpoints, Evaluation, Experiment, TrainLoop
 from trainer.inputs import NpzInput
 from trainer.layers import Mlp
 from trainer.learner import Learner
+from trainer.loop import odd_batches
 from trainer.loop.odd_batches import oddity
 from trainer.loop.train_loop import run
 from trainer.mesh import Mesh
@@ -104,3 +106,23 @@ def test_a_run_names_the_value_that_ends_it(
     assert caplog.text.count('eval/loss is NaN: label holds 7 (example 3)') == 1
     with pytest.raises(NonFiniteLossError, match=r'is nan at step 1: label holds 7 \(example '):
         list(run(experiment(tmp_path, bad, good), tmp_path / 'other'))
+
+
+def test_the_look_at_an_evaluation_traces_once_and_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = np.array([0, 1, 2, 0] * 2)
+    made = experiment(tmp_path, good, good)
+    made.eval_inputs['eval'].rebind(batch_size=2)
+    outputs, traces = odd_batches._outputs, []
+
+    def traced(*args: Any) -> Any:
+        traces.append(args)
+        return outputs(*args)
+
+    monkeypatch.setattr(odd_batches, '_outputs', traced)
+    assert odd_batches.has_warned(made, {'eval/loss': math.nan})
+    assert len(traces) == 1
+    monkeypatch.delattr(odd_batches, '_copy')  # Its data cannot be read again.
+    assert odd_batches.has_warned(made, {'eval/loss': math.nan})
+    assert caplog.text.count('eval/loss is NaN\n') == 2
