@@ -51,9 +51,12 @@ def process_each(
         writer = _Writer(job, job_path(job_log_dir), watcher)
         with contextlib.closing(writer):
             for restored in watcher.checkpoints(program.abstract_state):
-                metrics = _metrics(job, experiment, program, values, restored, job_log_dir)
-                writer.write(restored.step, metrics)
-                on_metrics(restored.step, metrics)
+                found = _metrics(job, experiment, program, values, restored, job_log_dir)
+                # As in a run, nothing is written of an undefined metric.
+                writer.write(
+                    restored.step, {n: each for n, each in found.items() if each is not None}
+                )
+                on_metrics(restored.step, with_nan(found))
 
 
 def process_one(
@@ -84,7 +87,8 @@ def process_one(
     if restored is None:
         which = '' if step is None else f' of step {step}'
         raise UserError(f'--job_log_dir: there is no readable checkpoint{which} in {path}')
-    on_metrics(restored.step, _metrics(job, experiment, program, values, restored, job_log_dir))
+    found = _metrics(job, experiment, program, values, restored, job_log_dir)
+    on_metrics(restored.step, with_nan(found))
 
 
 def _prepared(job: Job, experiment: Experiment, job_log_dir: epath.PathLike) -> Experiment:
@@ -108,11 +112,12 @@ def _metrics(
     values: Values,
     restored: Restored,
     job_log_dir: epath.PathLike,
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     RunInputs(experiment, program.data_shard).resume_evaluation(restored.progress)
     if job == 'eval':
-        return with_nan(evaluate(experiment, program, restored.state, values))
-    return decode(experiment, program, restored.state, values, epath.Path(job_path(job_log_dir)))
+        return evaluate(experiment, program, restored.state, values)
+    path = epath.Path(job_path(job_log_dir))
+    return {**decode(experiment, program, restored.state, values, path)}
 
 
 class _Writer:

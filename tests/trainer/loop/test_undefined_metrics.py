@@ -12,6 +12,7 @@ from trainer.experiment import BestCheckpoint, Checkpoints, Evaluation, Experime
 from trainer.inputs import NpzInput
 from trainer.layers import Mlp
 from trainer.learner import Learner
+from trainer.loop.checkpoint_jobs import process_each
 from trainer.loop.train_loop import run
 from trainer.measures import F1, Auc
 from trainer.mesh import Mesh
@@ -42,6 +43,12 @@ def test_an_undefined_metric_is_nan_in_reports_and_never_the_best(tmp_path: Path
     assert math.isnan(first[0].metrics['eval/auc'])
     assert 'eval/auc' in first[0].undefined
     assert math.isfinite(first[0].metrics['eval/loss'])
+    shown: list[Any] = []
+    process_each('eval', made(tmp_path, 1), tmp_path / 'run', lambda *each: shown.append(each))
+    assert math.isnan(shown[0][1]['eval/auc'])
+    written = (tmp_path / 'run' / 'jobs' / 'eval' / 'metrics.jsonl').read_text()
+    assert 'eval/loss' in written
+    assert 'eval/auc' not in written
     # The run resumes, and repeats the evaluation without a value.
     again = list(run(made(tmp_path, 3), tmp_path / 'run'))
     assert [each.step for each in again] == [1, 2, 3]
