@@ -51,7 +51,7 @@ def job_path(path: str | os.PathLike[str]) -> JobPath:
         UserError: the store is another one, or gcsfs is not installed.
     """
     if is_local(path):
-        return Path(path).expanduser()
+        return Path(os.path.expanduser(path))
     if not os.fspath(path).startswith('gs://'):
         raise UserError(
             f'--job_log_dir={os.fspath(path)}: name a directory on a local disk, or '
@@ -90,8 +90,9 @@ def in_bucket(path: str, setting: str) -> epath.Path:
 
 def absolute(path: epath.PathLike) -> epath.Path:
     """Makes a local path absolute; paths in a store are."""
-    path = epath.Path(path)
-    return path.expanduser().absolute() if is_local(path) else path
+    # Path.expanduser raises for `~name` of an unknown user.
+    path = epath.Path(os.path.expanduser(path))
+    return path.absolute() if is_local(path) else path
 
 
 def create(path: str | os.PathLike[str]) -> JobPath:
@@ -155,7 +156,7 @@ def locked(path: str | os.PathLike[str], is_shared: bool = False) -> Iterator[Pa
             f'--job_log_dir={os.fspath(path)}: name a directory on a local disk: its lock, and '
             'study.db (SQLite), need file locks, which remote stores do not have'
         )
-    directory = _created(Path(path).expanduser())
+    directory = _created(Path(os.path.expanduser(path)))
     file = directory / LOCK_FILE
     try:
         held = lock(file, is_shared)
@@ -253,7 +254,7 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 def read_json(path: str | os.PathLike[str], where: str, max_bytes: int = MAX_JSON_BYTES) -> Any:
     """Reads plain data from a file that the user named; raises UserError if that fails."""
     try:
-        with open(Path(path).expanduser(), 'rb') as file:
+        with open(os.path.expanduser(path), 'rb') as file:
             content = file.read(max_bytes + 1)
         if len(content) > max_bytes:
             raise ValueError(f'it has more than {max_bytes:,} bytes')
