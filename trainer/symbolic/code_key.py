@@ -29,6 +29,7 @@ from trainer.symbolic.component import blank, is_number
 from trainer.symbolic.user_code import is_of_library
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), range, slice, np.dtype)
+_CONTAINERS = (pg.Symbolic, Mapping, list, tuple, set, frozenset, types.CodeType)
 _MAX_ITEMS = 10_000
 _MAX_BYTES = 2**20
 
@@ -66,13 +67,13 @@ class _Walk:
             self._add('seen', self._seen[id(value)][0])
         else:
             self._seen[id(value)] = len(self._seen), value
-            if isinstance(value, types.FunctionType | type):
-                self._rest.append(value)  # Calls of calls would exceed Python's limit of recursion.
-            else:
+            if isinstance(value, _CONTAINERS):
                 self._visit_new(value)
+            else:  # Calls of calls, and linked objects, would exceed Python's limit of recursion.
+                self._rest.append(value)
 
     def visit_rest(self) -> None:
-        """Visits the functions and classes that were found, and those that they name."""
+        """Visits the functions, classes and objects that were found, and those in them."""
         while self._rest:
             self._visit_new(self._rest.popleft())
 

@@ -219,6 +219,15 @@ def test_calls_of_calls_have_any_depth() -> None:
     assert code_key(found['f0']) != original
 
 
+def test_linked_objects_have_any_length() -> None:
+    found = notebook()
+    lines = 'class Node:\n    def __init__(self, rest): self.rest = rest\nhead = None\n'
+    cell(lines + 'for _ in range(1000): head = Node(head)\ndef f(x): return head', found)
+    keys = {code_key(found['f'])}
+    cell('head = Node(head)', found)
+    assert code_key(found['f']) not in keys
+
+
 def test_unusual_objects_have_keys() -> None:
     class Raises:
         def __getattr__(self, name: str) -> Any:
