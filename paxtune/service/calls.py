@@ -2,7 +2,6 @@
 
 import logging
 import operator
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import grpc
 import msgspec
 
 from paxtune.service import monitoring, schema
+from paxtune.service.bounded_log import BoundedLog
 from paxtune.service.tokens import Token, matching
 from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.vizier_service import service as vizier
@@ -32,8 +32,6 @@ _LEVELS = {
     grpc.StatusCode.ABORTED: logging.DEBUG,
     grpc.StatusCode.NOT_FOUND: logging.DEBUG,
 }
-
-_BURST = 20.0
 
 _VIZIER = f'{vizier.SERVICE}/'
 
@@ -75,7 +73,7 @@ class Calls:
         """
         self._registry, self._tokens, self._vizier = registry, tokens, vizier_service
         self._metrics = metrics or monitoring.Metrics()
-        self.log = BoundedLog()
+        self.log = BoundedLog(_LOG)
 
     def check(self, path: str, metadata: Metadata) -> list[Token]:
         """Returns the caller's rights, before its request is read.
@@ -184,28 +182,3 @@ def _status(error: Exception) -> CallError:
             return CallError(grpc.StatusCode.UNAVAILABLE, f'the database is unavailable{full}')
     # The message of an unexpected error may contain secrets.
     return CallError(grpc.StatusCode.INTERNAL, type(error).__name__)
-
-
-class BoundedLog:
-    """Writes a burst of lines of each kind, and then one a second.
-
-    Otherwise callers could fill the disk with lines that hide the important ones.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kinds: dict[object, tuple[float, float, int]] = {}
-
-    def write(self, kind: object, level: int, message: str, trace: Exception | None = None) -> None:
-        """Writes a line, unless there were too many of its kind."""
-        with self._lock:
-            now = time.monotonic()
-            left, last, suppressed = self._kinds.get(kind, (_BURST, now, 0))
-            left = min(_BURST, left + now - last)
-            if left < 1:
-                self._kinds[kind] = left, now, suppressed + 1
-                return
-            self._kinds[kind] = left - 1, now, 0
-        if suppressed:
-            message = f'({suppressed} lines like this were suppressed) {message}'
-        _LOG.log(level, '%s', message, exc_info=trace)
