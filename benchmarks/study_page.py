@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urljoin
 
 from playwright.sync_api import Page, sync_playwright
 
@@ -62,7 +63,7 @@ def served(directory: Path) -> Iterator[tuple[int, str]]:
     server = subprocess.Popen([*command, '--json'], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
-        yield server.pid, json.loads(server.stdout.readline())['url'].rstrip('/')
+        yield server.pid, json.loads(server.stdout.readline())['url']
     finally:
         server.terminate()
         server.wait()
@@ -86,7 +87,7 @@ def wait_for(page: Page, path: str) -> None:
 def opened(page: Page, url: str) -> tuple[float, float]:
     """Opens the overview; returns seconds until it is drawn, and until a click is answered."""
     start = time.perf_counter()
-    page.goto(url + '/')
+    page.goto(url)
     wait_for(page, '/')
     drawn = time.perf_counter() - start
     page.click('nav a[href="/trials"]')
@@ -99,7 +100,7 @@ def visited(page: Page, url: str, process: int) -> dict[str, tuple[float, float]
     found = {}
     for path in SELECTORS:
         start = time.perf_counter()
-        page.goto(url + path)
+        page.goto(urljoin(url, path))
         wait_for(page, path)
         found[path] = time.perf_counter() - start, megabytes(process)
     return found

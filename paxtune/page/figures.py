@@ -182,7 +182,7 @@ def register_clicks(app: Dash, id_: str) -> None:
     )
     def open_trial(clicked: Any) -> Any:
         number = clicked_trial(clicked)
-        return no_update if number is None else f'/trial/{number}'
+        return no_update if number is None else widgets.address(f'/trial/{number}')
 
 
 def clicked_trial(clicked: Any) -> int | None:

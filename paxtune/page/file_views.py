@@ -99,7 +99,7 @@ def _is_text(name: str) -> bool:
 
 def view_of(live: LiveStudy, trial: int, name: str) -> list[Any]:
     """Renders a file: an image, a sound, a table, or the end of a text. Raises UserError."""
-    address = f'/files/{trial}?name={quote(name)}'
+    address = widgets.address(f'/files/{trial}?name={quote(name)}')
     suffix = PurePosixPath(name).suffix.lower()
     with open_file(live.study, trial, name) as file:
         if suffix in _IMAGES:

@@ -2,10 +2,9 @@
 
 import contextlib
 import functools
-import logging
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any
 
@@ -13,8 +12,8 @@ import flask
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from werkzeug.serving import make_server
 
-from paxtune.page import choices, note, widgets
-from paxtune.page.access import COOKIE, Access
+from paxtune.page import choices, failures, note, widgets
+from paxtune.page.access import Access
 from paxtune.page.actions import Actions
 from paxtune.page.commands import StudyCommands
 from paxtune.page.live import LiveStudy
@@ -40,6 +39,9 @@ def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
         add_log_handler=False,
         assets_folder='assets',
         pages_folder='',
+        # The server takes the base path away, where a proxy has left it.
+        routes_pathname_prefix='/',
+        requests_pathname_prefix=access.base_path,
     )
     page = Page(live, commands, Actions(live, commands))
     app.layout = functools.partial(_page, live)
@@ -49,7 +51,9 @@ def make_app(live: LiveStudy, commands: StudyCommands, access: Access) -> Dash:
     choices.register(app, live)
     note.register(app, live, page.actions)
     _protect(app, access)
+    failures.register(app)
     _serve_small_plotly(app)
+    app.server.wsgi_app = _below(access.base_path, app.server.wsgi_app)
     return app
 
 
@@ -81,7 +85,11 @@ def _version(live: LiveStudy) -> str | None:
 
 def _links(path: str) -> list[Any]:
     return [
-        dcc.Link(view.title, href=view.path, className='current' if view.path == path else '')
+        dcc.Link(
+            view.title,
+            href=widgets.address(view.path),
+            className='current' if view.path == path else '',
+        )
         for view in VIEWS
         if view.title
     ]
@@ -91,11 +99,11 @@ def _register(app: Dash, live: LiveStudy) -> None:
     @app.callback(Output('view', 'children'), Input('url', 'pathname'))
     @widgets.guarded
     def view(path: str) -> Any:
-        return _layout(live, path)
+        return _layout(live, widgets.path_in(path))
 
     @app.callback(Output('nav', 'children'), Input('url', 'pathname'))
     def navigation(path: str) -> list[Any]:
-        return _links(path)
+        return _links(widgets.path_in(path))
 
     @app.callback(
         Output('version', 'data'),
@@ -158,16 +166,21 @@ def _protect(app: Dash, access: Access) -> None:
         request = flask.request
         given = request.args.get(_TOKEN)
         refusal = access.refusal(
-            request.method, dict(request.headers), given or request.cookies.get(COOKIE)
+            request.method, dict(request.headers), given or request.cookies.get(access.cookie)
         )
         if refusal is not None:
             return flask.Response(f'Refused: {refusal}.\n', 403, mimetype='text/plain')
-        if given is None or access.secret is None:
+        if given is None:
             return None
         # The token leaves the address, which a browser keeps in its history.
-        answer = flask.redirect(request.path)
+        answer = flask.redirect(widgets.address(f'/{request.path.lstrip("/")}'))
         answer.set_cookie(
-            COOKIE, given, httponly=True, samesite='Strict', secure=access.scheme == 'https'
+            access.cookie,
+            given,
+            path=access.base_path,
+            httponly=True,
+            samesite='Strict',
+            secure='https' in (access.scheme, request.headers.get('X-Forwarded-Proto')),
         )
         return answer
 
@@ -181,13 +194,27 @@ def _protect(app: Dash, access: Access) -> None:
         return answer
 
 
-def access_rule(host: str, secret: str | None, is_tls: bool) -> Access:
-    """Makes the rule for a page at an address to listen at."""
+def _below(base_path: str, application: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes an application answer below a path, whether or not a proxy has taken it away."""
+    prefix = base_path.rstrip('/')
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Any:
+        path = environ['PATH_INFO']
+        if f'{path}/'.startswith(base_path):
+            environ['PATH_INFO'] = path[len(prefix) :] or '/'
+        return application(environ | {'SCRIPT_NAME': prefix}, start_response)
+
+    return answer
+
+
+def access_rule(
+    host: str, secret: str, is_tls: bool, base_path: str = '/', public_host: str = ''
+) -> Access:
+    """Makes the rule for a page at an address to listen at: see `Access`."""
     is_loopback = auth.is_loopback(host)
     others = set() if is_loopback else {host, socket.gethostname(), socket.getfqdn()}
-    return Access(
-        frozenset({'localhost'} | others), is_loopback, secret, 'https' if is_tls else 'http'
-    )
+    names, scheme = frozenset({'localhost'} | others), 'https' if is_tls else 'http'
+    return Access(names, secret, is_loopback, scheme, base_path, public_host)
 
 
 @contextlib.contextmanager
@@ -198,7 +225,7 @@ def serving(app: Dash, host: str, port: int, tls: tuple[str, str] | None = None)
         port: 0 for any free one.
         tls: the files of a certificate and its key.
     """
-    logging.getLogger('werkzeug').setLevel(logging.ERROR)
+    failures.log_lines_of('werkzeug')
     try:
         server = make_server(host, port, app.server, threaded=True, ssl_context=tls)
     except (OSError, SystemExit) as error:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import flask
 from dash import dcc, html
 from dash.development.base_component import Component
 
@@ -64,7 +65,7 @@ def _cell(key: str, value: Any) -> html.Td:
 
 def trial_link(number: int) -> dcc.Link:
     """Links to the view of a trial."""
-    return dcc.Link(str(number), href=f'/trial/{number}')
+    return dcc.Link(str(number), href=address(f'/trial/{number}'))
 
 
 def document(report: Document) -> list[Any]:
@@ -95,14 +96,28 @@ def guarded(render: Callable[..., Any]) -> Callable[..., Any]:
     return render_or_explain
 
 
+def address(path: str) -> str:
+    """Returns the path of a view in a browser: it begins with `--base_path`."""
+    return f'{_base()}{path}'
+
+
+def path_in(address: str) -> str:
+    """Returns the path of the view that a browser shows, without `--base_path`."""
+    return address.removeprefix(_base()) or '/'
+
+
+def _base() -> str:
+    return flask.request.script_root if flask.has_request_context() else ''
+
+
 def trial_in(path: str) -> int | None:
-    """Returns the trial whose view an address is; None for another address.
+    """Returns the trial whose view a browser shows at a path; None for another view.
 
     Example:
         >>> trial_in('/trial/12'), trial_in('/trials')
         (12, None)
     """
-    found = re.fullmatch(r'/trial/(\d{1,9})', path)
+    found = re.fullmatch(r'/trial/(\d{1,9})', path_in(path))
     return int(found[1]) if found else None
 
 
@@ -110,7 +125,7 @@ def trial_at(path: str) -> int:
     """Returns the same; raises UserError for another address."""
     number = trial_in(path)
     if number is None:
-        raise UserError(f'{path}: expected /trial/NUMBER')
+        raise UserError(f'{path}: expected {address("/trial/NUMBER")}')
     return number
 
 

@@ -103,27 +103,32 @@ def matching(values: Iterable[Any], tokens: Sequence[Token]) -> list[Token]:
     return [each for each in tokens if hmac.compare_digest(found[0], header(each.secret).encode())]
 
 
-# The token of a service that only its user can reach.
+# The token of a service, or of a study page, that only its user can reach.
 
 
-def local_file(port: int) -> Path:
-    """Returns the file with the token of this user's service at a port of this machine."""
+def local_file(port: int, kind: str = '') -> Path:
+    """Returns the file with the token of this user's service at a port of this machine.
+
+    Args:
+        port: of the service.
+        kind: 'page-' for the study page at a port.
+    """
     state = os.environ.get('XDG_STATE_HOME') or '~/.local/state'
-    return Path(state).expanduser() / 'paxtune' / 'tokens' / str(port)
+    return Path(state).expanduser() / 'paxtune' / 'tokens' / f'{kind}{port}'
 
 
-def local_secret(port: int) -> str | None:
+def local_secret(port: int, kind: str = '') -> str | None:
     """Reads `local_file`; None if it is missing, or others could have read it."""
     try:
-        return read_private(local_file(port))
+        return read_private(local_file(port, kind))
     except RuntimeError:  # Without a home.
         return None
 
 
-def keep_local(port: int, secret: str) -> Path:
+def keep_local(port: int, secret: str, kind: str = '') -> Path:
     """Writes `local_file`, which only its user can read; raises UserError if that fails."""
     try:
-        path = local_file(port)
+        path = local_file(port, kind)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(path, secret)
     except (OSError, RuntimeError) as error:

@@ -1,7 +1,9 @@
 import contextlib
 import json
+import os
 import secrets
 import socket
+import sys
 from pathlib import Path
 
 from paxtune.reports.tables import say
@@ -9,6 +11,10 @@ from paxtune.studies.base import Args, flag, register
 from trainer.symbolic.errors import UserError
 
 _PORT = 8471
+_KIND = 'page-'
+_DASH_PREFIXES = (
+    'DASH_URL_BASE_PATHNAME', 'DASH_ROUTES_PATHNAME_PREFIX', 'DASH_REQUESTS_PATHNAME_PREFIX',
+)  # fmt: skip
 
 
 @register(
@@ -19,58 +25,89 @@ _PORT = 8471
     flag(
         '--page_token_file',
         metavar='FILE',
-        help='token that the page requires; one is made up if other machines can reach the page',
+        help='token that the page requires; made by the command without this flag',
     ),
     flag('--tls_cert', metavar='FILE', help='PEM certificate; serves with TLS'),
     flag('--tls_key', metavar='FILE', help='PEM key of the certificate'),
     flag('--insecure', action='store_true', help='accept other machines without TLS'),
+    flag('--base_path', metavar='PATH', default='/', help='path of the page behind a proxy'),
+    flag('--public_host', metavar='NAME', default='', help='host name of a proxy'),
 )
 def _page(args: Args) -> None:
-    secret = _secret(args)
+    _check(args)
     try:
         import dash  # noqa: F401
     except ImportError as error:
         raise UserError("page: dash is not installed: pip install 'paxtune[page]'") from error
 
-    from paxtune.page import server
+    from paxtune.page import access, server
     from paxtune.page.commands import StudyCommands, location_arguments
     from paxtune.page.live import LiveStudy
     from paxtune.page.views import overview
     from paxtune.service import auth
     from trainer.runtime.interrupt import ended_by_signal
 
+    secret = _secret(args)
+    base_path, public_host = access.base_path(args.base_path), access.public_host(args.public_host)
     tls = None if args.tls_cert is None else (args.tls_cert, args.tls_key)
     if tls is not None:
         auth.certificate(Path(args.tls_cert), Path(args.tls_key))
     location = location_arguments(args)
     commands = StudyCommands(location)
     with ended_by_signal() as ended, contextlib.closing(LiveStudy(args.where, location)) as live:
-        access = server.access_rule(args.host, secret, tls is not None)
-        app = server.make_app(live, commands, access)
+        rule = server.access_rule(args.host, secret, tls is not None, base_path, public_host)
+        app = server.make_app(live, commands, rule)
         with server.serving(app, args.host, args.port, tls) as port:
             host = socket.gethostname() if args.host in ('0.0.0.0', '::') else args.host
-            query = '' if secret is None else f'?token={secret}'
-            url = f'{access.scheme}://{auth.address(host, port)}/{query}'
-            say(json.dumps({'url': url}) if args.format == 'json' else f'The study page: {url}')
-            overview.prepare(live)
+            _keep(args, secret)
+            path = f'{base_path}?token={secret}'
+            url = f'{rule.scheme}://{auth.address(host, port)}{path}'
+            behind = f'\nBehind the proxy: {public_host}{path}' if public_host else ''
+            is_json = args.format == 'json'
+            say(json.dumps({'url': url}) if is_json else f'The study page: {url}{behind}')
+            overview.prepare(live, app.server, base_path)
             ended.wait()
 
 
-def _secret(args: Args) -> str | None:
-    """The token that requests need; None where only this machine reaches the page."""
-    from paxtune.service import auth, tokens
+def _check(args: Args) -> None:
+    from paxtune.service import auth
 
+    if prefixes := [name for name in _DASH_PREFIXES if name in os.environ]:
+        raise UserError(f'{prefixes[0]} is set: unset it, and give --base_path=PATH instead')
     if not 0 <= args.port < 2**16:
         raise UserError(f'--port={args.port}: expected 0 to 65535')
     if (args.tls_cert is None) != (args.tls_key is None):
         raise UserError('--tls_cert and --tls_key belong together: give both or none')
-    if args.page_token_file is not None:
-        return tokens.secret(args.page_token_file)
-    if auth.is_loopback(args.host):
-        return None
-    if args.tls_cert is None and not args.insecure:
+    if not auth.is_loopback(args.host) and args.tls_cert is None and not args.insecure:
         raise UserError(
             f'--host={args.host}: the token and the study would cross the network unencrypted. '
             'Give --tls_cert and --tls_key, or --insecure'
         )
-    return secrets.token_urlsafe(32)
+
+
+def _secret(args: Args) -> str:
+    """The token that requests need: on loopback a page at the same port has the same again."""
+    from paxtune.service import tokens
+
+    if args.page_token_file is not None:
+        return str(tokens.secret(args.page_token_file))
+    kept = tokens.local_secret(args.port, _KIND) if _keeps(args) else None
+    return kept or secrets.token_urlsafe(32)
+
+
+def _keep(args: Args, secret: str) -> None:
+    """Keeps the token, so that open browsers still have it after the command was repeated."""
+    from paxtune.service import tokens
+
+    if args.page_token_file is None and _keeps(args):
+        try:
+            tokens.keep_local(args.port, secret, _KIND)
+        except UserError as error:
+            reason = str(error).partition('. Give')[0]
+            print(f'{reason}. Open the printed address after each start.', file=sys.stderr)
+
+
+def _keeps(args: Args) -> bool:
+    from paxtune.service import auth
+
+    return auth.is_loopback(args.host) and args.port != 0

@@ -31,6 +31,7 @@ from tests.servers.processes import ROOT, environment
 
 SCRIPT = '<script>alert(1)</script>'
 HOST = 'http://127.0.0.1:8471'
+TOKEN = '0123456789abcdef'
 SPACE = pg.Dict(rate=pg.floatv(1e-4, 1e-1, 'log'), kind=pg.oneof(['plain', SCRIPT]))
 SEARCH = Search(MetricReward('minimize', 'loss'), Budget(100))
 
@@ -57,10 +58,17 @@ def opened(directory: Path, clock: Callable[[], float] = time.monotonic) -> Live
 
 
 def client(live: LiveStudy, access: Access | None = None) -> FlaskClient:
-    """Makes a client of the page of a study, on loopback by default."""
-    commands = StudyCommands([str(live.where)])
-    app = make_app(live, commands, access or access_rule('127.0.0.1', None, False))
-    return app.server.test_client()
+    """Makes a client of the page of a study.
+
+    Args:
+        live: the study.
+        access: the client has no token yet. By default it has one, on loopback.
+    """
+    rule = access or access_rule('127.0.0.1', TOKEN, False)
+    made = make_app(live, StudyCommands([str(live.where)]), rule).server.test_client()
+    if access is None:
+        made.get(f'/?token={TOKEN}', base_url=HOST)
+    return made
 
 
 def call(
@@ -68,6 +76,7 @@ def call(
     output: str | tuple[str, ...],
     inputs: Mapping[str, Any],
     states: Mapping[str, Any] = {},
+    base_path: str = '/',
 ) -> Any:
     """Calls a callback as the page does, and returns the reply.
 
@@ -76,6 +85,7 @@ def call(
         output: `id.property`, or several of a callback that has several.
         inputs: by `id.property`.
         states: likewise.
+        base_path: of the page in a browser.
     """
 
     def entries(values: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -94,7 +104,7 @@ def call(
         'changedPropIds': list(inputs),
     }
     reply = client.post(
-        '/_dash-update-component',
+        f'{base_path}_dash-update-component',
         base_url=HOST,
         data=json.dumps(body),
         content_type='application/json',

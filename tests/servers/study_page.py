@@ -27,7 +27,10 @@ _IS_DRAWN = """() => {
 
 @contextlib.contextmanager
 def served(directory: Path, *flags: str) -> Iterator[str]:
-    """Runs the command on a study while entered; yields the address that it prints."""
+    """Runs the command on a study while entered; yields the address that it prints.
+
+    It has the token: see `address_of`.
+    """
     command = [sys.executable, '-m', 'paxtune.studies', 'page', '--json', '--port=0']
     root = directory.parents[1]  # The page shows short paths.
     # A file: a pipe that no process reads fills up.
@@ -63,6 +66,12 @@ def served_when_there(directory: Path) -> Iterator[str]:
             time.sleep(0.1)
     with served(directory) as url:
         yield url
+
+
+def address_of(url: str, path: str) -> str:
+    """Returns the address of a view, with the token that the printed address has."""
+    base, _, token = url.partition('?')
+    return f'{base.rstrip("/")}/{path.lstrip("/")}?{token}'
 
 
 def views(page: Page) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import contextlib
 from typing import Any
 
+import flask
 from dash import Dash, Input, Output, State, dcc, html
 
 from paxtune import plots
@@ -50,9 +51,10 @@ def layout(live: LiveStudy) -> list[Any]:
     ]
 
 
-def prepare(live: LiveStudy) -> None:
+def prepare(live: LiveStudy, server: flask.Flask, base_path: str) -> None:
     """Computes the view before a browser asks for it. An error is left for the view to show."""
-    with contextlib.suppress(UserError):
+    request = server.test_request_context('/', base_url=f'http://localhost{base_path}')
+    with request, contextlib.suppress(UserError):
         layout(live)
         live.computed('overview', lambda: _parts(live))
         figures.prepare(live, HISTORY)

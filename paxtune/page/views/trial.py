@@ -19,7 +19,7 @@ def layout(live: LiveStudy, number: int) -> list[Any]:
     live.study.trial(number)
     parts: list[Any] = [
         html.H2(f'Trial {number}'),
-        dcc.Link('Compare with another one', href=f'/compare/{number}'),
+        dcc.Link('Compare with another one', href=widgets.address(f'/compare/{number}')),
         *choices.elements(live, ['reward']),
         figures.graph('trial'),
         html.Div(id='trial-live'),

@@ -22,7 +22,7 @@ from search_spaces.lm import StdlibTunable
 from tests.factories.page_searches import LEARNED, WORKERS, searching
 from tests.servers import chromium
 from tests.servers.processes import ROOT
-from tests.servers.study_page import draw_all, served, served_when_there, views, visit
+from tests.servers.study_page import address_of, draw_all, served, served_when_there, views, visit
 
 DIRECTORY = ROOT / 'docs' / 'images'
 
@@ -71,7 +71,7 @@ def _visited(
     problems = {}
     for view, path in paths.items():
         with chromium.tab(browser) as tab:
-            visit(tab.page, url + path.lstrip('/'))
+            visit(tab.page, address_of(url, path))
             draw_all(tab.page)
             if view == ARCHITECTURE:
                 tab.page.locator('#architecture').evaluate('each => each.scrollIntoView()')

@@ -18,7 +18,7 @@ from paxtune.study import notes
 from paxtune.study.trial_paths import trial_directory
 from tests.factories.page_searches import SCRIPT, make_study
 from tests.servers import chromium
-from tests.servers.study_page import draw_all, served, views, visit
+from tests.servers.study_page import address_of, draw_all, served, views, visit
 
 pytestmark = pytest.mark.slow
 
@@ -73,13 +73,13 @@ def test_browser_runs_no_script_of_a_hostile_study(browser: Browser, hostile: Pa
         expect(page.locator('h1')).to_have_text(ATTACK)
         assert page.title() == ATTACK
         for path in [*views(page).values(), '/trial/1', '/trial/4', '/compare/1/4']:
-            visit(page, url + path.lstrip('/'))
+            visit(page, address_of(url, path))
             draw_all(page)
             assert page.evaluate('window.isOurs') is None, path
             assert page.locator('img').count() == 0, path
-        visit(page, f'{url}trial/4')
+        visit(page, address_of(url, 'trial/4'))
         expect(page.locator('#trial-live')).to_contain_text(f'{SCRIPT} failed')
-        visit(page, f'{url}trial/1')
+        visit(page, address_of(url, 'trial/1'))
         expect(page.locator('#note')).to_have_value(ATTACK)
         expect(page.locator('#note-shown')).to_contain_text(ATTACK)
         page.get_by_role('button', name=IMAGE).click()
@@ -117,8 +117,9 @@ def test_browser_loads_no_image_of_a_note_from_elsewhere(browser: Browser, tmp_p
 def test_browser_reads_and_changes_nothing_from_another_origin(
     browser: Browser, hostile: Path
 ) -> None:
-    with served(hostile) as url, _other_site() as other, chromium.tab(browser) as tab:
-        page = tab.page
+    with served(hostile) as printed, _other_site() as other, chromium.tab(browser) as tab:
+        page, url = tab.page, printed.partition('?')[0]
+        visit(page, printed)  # The browser has the token.
         answers: list[tuple[str, int]] = []
         page.goto(other)
         page.on('response', lambda answer: answers.append((answer.url, answer.status)))
@@ -161,11 +162,9 @@ def test_browser_reads_and_changes_nothing_from_another_origin(
         expect(page.locator('h1')).to_have_text(ATTACK)
 
 
-def test_browser_off_loopback_needs_the_token(browser: Browser, hostile: Path) -> None:
-    with (
-        served(hostile, '--host=0.0.0.0', '--insecure') as printed,
-        chromium.tab(browser) as tab,
-    ):
+@pytest.mark.parametrize('flags', [['--host=0.0.0.0', '--insecure'], []])
+def test_browser_needs_the_token(browser: Browser, hostile: Path, flags: list[str]) -> None:
+    with served(hostile, *flags) as printed, chromium.tab(browser) as tab:
         parts, page = urlsplit(printed), tab.page
         url = f'http://127.0.0.1:{parts.port}/'
         answer = page.goto(url)

@@ -12,7 +12,7 @@ from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.trial_paths import trial_directory
 from tests.factories.page_searches import SEARCH, SPACE, make_study
 from tests.servers import chromium
-from tests.servers.study_page import served, visit
+from tests.servers.study_page import address_of, served, visit
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,7 @@ def test_browser_shows_files_of_a_trial(browser: Browser, tmp_path: Path) -> Non
         url = closing.enter_context(served(directory))
         tab = closing.enter_context(chromium.tab(browser))
         page = tab.page
-        visit(page, f'{url}trial/1')
+        visit(page, address_of(url, 'trial/1'))
         page.get_by_role('button', name='table.csv').click()
         expect(page.locator('#file-shown td')).to_have_text(['1', '0.5'])
         page.get_by_role('button', name='a picture?.png').click()
