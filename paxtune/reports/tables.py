@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from paxtune.reports.folding import folded, longest_name
 from trainer import command
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ _WIDEST = 10_000  # Columns of a tree, whose lines are not broken.
 _MAX_DRAWN = 1000  # Rows of a table that is fitted to the terminal: that takes 1 ms a row.
 _FEW_ROWS = 3  # A table with fewer rows has no columns that are the same in all.
 _GAP = 2
-_MIN_WIDTH = 20  # A narrower column of texts is never broken over lines.
-_MIN_HEADING = 12
+_MIN_WIDTH = 20  # A narrower column of texts is never broken over lines, but at narrow terminals.
+_MIN_NARROW = 12  # The longest number.
 
 _FORMULA = ('=', '+', '-', '@', '＝', '＋', '－', '＠')
 """Starts of formulas. Spreadsheets take both widths."""
@@ -209,15 +210,19 @@ class Drawn:
         from rich.text import Text
 
         headings, *lines = cells(self._table)
+
+        def broken(text: str, width: int) -> str:
+            return '\n'.join(folded(text, width))
+
         widths = _widths(headings, lines, options.max_width)
         grid = Grid(
             box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0),
         )  # fmt: skip
         for column, width in widths.items():
-            grid.add_column(Text(headings[column]), width=width, overflow='fold')
+            grid.add_column(Text(broken(headings[column], width)), width=width)
         # As text, so that brackets in it are no markup.
         for line in lines:
-            grid.add_row(*(Text(line[column]) for column in widths))
+            grid.add_row(*(Text(broken(line[column], width)) for column, width in widths.items()))
         if self._table.title:
             yield Text(cell(self._table.title))
         yield grid
@@ -236,14 +241,18 @@ def _widths(
 
     content = [max(map(cell_len, column), default=0) for column in zip(*lines, strict=True)]
     widest = [max(own, cell_len(heading)) for own, heading in zip(content, headings, strict=True)]
+    narrow = min(_MIN_WIDTH, max(_MIN_NARROW, available // 3))
     # Also a heading may be broken.
     widths = {
-        column: max(min(own, _MIN_WIDTH), min(cell_len(heading), _MIN_HEADING))
+        column: max(own if own <= _MIN_WIDTH else narrow, min(longest_name(heading), _MIN_WIDTH))
         for column, (own, heading) in enumerate(zip(content, headings, strict=True))
     }
     short = [column for column, own in enumerate(content) if column and own <= _MIN_WIDTH]
-    while short and _total(widths) > available:
-        del widths[short.pop()]
+    long = [column for column in widths if column and column not in short]
+    while (short or long[1:]) and _total(widths) > available:
+        # Texts leave half of the room to numbers.
+        is_crowded = not short or 2 * sum(widths[column] for column in long) > available
+        del widths[(long if long[1:] and is_crowded else short).pop()]
     least, widths = widths, {column: min(widest[column], available) for column in widths}
     while _total(widths) > available:
         broken = [i for i in widths if widths[i] > least[i]]

@@ -56,6 +56,25 @@ def test_control_characters_are_escaped_in_a_terminal() -> None:
     assert not set(ESCAPE) & set(out) - set('[]0;owned2J')
 
 
+@pytest.mark.parametrize('width', [32, 44, 60, 80])
+def test_headings_fold_at_slashes_and_no_number_is_cut(width: int) -> None:
+    row = {
+        'trial': 12345, 'state': 'completed', 'dev/bits_per_byte': -1.23457e-105, 'seconds': 0.25,
+        'decisions': ' '.join(f'learning_rate.{i}=0.0046589{i}' for i in range(9)),
+    }  # fmt: skip
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, color_system=None, width=width)
+    print_table(console, Table([row] * 2, list(row)))
+    lines = written.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    words = written.getvalue().split()
+    assert '12345' in words and '…' not in written.getvalue()
+    if not any(word.startswith('dev/bits_per_byte') for word in words):
+        assert 'dev/' in words and 'bits_per_byte' in words
+    for i in range(9):
+        assert any(word.endswith(f'0.0046589{i}') for word in words), words
+
+
 @pytest.mark.parametrize(
     'text',
     [
