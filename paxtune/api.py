@@ -94,7 +94,8 @@ def tune(
             their ends; by default the scheduler of the experiment.
         seed: the random seed of the algorithm.
         callbacks: listen to the study; a function of the study and a trial is called when the trial
-            has ended. By default `paxtune.Progress()` on a terminal and in a notebook.
+            has ended. By default `paxtune.Progress()` on a terminal and in a notebook; elsewhere a
+            line on standard error every ten seconds, and at the end. [] is silent.
         prior_studies: directories of studies that the algorithm of a new study learns from.
         fork_study: the directory of a study whose trials a new study begins with.
         study: a study in memory that this call continues, in its space, and with its search where
@@ -220,8 +221,8 @@ def run_trials(engine: Engine, job: Job, fork_study: PathLike | None) -> None:
             # Only this process has the trials.
             study.interrupted = True
             command.say(
-                f'Interrupted after {len(study.trials)} trials. The program goes on: '
-                'study.interrupted is True, and tune(…, study=study) continues the study.',
+                f'Interrupted after {command.counted(len(study.trials), "trial")}. The program '
+                'goes on: study.interrupted is True, and tune(…, study=study) continues the study.',
                 sys.stderr,
             )
         except BaseException as error:
@@ -245,7 +246,7 @@ def _listening(
         # A library may import the kernel where no notebook runs.
         is_notebook = 'ipykernel' in sys.modules and displays.standard_console().is_jupyter
         is_seen = sys.stdout.isatty() or is_notebook
-        callbacks = [progress.Progress()] if is_seen else []
+        callbacks = [progress.Progress() if is_seen else progress.Lines()]
     return [each if isinstance(each, Callback) else OnTrialEnd(each) for each in callbacks]
 
 

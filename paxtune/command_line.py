@@ -44,6 +44,7 @@ def run(
     summarize: 'Callable[[Study], str]',
     job_log_dir: str,
     exp: str = '',
+    quiet: bool = False,
     **options: Any,
 ) -> int:
     """Tunes as a command: prints a summary, or the command that resumes the study.
@@ -54,6 +55,7 @@ def run(
         summarize: renders a study that is done.
         job_log_dir: the directory of the study.
         exp: the name of the experiment.
+        quiet: prints no progress, only the summary.
         **options: of `paxtune.tune`.
 
     Returns:
@@ -81,7 +83,12 @@ def run(
     again = shlex.join(['python', '-m', *argv])
     saved = f'The study is saved in {job_log_dir}. To resume:\n  {again}'
     with Interrupt() as interrupt, readable(job_log_dir, Path(job_log_dir)):
-        options |= {'job_log_dir': job_log_dir, 'callbacks': [Progress(interrupt=interrupt)]}
+        if processes.is_first():
+            interrupt.last_words = (
+                f'Stopped at once. The same command goes on with {job_log_dir}:\n  {again}'
+            )
+        callbacks = [] if quiet else [Progress(interrupt=interrupt)]
+        options |= {'job_log_dir': job_log_dir, 'callbacks': callbacks}
         try:
             workload = workload_of(what, exp=exp, command=tuple(argv))
             study = tune(workload, should_interrupt=interrupt.requested, **options)
@@ -137,6 +144,9 @@ def search_parser(description: str | None) -> 'argparse.ArgumentParser':
     flags.add_argument('--goal', choices=['minimize', 'maximize'], help='direction of --metric')
     flags.add_argument(
         '--dry_run', action='store_true', help='print what the search would do, and write nothing'
+    )
+    flags.add_argument(
+        '--quiet', action='store_true', help='print no progress, only the summary and errors'
     )
     command.add_process_flags(flags)
     engine_flags.add_flags(flags)

@@ -25,8 +25,9 @@ _VARIABLE = '_ARGCOMPLETE'
 def script(words: Sequence[str]) -> str:
     """Returns the script that makes a shell complete `paxtune`; raises UserError for others."""
     if len(words) != 1 or words[0] not in SHELLS:
-        given = ' '.join(words) or 'nothing'
-        raise UserError(f'completion: expected a shell: {", ".join(SHELLS)}, not {given}')
+        known = f'{", ".join(SHELLS[:-1])} or {SHELLS[-1]}'
+        given = f', not {" ".join(words)}' if words else ''
+        raise UserError(f'paxtune completion SHELL: expected {known} as the shell{given}')
 
     from argcomplete.shell_integration import shellcode
 

@@ -60,6 +60,7 @@ def main(argv: Sequence[str] | None) -> int:
             ['paxtune.search', *command.given(argv)],
             lambda study: command_line.summary(study, args.exp),
             engine=engine,
+            quiet=args.quiet,
             **command_line.study_options(args, name),
         )
     except MissingDataError as error:

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import os
 import re
+import select
 import shlex
 import shutil
 import sys
@@ -208,17 +209,45 @@ def run_command(main: Callable[[Sequence[str] | None], int], trains: bool = Fals
         code = 130
     except SystemExit as error:
         if user_line(error) is None:  # argparse ends a command so.
+            has_reader()
             raise
         say(f'error: {described(error)}', sys.stderr)
         code = 1
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and not has_reader():
+            sys.exit(0)
         code, message = _refusal(error)
         say(f'error: {message}', sys.stderr)
         if code == _LOST:
-            sys.stdout.flush()
+            has_reader()
             os._exit(code)  # JAX would wait for the lost process, and then abort.
-    sys.stdout.flush()
+    has_reader()
     sys.exit(code)
+
+
+def has_reader() -> bool:
+    """Flushes standard output; returns False where its reader has left, as in `… | head`.
+
+    Nothing more can be written then, not even at exit.
+    """
+    try:
+        sys.stdout.flush()
+        if not _has_left():
+            return True
+    except BrokenPipeError:
+        pass
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return False
+
+
+def _has_left() -> bool:
+    """Returns True for a pipe without a reader. A failed write may have left nothing to flush."""
+    try:
+        pipe = select.poll()
+        pipe.register(sys.stdout.fileno(), 0)
+        return any(events & select.POLLERR for _, events in pipe.poll(0))
+    except (OSError, ValueError, AttributeError):  # No file, or another system.
+        return False
 
 
 def _refusal(error: Exception) -> tuple[int, object]:
@@ -250,6 +279,16 @@ def say(text: str, file: TextIO | None = None) -> None:
     """Prints a message, `printable` and `fitted`."""
     out = file or sys.stdout
     print(fitted(printable(text), out), file=out, flush=True)
+
+
+def counted(count: int, noun: str) -> str:
+    """Renders a number of things.
+
+    Example:
+        >>> counted(1, 'trial'), counted(2, 'trial')
+        ('1 trial', '2 trials')
+    """
+    return f'{count} {noun}' if count == 1 else f'{count} {noun}s'
 
 
 def printable(text: str) -> str:

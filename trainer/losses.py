@@ -167,7 +167,7 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     if labels.ndim == logits.ndim:
         return log_z * jnp.sum(labels, axis=-1) - jnp.sum(weighted(logits, labels), axis=-1)
     if not jnp.issubdtype(labels.dtype, jnp.integer):
-        raise ShapeError(f'labels of {labels.dtype} are no indices of classes: expected integers')
+        raise ShapeError(f'labels must be integers, the indices of classes, not {labels.dtype}')
     # A gather would scatter its gradient into zeros as large as the logits.
     is_label = _classes(logits) == labels[..., None]
     return _known_only(log_z - jnp.sum(jnp.where(is_label, logits, 0.0), axis=-1), labels, logits)

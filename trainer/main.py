@@ -150,6 +150,9 @@ def _train(
                 'The experiment has changed. Before, and now:', *map(str, prepared.changes)
             )
         interrupt = held.enter_context(Interrupt())
+        again = shlex.join(resume_command)
+        if processes.is_first():
+            interrupt.last_words = f'Stopped at once. To go on from the last checkpoint:\n  {again}'
         command.say_once(f'Training to step {num_steps} in {prepared.job_log_dir}')
         console = Console(highlight=False, quiet=not processes.is_first())
         try:
@@ -169,7 +172,6 @@ def _train(
         except Interrupted as stopped:
             if prepared.experiment.train.checkpoints is None:
                 command.say_once('Nothing was saved: train.checkpoints is null.')
-            again = shlex.join(resume_command)
             command.say_once(f'Stopped at step {stopped.step}. To resume:', f'  {again}')
             # Only one of the processes may have received the signal. JAX takes a SIGTERM itself.
             numbers = [number for number in processes.gather(interrupt.number) if number]

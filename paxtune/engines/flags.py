@@ -64,8 +64,12 @@ _CODE = 'code and packages for the nodes, such as \'{"working_dir": "."}\''
 _SBATCH = 'options of sbatch for each worker: partition=gpu gres=gpu:1 nodes=2 time=04:00:00'
 
 FLAGS = (
-    Flag('workers', 'N', 'processes that run trials; one that dies starts again', int),
-    Flag('pack', 'K', 'train K trials at a time as one program; auto: if that is faster; or off'),
+    Flag('workers', 'N', 'worker processes; if one dies, its trial continues in another', int),
+    Flag(
+        'pack',
+        'K',
+        'train K trials together as one program; auto measures whether that is faster; or off',
+    ),
     Flag('worker_memory', 'GIB', 'main memory that a worker may use', float),
     Flag('engine', 'NAME', f'cluster that runs the workers: {", ".join(CLUSTERS)}'),
     Flag('ray_address', 'ADDRESS', 'Ray cluster: auto, or HOST:PORT', str, 'ray', 'address'),

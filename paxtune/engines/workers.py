@@ -21,7 +21,7 @@ from trainer.runtime.directory import JobPath
 
 @dataclasses.dataclass(frozen=True)
 class Workers(WorkerConfig, Engine):
-    """Runs the trials in processes of this machine. Any of them may die without harm.
+    """Runs the trials in processes of this machine. If one dies, its trial continues in another.
 
     The study's database belongs to this process. Workers speak to a service inside it, which only
     this machine can reach and whose token only they know. Without a directory the study of a

@@ -8,6 +8,7 @@ from paxtune.analysis.trade_off import COST, Axis, Front, Point, front_of
 from paxtune.analysis.trial_values import NoValuesError
 from paxtune.plots import layout
 from paxtune.study.columns import reward_columns
+from trainer.command import counted
 from trainer.symbolic.errors import shortened
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def unit(axis: Axis) -> str:
 
 def heading(front: Front) -> str:
     """Returns the title of the figure."""
-    return f'Pareto front: {len(front.best)} of {len(front.points)} trials'
+    return f'Pareto front: {len(front.best)} of {counted(len(front.points), "trial")}'
 
 
 def groups(front: Front) -> Iterator[tuple[str, str, list[Point]]]:

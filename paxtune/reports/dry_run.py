@@ -10,6 +10,7 @@ from paxtune.reports.space_tables import samples, show
 from paxtune.reports.tables import Table, print_line, print_table
 from paxtune.study.default_scheduler import default_scheduler
 from paxtune.study.record import Status
+from trainer import command
 from trainer.symbolic.errors import in_short
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def plan_lines(preview: 'Preview', engine: Place) -> 'Iterator[tuple[str, str]]'
     if search.constraints:
         yield 'constraints', ', '.join(map(_component, search.constraints))
     if priors := study.record.priors:
-        yield 'learns from', f'{len(priors)} trials of other studies'
+        yield 'learns from', f'{command.counted(len(priors), "trial")} of other studies'
     yield 'trials run', engine.description
     yield 'time', _time(study, engine.trials_at_once // engine.trials_per_process)
 
@@ -96,12 +97,13 @@ def _state(preview: 'Preview') -> str:
     trials = study.trials
     counts = collections.Counter(trial.status for trial in trials)
     counted = ', '.join(f'{counts[how]} {how}' for how in Status if counts[how])
+    counted_trials = command.counted(len(trials), 'trial')
     if preview.is_new:
-        start = f', begins with {len(trials)} trials ({counted})' if trials else ''
+        start = f', begins with {counted_trials} ({counted})' if trials else ''
         return ('new: replaces one without rewards' if preview.replaced else 'new') + start
     if (reason := study.done_reason) is not None:
         return f'done: {reason} ({counted})'
-    return f'resumes with {len(trials)} trials' + (f' ({counted})' if counted else '')
+    return f'resumes with {counted_trials}' + (f' ({counted})' if counted else '')
 
 
 def _directory(preview: 'Preview') -> str:
@@ -160,7 +162,7 @@ def _time(study: 'Study', processes: int) -> str:
     seconds = mean_seconds(own)
     total = seconds * left / min(processes, max(left, 1))
     mean = f'{_duration(seconds)}, the mean of {len(own)}'
-    return f'about {_duration(total)} for {left} trials of {mean}'
+    return f'about {_duration(total)} for {command.counted(left, "trial")} of {mean}'
 
 
 def mean_seconds(trials: 'Sequence[Trial]') -> float:

@@ -6,6 +6,7 @@ from rich.tree import Tree
 
 from paxtune.reports.tables import Document, Row, branches, cell
 from paxtune.study.columns import reward_columns
+from trainer.command import counted
 
 if TYPE_CHECKING:
     from paxtune.study.study import Study
@@ -36,8 +37,9 @@ def lineage(study: 'Study') -> Document:
     alone = len(roots) - len(drawn)
     remarks = [branches(drawn)] if drawn else []
     if alone:
-        others = ('other ' if drawn else '') + ('trial' if alone == 1 else 'trials')
-        remarks.append(f'Started from scratch, and are no parents: {alone} {others}.')
+        others = counted(alone, 'other trial' if drawn else 'trial')
+        have = 'has' if alone == 1 else 'have'
+        remarks.append(f'{others} started from scratch and {have} no children.')
     columns = ['trial', 'state', *rewards, 'parent', 'from_step', 'inherited_steps']
     columns += ['replaces', 'changes']
     data = list(rows.values())

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
-from paxtune.reports.tables import Row, Table, to_text
+from paxtune.reports.tables import Row, Table
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from trainer.runtime.wall_clock import (
@@ -15,6 +15,7 @@ from trainer.runtime.wall_clock import (
     total_seconds,
 )
 
+_LARGEST = 4  # Phases on one line.
 _COLUMNS = ('phase', 'seconds', 'share', 'median of a trial')
 
 
@@ -46,9 +47,16 @@ def profile_table(
 
 
 def profile_text(profile: Profile, title: str) -> str:
-    """The same as text; '' for an empty profile."""
-    table = profile_table(profile, title)
-    return to_text(table) if table.rows else ''
+    """Renders the largest phases on one line; '' for an empty profile."""
+    total = total_seconds(profile)
+    if not total:
+        return ''
+    largest = sorted((name for name in PHASES if profile.get(name)), key=profile.__getitem__)
+    shares = [
+        f'{name.replace("_", "-")} {profile[name] / total:.0%}' for name in largest[::-1][:_LARGEST]
+    ]
+    programs = _programs(profile)
+    return '. '.join([f'{title}: {total:.1f} s, {", ".join(shares)}', *filter(None, [programs])])
 
 
 def _row(name: str, seconds: float, total: float, of_trials: Sequence[float]) -> Row:

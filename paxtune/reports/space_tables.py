@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from paxtune.reports.tables import Table, print_line, print_table
 from paxtune.search_space.decision_rows import rows
+from trainer.command import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +34,12 @@ def samples(space: 'Space', number: int, seed: int) -> list['Decisions']:
     return [draw(space.spec, rng) for _ in range(number)]
 
 
+def _size(space: 'Space') -> str:
+    if space.size is None:
+        return 'infinite (some decisions are continuous)'
+    return counted(space.size, 'different experiment')
+
+
 def show(space: 'Space', console: 'Console', drawn: Sequence['Decisions']) -> None:
     """Prints the decisions of a space, its size, and some samples."""
     made = map(dataclasses.astuple, rows(space))
@@ -41,8 +48,7 @@ def show(space: 'Space', console: 'Console', drawn: Sequence['Decisions']) -> No
     if following := followers(space):
         table = Table.of('Derived values', ['field', 'follows'], following.items())
         print_table(console, table)
-    size = 'countless' if space.size is None else f'{space.size:,}'
-    print_line(console, f'Size: {size} different experiments')
+    print_line(console, f'Size: {_size(space)}')
     if drawn:
         readable = [space.readable(decisions) for decisions in drawn]
         paths = [path for path in space.paths if any(path in decisions for decisions in readable)]

@@ -52,7 +52,8 @@ def import_file(study: Study, path: str) -> Document:
         command.say(f'warning: {path}: {line}', sys.stderr)
     count = len(exported['trials'])
     added = trial_import.import_trials(study, exported['trials'], str(Path(path).resolve()))
-    message = f'{added} of {count} trials were added to {study.directory or "the study"}.'
+    trials = command.counted(count, 'trial')
+    message = f'{added} of {trials} were added to {study.directory or "the study"}.'
     others = 'The others had not ended, do not fit, lack a metric, or exist already.'
     remark = message if added == count else f'{message} {others}'
     return Document({'added': added, 'trials': count}, remark=remark)
@@ -161,8 +162,8 @@ def delete_from_service(where: StudyLocation, yes: bool) -> Document:
     """Deletes a study from its service; raises UserError if it has workers, or without `yes`."""
     with contextlib.closing(where.store(can_write=True)) as store:
         if not yes:
-            count = len(store.ids())
-            raise UserError(f'nothing was deleted. With --yes, {where} would be: {count} trials')
+            trials = command.counted(len(store.ids()), 'trial')
+            raise UserError(f'nothing was deleted. With --yes, {where} would be: {trials}')
         store.delete_study()
     return study_deleted(where, 'The files of its trials stay where its searches wrote them.')
 

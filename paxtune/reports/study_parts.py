@@ -37,11 +37,6 @@ def infeasible_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table(rows, ['count', 'reason'], 'Commonest reasons of infeasible trials')
 
 
-def size_text(study: StudyView) -> str:
-    """Renders the number of different experiments in the space of a study."""
-    return 'countless' if study.space.size is None else f'{study.space.size:,}'
-
-
 def exact(value: Any) -> Any:
     """Renders a number with all of its digits; returns any other value unchanged."""
     return repr(value) if isinstance(value, float) else value

@@ -19,7 +19,6 @@ from paxtune.reports.study_parts import (
     reasons,
     rungs_of,
     rungs_table,
-    size_text,
     with_decisions,
 )
 from paxtune.reports.tables import Table
@@ -99,7 +98,7 @@ def _searched(study: Study, where: str) -> Section:
     }
     constraints = [display_value(each) for each in study.search.constraints]
     limits = [each.label for each in study.search.limits]
-    rendered = facts | {'size': size_text(study)}
+    rendered = facts | {'size': study.space.size_text}
     conditions = [('constraint', each) for each in constraints]
     conditions += [('limit', each) for each in limits]
     return Section(

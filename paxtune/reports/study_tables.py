@@ -15,7 +15,6 @@ from paxtune.reports.study_parts import (
     reasons,
     rungs_of,
     rungs_table,
-    size_text,
     workers_table,
 )
 from paxtune.reports.tables import Document, Row, Table
@@ -80,7 +79,7 @@ def summary(study: Study) -> Document:
     cells = facts | {
         'done': facts['done'] or 'no',
         'rewards': ', '.join(f'{each.label} ({each.goal})' for each in study.rewards),
-        'size': size_text(study),
+        'size': study.space.size_text,
         'trials': ', '.join(f'{counts[how]} {how}' for how in Status if counts[how]),
     }
     tables = [

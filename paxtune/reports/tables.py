@@ -1,9 +1,9 @@
+import contextlib
 import csv
 import dataclasses
 import datetime
 import io
 import json
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -118,13 +118,9 @@ def write(document: Document, format_: str) -> None:
 
 def say(text: str) -> bool:
     """Writes to standard output. Returns False if it is closed."""
-    try:
-        print(text.rstrip('\n'), flush=True)
-    except BrokenPipeError:
-        # The reader has left: `… | head`. Nothing more can be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return False
-    return True
+    with contextlib.suppress(BrokenPipeError):
+        print(text.rstrip('\n'))
+    return command.has_reader()
 
 
 def to_csv(rows: Iterable[Row], columns: Sequence[str]) -> str:

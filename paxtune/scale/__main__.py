@@ -114,6 +114,7 @@ def _proxy(args: argparse.Namespace, argv: Sequence[str]) -> int:
         ['paxtune.scale', *argv],
         lambda study: _summary(study, args.exp, own),
         engine=engine_flags.from_flags(args, name),
+        quiet=args.quiet,
         **command_line.study_options(args, name),
     )
 

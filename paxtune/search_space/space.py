@@ -105,10 +105,9 @@ class Space:
                     self._label(candidate_template, candidate_spec)
 
     def _repr_html_(self) -> str:
-        size = 'countless' if self.size is None else f'{self.size:,}'
         cells = [dataclasses.astuple(row) for row in rows(self)]
         return html_table(
-            f'Search space of {size} different experiments',
+            f'Search space of {self.size_text} different experiments',
             ['decision', 'legal', 'scale', 'only if'],
             cells,
         )
@@ -131,6 +130,11 @@ class Space:
     def size(self) -> int | None:
         """Number of distinct experiments; None if a range makes it infinite."""
         return size(self.spec)
+
+    @property
+    def size_text(self) -> str:
+        """The same for people."""
+        return 'infinitely many' if self.size is None else f'{self.size:,}'
 
     @property
     def ids(self) -> list[str]:

@@ -30,6 +30,7 @@ from paxtune.study.record_checks import (
     is_of_trial,
 )
 from paxtune.study.trial import TRIALS
+from trainer import command
 from trainer.runtime.directory import partial_id
 from trainer.symbolic.errors import UserError
 
@@ -90,9 +91,10 @@ def recover(directory: Path) -> Recovery:
         if (directory / name).exists():
             os.replace(directory / name, directory / name.replace(DATABASE, _BROKEN))
     os.replace(partial, database)
-    counted = ', '.join(f'{count} {status}' for status, count in Counter(found.values()).items())
+    states = ', '.join(f'{count} {status}' for status, count in Counter(found.values()).items())
     kept = f' The broken file is {_BROKEN}.' if (directory / _BROKEN).exists() else ''
-    recovered = f'Recovered {len(found)} trials ({counted or "none"}) into {database}.{kept}'
+    trials = f'{command.counted(len(found), "trial")} ({states or "none"})'
+    recovered = f'Recovered {trials} into {database}.{kept}'
     message = '\n'.join([*problems, f'{recovered} The same search command resumes.'])
     return Recovery([*found], problems, message)
 

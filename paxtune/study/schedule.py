@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from paxtune.schedulers import Fork, Promote, Wait
 from paxtune.study.record import Status, TrialRecord
+from trainer.command import counted
 
 Decision: TypeAlias = Promote | Fork | Wait | None
 """A scheduler's decision; None lets a trial begin."""
@@ -114,9 +115,12 @@ def done_reason(view: View) -> str | None:
         return view.budget_used
     reason = None
     if view.count >= view.num_trials:
-        reason = f'it has all of its {view.count} trials'
+        reason = (
+            'it has its only trial' if view.count == 1 else f'it has all of its {view.count} trials'
+        )
     elif view.is_exhausted:
-        reason = f'there are no more than {view.count} different experiments in its space'
+        number = counted(view.count, 'different experiment')
+        reason = f'there are no more than {number} in its space'
     if not all(each.status is Status.PAUSED for each in view.unended):
         return None
     decision = view.decision

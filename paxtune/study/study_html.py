@@ -7,6 +7,7 @@ from paxtune.objectives.rewards import Reward
 from paxtune.study.columns import reward_headings
 from paxtune.study.record import Status
 from paxtune.study.trial import Trial
+from trainer.command import counted
 from trainer.symbolic.html import html_table
 
 _MAX_TRIALS, _MAX_LISTED = 10, 30
@@ -26,9 +27,11 @@ def study_html(
         names: short names of decisions by path.
     """
     counts = collections.Counter(trial.status for trial in trials)
-    counted = ', '.join(f'{counts[how]} {how}' for how in Status if counts[how]) or 'no trial'
-    which = 'The best trials:' if len(rewards) == 1 else f'The front has {len(best)} trials:'
-    caption = f'Study {where}: {counted}' + (f'. {which}' if best else '')
+    states = ', '.join(f'{counts[how]} {how}' for how in Status if counts[how]) or 'no trial'
+    which = (
+        'The best trials:' if len(rewards) == 1 else f'The front has {counted(len(best), "trial")}:'
+    )
+    caption = f'Study {where}: {states}' + (f'. {which}' if best else '')
     listed = {trial: trial.rewards for trial in best[:_MAX_TRIALS]}
     return _table(caption, listed, reward_headings(rewards), names)
 
@@ -41,7 +44,7 @@ def trials_html(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
         names: short names of decisions by path.
     """
     hidden = len(trials) - _MAX_LISTED
-    caption = f'{len(trials)} trials' + (f'. The last {_MAX_LISTED}:' if hidden > 0 else '')
+    caption = counted(len(trials), 'trial') + (f'. The last {_MAX_LISTED}:' if hidden > 0 else '')
     listed = {
         trial: [', '.join(f'{reward:.6g}' for reward in trial.rewards)]
         for trial in trials[-_MAX_LISTED:]

@@ -37,8 +37,8 @@ def validate_search(feasibility: Feasibility, sample: Samples) -> None:
     space, search = feasibility.space, feasibility.search
     if search.budget.trials is None and space.size is None:
         raise UserError(
-            'search.budget.trials: a range has countless values, so a number of trials must be '
-            'given (--num_trials)'
+            'search.budget.trials: a range has infinitely many values, so a number of trials must '
+            'be given (--num_trials)'
         )
     algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
     algorithm.check_space(space.spec, len(search.rewards))

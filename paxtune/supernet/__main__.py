@@ -59,6 +59,7 @@ def main(argv: Sequence[str] | None) -> int:
         tunable,
         again,
         lambda study: command_line.summary(study, args.exp),
+        quiet=args.quiet,
         **options,
     )
 

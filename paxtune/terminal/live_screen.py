@@ -10,10 +10,11 @@ from rich.text import Text
 
 from paxtune.analysis.study_poller import LOSS
 from paxtune.analysis.study_state import StudyState, TrialProgress
+from paxtune.reports.folding import folded
 from paxtune.study.record import Event, Status
 from paxtune.study.replicates import LeaderboardEntry
 from paxtune.study.trial import Trial
-from trainer.command import printable
+from trainer.command import counted, printable
 from trainer.runtime.run_display import rendered_time
 
 _BLOCKS, _ASCII_BLOCKS = '▁▂▃▄▅▆▇█', '_.:-=+*#'
@@ -23,6 +24,7 @@ _GAP = 2
 _MIN_DECISIONS = 16
 _FEW_LINES = 8  # A terminal with fewer has room for nothing but trials.
 _MAX_EVENTS = 5
+_MAX_BEST = 4  # Lines of the decisions of the best trial.
 _STYLES = {'stopped': 'yellow', 'infeasible': 'red', 'failed': 'red', 'lost': 'red'}
 
 
@@ -62,10 +64,10 @@ def screen(state: StudyState, labels: Labels, size: Size, notice: str = '') -> T
     Args:
         notice: a line for people at the end, such as the answer to a signal.
     """
-    head = [_progress(state, size), _counts(state), *_best(state, labels)]
+    head = [_progress(state, size), *_counts(state, size), *_best(state, labels, size)]
     if labels.where and size.height >= _FEW_LINES:
         head.insert(0, Text(printable(labels.where), 'bold'))
-    foot = [Text(printable(notice), 'bold yellow')] if notice else []
+    foot = _folded(notice, size, 'bold yellow')[: size.height - 1] if notice else []
     room = max(0, size.height - len(head) - len(foot))
     # A search without rewards only measures.
     reward = printable(next(iter(labels.rewards), 'reward'))
@@ -73,7 +75,8 @@ def screen(state: StudyState, labels: Labels, size: Size, notice: str = '') -> T
     trials = _trials(cells, size, room)
     count = min(_MAX_EVENTS, room - len(trials) - 1)
     events = [_event(*each) for each in state.events(count)] if count > 0 else []
-    lines = [*head, *trials, *([Text()] if events else []), *events, *foot]
+    lines = [*head, *trials, *([Text()] if events else []), *events]
+    lines = [*lines[: max(0, size.height - len(foot))], *foot]
     return Text('\n').join(_cropped(line, size) for line in lines[: size.height])
 
 
@@ -117,7 +120,9 @@ def best_line(state: StudyState, labels: Labels) -> str:
 def error_text(best: LeaderboardEntry) -> str:
     """Renders the standard error of a mean reward; '' if a trial ran once."""
     error = best.standard_errors[0]
-    return '' if error is None else f' ± {error:.2g}, the mean of {len(best.trials)} trials'
+    return (
+        '' if error is None else f' ± {error:.2g}, the mean of {counted(len(best.trials), "trial")}'
+    )
 
 
 def state_remarks(state: StudyState) -> list[str]:
@@ -132,7 +137,7 @@ def state_remarks(state: StudyState) -> list[str]:
 
 def summary_line(state: StudyState, labels: Labels) -> str:
     """Renders the counts of a study and its best trial, on one line."""
-    ended = f'{state.num_ended} of {state.num_trials or "?"} trials'
+    ended = _ended(state)
     return '; '.join(filter(None, [f'{ended}: {counts_line(state)}', best_line(state, labels)]))
 
 
@@ -146,9 +151,14 @@ def ended_line(trial: Trial, labels: Labels) -> str:
     return text + (f': {trial.reason}' if trial.reason else '')
 
 
+def _ended(state: StudyState) -> str:
+    total = state.num_trials
+    return f'{state.num_ended} of {counted(total, "trial") if total else "? trials"}'
+
+
 def _progress(state: StudyState, size: Size) -> Text:
     done, total = state.num_ended, state.num_trials
-    text = Text().append(f'{done} of {total or "?"} trials', 'bold')
+    text = Text().append(_ended(state), 'bold')
     if total:
         width = max(0, min(_BAR_WIDTH, size.width - _BESIDE_BAR))
         filled = round(min(1.0, done / total) * width)
@@ -157,7 +167,7 @@ def _progress(state: StudyState, size: Size) -> Text:
     if state.seconds_left is not None:
         text.append(f' {_rendered_time(state.seconds_left)}')
     elif total and not state.is_done:
-        text.append(f' {max(0, total - done)} trials left')
+        text.append(f' {counted(max(0, total - done), "trial")} left')
     return text
 
 
@@ -166,19 +176,27 @@ def _rendered_time(seconds: float) -> str:
     return f'about {hours:.1f} h left' if hours > 1.5 else rendered_time(seconds)
 
 
-def _counts(state: StudyState) -> Text:
-    text = Text(counts_line(state))
-    text.highlight_words([Status.STOPPED], 'yellow')
-    text.highlight_words([Status.INFEASIBLE, 'failed'], 'red')
-    return Text(', ').join([text, *map(Text, state_remarks(state))])
+def _counts(state: StudyState, size: Size) -> list[Text]:
+    lines = _folded(', '.join([counts_line(state), *state_remarks(state)]), size, '')
+    for line in lines:
+        line.highlight_words([Status.STOPPED], 'yellow')
+        line.highlight_words([Status.INFEASIBLE, 'failed)'], 'red')
+    return lines
 
 
-def _best(state: StudyState, labels: Labels) -> list[Text]:
+def _best(state: StudyState, labels: Labels, size: Size) -> list[Text]:
+    """Renders the best trial on a line; its decisions may have lines of their own."""
     if not (text := best_line(state, labels)):
         return []
     decided = printable(labels.describe(state.best.trial)) if state.best is not None else ''
     more = f' ({decided})' if decided else ''
-    return [Text().append(text, 'bold green').append(more, 'green')]
+    if size.height < _FEW_LINES or cell_len(text + more) <= size.width:
+        return [Text().append(text, 'bold green').append(more, 'green')]
+    return [*_folded(text, size, 'bold green'), *_folded(decided, size, 'green')[:_MAX_BEST]]
+
+
+def _folded(text: str, size: Size, style: str) -> list[Text]:
+    return [Text(line, style) for line in folded(printable(text), size.width)]
 
 
 def _event(trial: int, event: Event) -> Text:
@@ -199,8 +217,12 @@ def _trials(running: Sequence[dict[str, str]], size: Size, room: int) -> list[Te
     drawn = running if len(running) <= most else running[-max(1, most - 1) :]
     columns = _fitting(drawn, size.width)
     lines = [_line({name: name for name in columns}, columns, size, 'dim')]
-    for cells in drawn:
-        lines.append(_line(cells, columns, size, '' if cells['state'] == 'running' else 'dim'))
+    rows = [_divided(cells, columns) for cells in drawn]
+    if sum(map(len, rows)) > most - _MAX_EVENTS - 1:  # Events have their room.
+        rows = [[cells] for cells in drawn]
+    for first, *others in rows:
+        style = '' if first['state'] == 'running' else 'dim'
+        lines += [_line(cells, columns, size, style) for cells in (first, *others)]
     if (hidden := len(running) - len(drawn)) and len(lines) < room:
         lines.append(Text(f'and {hidden} earlier ones', 'dim'))
     return lines
@@ -239,6 +261,15 @@ def _fitting(cells: Sequence[dict[str, str]], available: int) -> dict[str, int]:
         del widths['decisions']
         widths['decisions'] = available - sum(widths.values()) - _GAP * len(widths)
     return widths
+
+
+def _divided(cells: dict[str, str], columns: dict[str, int]) -> list[dict[str, str]]:
+    """Divides a trial into lines, in which its decisions are whole."""
+    if 'decisions' not in columns:
+        return [cells]
+    first, *others = folded(cells['decisions'], columns['decisions'])
+    blank = dict.fromkeys(cells, '')
+    return [cells | {'decisions': first}, *(blank | {'decisions': each} for each in others)]
 
 
 def _line(cells: dict[str, str], columns: dict[str, int], size: Size, style: str) -> Text:

@@ -16,7 +16,7 @@ from paxtune.study.default_scheduler import default_scheduler
 from paxtune.terminal.displays import display_for, standard_console
 from paxtune.terminal.live_screen import Labels, error_text
 from paxtune.terminal.live_view import LiveView
-from trainer.command import printable
+from trainer.command import counted, printable
 from trainer.runtime.interrupt import Interrupt
 from trainer.runtime.run_display import rendered_speed, rendered_time
 from trainer.runtime.wall_clock import Profile
@@ -43,18 +43,23 @@ class Progress(Callback):
         self._console = console or standard_console()
         self._names: dict[str, str] = {}
         self._metrics: dict[int, dict[str, float]] = {}
-        self._done_before = self._ended = 0
+        self.num_ended = 0
+        self._done_before = 0
         self._started = self._printed = time.monotonic()
         self._interrupt = interrupt or Interrupt()
         self._poller: StudyPoller | None = None
         self._view: LiveView | None = None
         self._profile_before: Profile = {}
 
-    def on_study_start(self, study: 'Study') -> None:
+    def begin(self, study: 'Study') -> None:
+        """Notes the names of a study, and how many of its trials are done."""
         self.reward_names = reward_headings(study.rewards)
         self._names = dict(study.space.short_names)
         self.num_trials = study.num_trials
         self._done_before = sum(trial.is_terminal for trial in study.trials)
+
+    def on_study_start(self, study: 'Study') -> None:
+        self.begin(study)
         self._profile_before = profile_of(study)
         self._show(study)
         chooses = study.search.algorithm
@@ -69,7 +74,8 @@ class Progress(Callback):
                 '--scheduler=none trains all to their ends'
             )
         if self._done_before:
-            self.say(f'{self._done_before} of {self.num_trials} trials are done')
+            verb = 'is' if self.num_trials == 1 else 'are'
+            self.say(f'{self._done_before} of {counted(self.num_trials, "trial")} {verb} done')
 
     def _show(self, study: 'Study') -> None:
         """Starts a screen, where there is a place for one."""
@@ -119,13 +125,18 @@ class Progress(Callback):
 
     def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
         self._metrics.pop(trial.id, None)
-        self._ended += 1
+        self.num_ended += 1
+        if not self._is_live:
+            self.say(self.ended_text(study, trial))
+
+    def ended_text(self, study: 'Study', trial: 'Trial') -> str:
+        """Renders the end of a trial, the best one so far, and the time that is left."""
         text = f'trial {trial.id}: {trial.status}' + (f' ({trial.reason})' if trial.reason else '')
         if len(study.rewards) == 1 and (found := study.winners(1)):
             best = found[0]
             rewards = self._rendered(best.rewards) + error_text(best)
             text += f'; best is trial {best.trial.id} with {rewards}'
-        self._say_plain(f'{text}; {self._time_left()}')
+        return f'{text}; {self._time_left()}'
 
     def on_study_end(self, study: 'Study') -> None:
         if self._view is not None:
@@ -145,10 +156,10 @@ class Progress(Callback):
             self.say(text)
 
     def _time_left(self) -> str:
-        left = self.num_trials - self._done_before - self._ended
+        left = self.num_trials - self._done_before - self.num_ended
         if left <= 0:
             return 'all trials are done'
-        seconds = (time.monotonic() - self._started) / self._ended * left
+        seconds = (time.monotonic() - self._started) / self.num_ended * left
         return rendered_time(seconds)
 
     def _decisions(self, trial: 'Trial') -> str:
@@ -161,3 +172,31 @@ class Progress(Callback):
             return '(no reward yet)'
         named = zip(self.reward_names, rewards, strict=True)
         return ', '.join(f'{name}={reward:.5g}' for name, reward in named)
+
+
+class Lines(Callback):
+    """Shows the trials that end as lines on standard error: few of them, and the last one."""
+
+    def __init__(self, console: Console | None = None, seconds: float = _PLAIN_SECONDS) -> None:
+        """Prepares the lines; `seconds` is the least time between two."""
+        self._progress = Progress(console or Console(stderr=True, highlight=False))
+        self._seconds = seconds
+        self._printed = time.monotonic()
+        self._held: Trial | None = None
+
+    def on_study_start(self, study: 'Study') -> None:
+        self._progress.begin(study)
+
+    def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
+        self._held = trial
+        self._progress.num_ended += 1
+        if time.monotonic() - self._printed >= self._seconds:
+            self._print(study)
+
+    def on_study_end(self, study: 'Study') -> None:
+        self._print(study)
+
+    def _print(self, study: 'Study') -> None:
+        if self._held is not None:
+            self._progress.say(self._progress.ended_text(study, self._held))
+        self._held, self._printed = None, time.monotonic()

@@ -73,5 +73,7 @@ def test_completion_prints_the_script_of_a_shell(shell: str) -> None:
 
 @pytest.mark.parametrize('words', [[], ['tcsh'], ['bash', 'zsh']])
 def test_completion_refuses_other_shells(words: list[str]) -> None:
-    with pytest.raises(UserError, match='expected a shell: bash, zsh, fish'):
+    with pytest.raises(
+        UserError, match='completion SHELL: expected bash, zsh or fish as the shell'
+    ):
         main(['completion', *words])

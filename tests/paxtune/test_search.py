@@ -216,7 +216,7 @@ def test_a_finished_study_says_so_and_can_grow(tmp_path: Path, capsys: Any) -> N
     before = run(tmp_path, 'Rates', '--num_trials=1')
     capsys.readouterr()
     again = run(tmp_path, 'Rates', '--num_trials=1')
-    assert 'The study is done: it has all of its 1 trials' in capsys.readouterr().out
+    assert 'The study is done: it has its only trial' in capsys.readouterr().out
     assert [t.reward for t in again] == [t.reward for t in before]
     assert len(run(tmp_path, 'Rates', '--max_hours=1e-9')) == 1
     assert 'The study is done: its 1e-09 hours are used up' in capsys.readouterr().out

@@ -72,7 +72,7 @@ def test_a_new_study_is_described_and_nothing_is_written(home: Path, shown) -> N
     assert plan['trials run'] == 'in 2 worker processes of this machine'
     assert plan['time'] == 'unknown before a first trial has ended'
     assert plan['task.learner.learning_rate'].startswith('a number from 0.0001 to 0.1')
-    assert 'Size: countless different experiments' in text
+    assert 'Size: infinite (some decisions are continuous)' in text
     assert plan['parameters'] and plan['FLOPs per token']
     memory = text.splitlines()[-1].removeprefix('Device memory: ').split()
     assert float(memory[0].replace(',', '')) > 1000 and memory[1:4] == ['bytes', 'for', 'one']

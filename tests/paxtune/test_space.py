@@ -76,7 +76,7 @@ def test_experiments_without_data_and_search_can_be_shown(capsys):
     flags = ['--exp=lm.C4Small', '--smoke', '--num_costed=0', '--tune']
     out = shown(capsys, *flags, 'task.learner.learning_rate=floatv(1e-4, 1e-2, "log")')
     assert 'a number from 0.0001 to 0.01' in out
-    assert 'countless' in out
+    assert 'Size: infinite (some decisions are continuous)' in out
 
 
 def test_values_can_be_set(capsys):

@@ -1,4 +1,6 @@
 import errno
+import shlex
+import subprocess
 import sys
 from typing import Any
 
@@ -112,3 +114,19 @@ def test_a_tilde_in_the_value_of_a_flag_is_the_home_directory(
     args = flags.parse_args(given)
     assert args.job_log_dir == '/home/ada/runs/a'
     assert args.prior_studies == ['/home/ada/runs/b', 'runs/~c']
+
+
+@pytest.mark.parametrize('ending', ['', 'sys.exit(3)'])
+def test_a_reader_that_leaves_ends_a_command_without_a_message(ending: str) -> None:
+    program = f"""
+import sys
+from trainer.command import run_command
+def main(argv):
+    print('line\\n' * 200_000)
+    {ending}
+    return 0
+run_command(main)
+"""
+    line = f'{shlex.quote(sys.executable)} -c {shlex.quote(program)} | head -n 1'
+    done = subprocess.run(['bash', '-c', line], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ('line\n', '')

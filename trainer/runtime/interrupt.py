@@ -25,6 +25,7 @@ class Interrupt:
         same_seconds: seconds within which further signals are the same request.
         MESSAGE: the text for people at the first signal.
         is_displayed: a live display shows the message, and would overwrite a line of its own.
+        last_words: the text for people at the second signal, such as how to resume.
 
     Example:
         >>> with Interrupt() as interrupt:
@@ -39,6 +40,7 @@ class Interrupt:
         self._exit = exit
         self.number: int | None = None
         self.is_displayed = False
+        self.last_words = ''
         self.same_seconds = self._received = 0.0
         self._held = contextlib.ExitStack()
 
@@ -65,6 +67,8 @@ class Interrupt:
         if self.number is not None:
             if os.isatty(1):
                 _write(1, _SHOW_CURSOR)
+            if self.last_words:
+                _write(2, f'\n{self.last_words}\n'.encode())
             self._exit(self.exit_code)
         self.number, self._received = number, now
         if not self.is_displayed:

@@ -130,7 +130,7 @@ def test_waiting_trials_come_before_the_next_suggestion() -> None:
 def test_a_done_study_has_no_next_suggestion() -> None:
     with open_study(None, toy(search=search(budget=Budget(1)))) as study:
         finish(ask(study))
-        assert next_trials(study) == ([], 'The study is done: it has all of its 1 trials.')
+        assert next_trials(study) == ([], 'The study is done: it has its only trial.')
 
 
 def test_missing_classes_leave_the_next_suggestion_out(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_warm_starts_are_lineage_too(tmp_path: Path, shown: Callable[..., str]) 
     assert first.startswith('1 completed, loss=')
     assert second.startswith('└── 2 stopped, loss=0.25, from step 20 of trial 1, rate ')
     assert third.startswith('    └── 3 active, from trial 2, rate ')
-    assert 'Started from scratch, and are no parents: 1 other trial.' in shown('lineage', tmp_path)
+    assert '1 other trial started from scratch and has no children.' in shown('lineage', tmp_path)
     row: dict[str, Any] = json.loads(shown('lineage', tmp_path, '--format=json'))[2]
     assert (row['parent'], row['from_step'], row['replaces']) == (2, None, None)
     assert row['inherited_steps'] is None
@@ -226,7 +226,7 @@ def test_inherited_steps_are_those_of_all_ancestors(
 
 def test_a_study_without_lineage(made: Path, tmp_path: Path, shown: Callable[..., str]) -> None:
     assert shown('lineage', made / 'plain') == (
-        'Started from scratch, and are no parents: 2 trials.\n'
+        '2 trials started from scratch and have no children.\n'
     )
     with open_study(tmp_path, toy()):
         pass

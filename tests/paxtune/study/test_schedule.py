@@ -81,7 +81,7 @@ def test_a_worker_waits_while_others_run() -> None:
         (view('paused', 'paused', decision=WAIT), WAIT.reason),
         (
             view('completed', is_exhausted=True),
-            'there are no more than 1 different experiments in its space',
+            'there are no more than 1 different experiment in its space',
         ),
         # The study was shortened.
         (view('completed', 'completed', num_trials=1), 'it has all of its 2 trials'),

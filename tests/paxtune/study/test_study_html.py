@@ -57,7 +57,7 @@ def test_a_study_of_two_objectives_shows_its_front() -> None:
     both = Objectives([LOSS, MetricReward('maximize', 'accuracy')])
     with open_study(None, toy(search=search(objective=both))) as study:
         run_all_kinds(study)
-        assert cells(study)[0].endswith('The front has 1 trials:')
+        assert cells(study)[0].endswith('The front has 1 trial:')
 
 
 def test_a_trial_shows_its_decisions_and_why_it_ended() -> None:
@@ -95,7 +95,7 @@ def test_a_trial_that_was_asked_for_shows_its_decisions() -> None:
 def test_a_space_shows_its_decisions_as_text() -> None:
     space = Space(pg.Dict(kind=pg.oneof([EVIL, 'b']), rate=pg.floatv(1e-4, 1e-2, 'log')))
     caption, *texts = cells(space)
-    assert caption == 'Search space of countless different experiments'
+    assert caption == 'Search space of infinitely many different experiments'
     assert f'one of {EVIL}, b' in texts and 'log' in texts
 
 

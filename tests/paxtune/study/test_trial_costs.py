@@ -58,7 +58,7 @@ def test_a_limit_on_parameters_keeps_the_algorithm_from_suggesting(tmp_path: Pat
     made = widths(limits=[Limit(metric='num_params', at_most=5000)])
     with tune(made, job_log_dir=tmp_path) as study:
         assert [trial.decisions[HIDDEN] for trial in study.trials] == [32]
-        assert study.done_reason == 'there are no more than 1 different experiments in its space'
+        assert study.done_reason == 'there are no more than 1 different experiment in its space'
     with load_study(tmp_path) as loaded:
         assert loaded.is_done
 

@@ -111,6 +111,8 @@ CASES = {
     '80x24-of-40-trials': (state(40), Size(80, 24), ''),
     '80x10': (state(8), Size(80, 10), ''),
     '80x6': (state(8), Size(80, 6), ''),
+    '60x24-interrupted': (state(), Size(60, 24), Interrupt.MESSAGE),
+    '60x12-of-40-trials': (state(40), Size(60, 12), ''),
     '40x24': (state(), Size(40, 24), ''),
 }
 

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -25,7 +26,7 @@ from paxtune.study.trial import Trial
 from paxtune.terminal.displays import display_for
 from paxtune.terminal.live_screen import Labels
 from paxtune.terminal.live_view import LiveView
-from paxtune.terminal.progress import Progress
+from paxtune.terminal.progress import Lines, Progress
 from tests.factories.function_studies import SPACE, search
 from tests.factories.studies import ask
 from tests.servers.terminal import final_lines
@@ -94,15 +95,10 @@ def test_the_end_has_the_profile_of_this_search_alone() -> None:
     progress.on_study_start(study_of(1, 4, None))
     after = study_of(2, 4, None, {'idle': 12.0, 'cache_hits': 3})
     progress.on_study_end(after)
-    lines = [line.split() for line in out.getvalue().splitlines()]
-    first = lines.index(['Wall', 'clock', 'of', 'this', 'search'])
-    assert lines[first + 1 :] == [
-        ['phase', 'seconds', 'share'],
-        ['steps', '4.00', '25.0%'],
-        ['idle', '12.00', '75.0%'],
-        ['total', '16.00', '100.0%'],
-        ['Compiled', 'programs:', '0', 'by', 'XLA,', '3', 'from', 'the', 'cache'],
-    ]
+    assert out.getvalue().splitlines()[-1] == (
+        'Wall clock of this search: 16.0 s, idle 75%, steps 25%. '
+        'Compiled programs: 0 by XLA, 3 from the cache'
+    )
 
 
 def test_plain_lines_where_there_is_no_terminal() -> None:
@@ -196,11 +192,11 @@ def test_a_terminal_keeps_a_line_for_each_trial_and_a_summary(
         'trial 2: completed, objective=4 (x=2)',
     )
     assert third.startswith('trial 3: infeasible (x=3): ValueError: x is too large')
-    summary, _, profile = ' '.join(rest).partition(' Wall clock of this search ')
+    summary, _, profile = ' '.join(rest).partition(' Wall clock of this search: ')
     assert summary.endswith(
         '3 of 3 trials: 2 completed, 1 infeasible (1 failed); best: trial 1, objective=0.25'
     )
-    assert profile.startswith('phase')
+    assert 'steps' in profile and 'phase' not in profile  # One line.
 
 
 def test_a_trial_that_ends_before_the_first_drawing_has_its_line(
@@ -288,8 +284,28 @@ def test_an_error_of_the_screen_ends_only_the_screen(
     message = "The live view has failed; the search continues. KeyError: 'a defect'\n"
     assert capsys.readouterr().out == message
     lines = final_lines(out.getvalue())
-    last = lines[lines.index('Wall clock of this search') - 1]
+    last = next(before for before, line in pairwise(lines) if line.startswith('Wall clock'))
     assert last.startswith('trial 3: completed; best is trial 1 with objective=0.5')
+
+
+@pytest.mark.parametrize(('seconds', 'count'), [(0.0, 3), (60.0, 1)])
+def test_a_script_on_a_pipe_has_few_lines_and_the_last_one(seconds: float, count: int) -> None:
+    written = io.StringIO()
+    lines = Lines(Console(file=written, width=200), seconds)
+    tune(lambda x: x, **SQUARES, callbacks=[lines])
+    found = written.getvalue().splitlines()
+    assert len(found) == count
+    assert found[-1] == (
+        'trial 3: completed; best is trial 1 with objective=0.5; all trials are done'
+    )
+
+
+def test_tune_on_a_pipe_prints_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    tune(lambda x: x, **SQUARES)
+    out, err = capsys.readouterr()
+    assert out == '' and 'trial 3: completed' in err
+    tune(lambda x: x, **SQUARES, callbacks=[])
+    assert capsys.readouterr().err == ''
 
 
 class TerminalText(io.StringIO):

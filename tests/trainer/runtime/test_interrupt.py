@@ -100,6 +100,15 @@ def test_the_second_signal_is_out_at_once_and_shows_the_cursor() -> None:
     assert shown == b'\x1b[?25h'
 
 
+def test_the_second_signal_has_last_words() -> None:
+    noted = "with Interrupt() as interrupt:\n    interrupt.last_words = 'Bye.'"
+    program = _TWICE.replace('with Interrupt():', noted)
+    done = subprocess.run(
+        [sys.executable, '-c', program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (143, '') and done.stderr.endswith('\nBye.\n')
+
+
 def test_the_cursor_is_not_written_to_files() -> None:
     done = subprocess.run(
         [sys.executable, '-c', _TWICE], capture_output=True, check=False, timeout=60
