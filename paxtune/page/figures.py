@@ -5,6 +5,7 @@ that has the figure gets no update. Zoom and selection stay until a choice chang
 """
 
 import dataclasses
+import html as markup
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +16,7 @@ from paxtune.page.live import LiveStudy
 from paxtune.page.view import Page, View
 from paxtune.plots import layout
 from paxtune.plots.svg import without_webgl
+from paxtune.reports.folding import folded
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ Chosen: TypeAlias = Mapping[str, str | None]
 
 _HEIGHT, _TEXT_HEIGHT = 440, 64
 _LONG_TITLE = 30  # Characters.
+_PHONE = 42  # Characters of a title that a phone shows in a line.
+_TITLE, _MARGIN = 18, 56  # Pixels: a line of the title, the room below a plot.
 _FONT = "system-ui, 'DejaVu Sans', sans-serif"
 _CONFIG: Any = {
     'displaylogo': False,
@@ -241,11 +245,21 @@ def _finished(made: 'go.Figure', revision: str) -> 'go.Figure':
         made.update_layout(height=_TEXT_HEIGHT, margin={'l': 0, 'r': 0, 't': 0, 'b': 0})
         made.update_annotations(x=0.01, xanchor='left', font={'color': '#5b6676', 'size': 14})
         return made
+    made.layout.title.text = _divided(made.layout.title.text or '', _PHONE)
+    height, others = made.layout.height or _HEIGHT, made.layout.title.text.count('<br>')
+    top = (made.layout.margin.t or 64) + _TITLE * others
+    is_parallel = any(trace.type == 'parcoords' for trace in made.data)
     made.update_layout(
-        height=made.layout.height or _HEIGHT,
-        margin={'t': made.layout.margin.t or 64, 'b': 56, 'l': 72, 'r': 24},
-        modebar={'orientation': 'v', 'bgcolor': 'rgba(255,255,255,0.8)'},
+        height=height + _TITLE * others,
+        # Names of parallel axes slope to the right.
+        margin={'t': top, 'b': _MARGIN, 'l': 72, 'r': 84 if is_parallel else 24},
+        # Beside the plot, a legend is outside of a phone, and below the tools.
+        legend={'orientation': 'h', 'x': 0, 'xanchor': 'left', 'yanchor': 'top'}
+        | {'y': -_MARGIN / (height - 64 - _MARGIN)},
+        modebar={'orientation': 'h', 'bgcolor': 'rgba(255,255,255,0.8)'},
     )
+    columns = len({axis.domain for axis in made.select_xaxes()})
+    made.for_each_xaxis(lambda axis: _divide_title(axis, columns))
     made.layout.title.update(y=1.0, yref='container', yanchor='top', pad={'t': 14})
     made.update_xaxes(automargin=True)
     made.update_yaxes(automargin=True)
@@ -253,6 +267,21 @@ def _finished(made: 'go.Figure', revision: str) -> 'go.Figure':
     made.for_each_yaxis(lambda axis: axis.update(nticks=6) if axis.type == 'log' else None)
     made.for_each_yaxis(_shorten_title)
     return made
+
+
+def _divide_title(axis: Any, columns: int) -> None:
+    """Divides the title of a horizontal axis that several plots share a phone with."""
+    if axis.title.text and columns > 1:
+        axis.title.text = _divided(axis.title.text, _LONG_TITLE // columns)
+        axis.title.font.size = 11
+
+
+def _divided(title: str, width: int) -> str:
+    """Divides a title into lines: its entities are one character each."""
+    if '<' in title:
+        return title
+    lines = folded(markup.unescape(title), width)
+    return '<br>'.join(markup.escape(line, quote=False) for line in lines)
 
 
 def _shorten_title(axis: Any) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from paxtune.study.study_view import StudyView
 
-_SLICE_COLUMNS = 3
+_SLICE_COLUMNS = 2
 _MAX_POINTS = 30_000
 _MAX_LINES = 5000
 _BLUES = [[0.0, '#a6c8e4'], [1.0, '#08306b']]

@@ -117,7 +117,7 @@ class Progress(Callback):
         if time.monotonic() - self._printed > _PLAIN_SECONDS:
             self._printed = time.monotonic()
             speed = ' '.join(rendered_speed(known))
-            self._say_plain(f'trial {trial.id}: step {step} {speed}'.rstrip())
+            self._say_plain(f'trial {trial.id}: step {step} {speed or "is done"}')
 
     def on_measurement(self, study: 'Study', trial: 'Trial', measurement: 'Measurement') -> None:
         step, rewards = measurement.step, measurement.rewards

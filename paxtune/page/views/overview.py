@@ -105,11 +105,13 @@ def _parts(live: LiveStudy) -> tuple[list[Any], list[Any]]:
     named = {name: state.counts[name] for name in Status if state.counts.get(name)}
     failures = [trial.record.failures for trial in state.trials]
     workers = {process_of(each.trial.record.holder) for each in state.running} - {''}
+    total = f' of {study.num_trials}' if page.data['budgets'][0]['limit'] else ''
+    # Where all have ended the same way, one number says so.
+    same = {name for name in named if name.has_ended and named[name] == state.num_ended}
     numbers = widgets.facts(
         [
-            ('ended trials', state.num_ended),
-            ('in all', study.num_trials if page.data['budgets'][0]['limit'] else None),
-            *((str(name), count) for name, count in named.items()),
+            (f'{next(iter(same), "ended")} trials', f'{state.num_ended}{total}'),
+            *((str(name), count) for name, count in named.items() if name not in same),
             ('workers', len(workers)),
             ('lost or failed attempts', sum(each.faults + each.losses for each in failures)),
             *(_best(study, best[0]) if best else []),

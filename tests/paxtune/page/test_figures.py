@@ -185,6 +185,28 @@ def test_a_figure_takes_the_chosen_metric_and_axes(tmp_path: Path) -> None:
         assert unknown.startswith(f'{SCRIPT}: there is no such reward or metric')
 
 
+def test_titles_fold_and_legends_are_below(tmp_path: Path) -> None:
+    reward = MetricReward('minimize', 'eval/bits_per_byte_of_<b>the</b>_whole_set')
+    space = {f'layer.{i}.learning_rate_of_it': pg.floatv(0.0, 1.0) for i in range(3)}
+    with open_study(tmp_path, space, search=Search(reward, Budget(9))) as study:
+        for _ in range(4):
+            trial = study.ask()
+            assert trial is not None
+            trial.report(1, {reward.metric: 0.5})
+            study.tell(trial)
+    with contextlib.closing(opened(tmp_path)) as live:
+        page = client(live)
+        figure = figure_of(page, 'rank-correlations')
+        if figure['data']:
+            assert '<br>' in figure['layout']['title']['text']
+        slices = figure_of(page, 'slices')['layout']
+        for axis in ('xaxis', 'xaxis2', 'xaxis3'):
+            lines = slices[axis]['title']['text'].split('<br>')
+            assert max(map(len, lines)) <= 15, lines
+        legend = figure_of(page, 'history')['layout']['legend']
+        assert legend['orientation'] == 'h' and legend['y'] < 0
+
+
 @pytest.mark.slow
 def test_figures_of_the_model_take_chosen_decisions(study: LiveStudy) -> None:
     page = client(study)

@@ -47,6 +47,19 @@ def test_overview_shows_states_and_the_best_trial(live: LiveStudy) -> None:
     assert best is not None and best.id == 3
 
 
+def test_overview_has_one_number_where_all_trials_ended_alike(tmp_path: Path) -> None:
+    with open_study(tmp_path, SPACE, search=SEARCH) as study:
+        for _ in range(2):
+            trial = study.ask()
+            assert trial is not None
+            trial.report(1, {'loss': 1.0})
+            study.tell(trial)
+    with contextlib.closing(opened(tmp_path)) as live:
+        texts = _texts(call(client(live), 'overview-live.children', VERSION).json)
+    assert '2 of 100' in texts and 'completed trials' in texts
+    assert not {'completed', 'in all', 'ended trials'} & {*texts}
+
+
 def test_views_show_markup_of_a_study_as_text(live: LiveStudy) -> None:
     page = client(live)
     reply = call(page, 'overview-tables.children', VERSION)
