@@ -165,6 +165,17 @@ def test_guide_names_every_flag_of_the_service() -> None:
         assert flag in ALL, flag
 
 
+def test_guide_has_the_exit_codes_that_the_commands_name() -> None:
+    named = set[str]()
+    for package in ('paxtune', 'trainer'):
+        for path in (ROOT / package).rglob('*.py'):
+            for text in re.findall(r'Exit codes(.*?)"""', path.read_text(), re.DOTALL):
+                named |= set(re.findall(r'(?<![\w.])\d{1,3}(?![\w.])', text))
+    table = ALL.partition('### Exit codes')[2].partition('\n\n#')[0]
+    cells = re.findall(r'^\| ([\d, ]+) \|', table, re.MULTILINE)
+    assert named and named <= {code for cell in cells for code in cell.split(', ')}
+
+
 def test_guide_names_every_prometheus_metric() -> None:
     for metric in Metrics().registry.collect():
         name = f'{metric.name}_total' if metric.type == 'counter' else metric.name

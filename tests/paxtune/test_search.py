@@ -210,6 +210,13 @@ def test_a_directory_in_use_is_refused_with_the_holder(tmp_path: Path) -> None:
             run(tmp_path)
 
 
+@pytest.mark.slow
+def test_a_quiet_search_prints_its_summary_alone(tmp_path: Path, capsys: Any) -> None:
+    run(tmp_path, 'Rates', '--num_trials=1', '--quiet')
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith('The study is done') and lines[1].startswith('Best trial: 1')
+
+
 @pytest.mark.pax('max_num_trials', '`--num_trials`')
 @pytest.mark.slow
 def test_a_finished_study_says_so_and_can_grow(tmp_path: Path, capsys: Any) -> None:

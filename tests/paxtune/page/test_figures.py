@@ -187,7 +187,7 @@ def test_a_figure_takes_the_chosen_metric_and_axes(tmp_path: Path) -> None:
 
 def test_titles_fold_and_legends_are_below(tmp_path: Path) -> None:
     reward = MetricReward('minimize', 'eval/bits_per_byte_of_<b>the</b>_whole_set')
-    space = {f'layer.{i}.learning_rate_of_it': pg.floatv(0.0, 1.0) for i in range(3)}
+    space = pg.Dict({f'learning_rate_of_layer_{i}': pg.floatv(0.0, 1.0) for i in range(3)})
     with open_study(tmp_path, space, search=Search(reward, Budget(9))) as study:
         for _ in range(4):
             trial = study.ask()
