@@ -12,7 +12,7 @@ from paxtune.page import failures
 from paxtune.page.live import LiveStudy
 from tests.factories.page_searches import HOST, client
 
-NAV = {
+NAV: dict[str, Any] = {
     'output': 'nav.children',
     'outputs': {'id': 'nav', 'property': 'children'},
     'inputs': [{'id': 'url', 'property': 'pathname', 'value': '/trials'}],
@@ -30,7 +30,7 @@ SORT = {
 
 
 def _of_path(value: Any) -> dict[str, Any]:
-    return {**NAV, 'inputs': [{**NAV['inputs'][0], 'value': value}]}  # type: ignore[dict-item]
+    return {**NAV, 'inputs': [{**NAV['inputs'][0], 'value': value}]}
 
 
 def posted(page: FlaskClient, body: Any) -> TestResponse:

@@ -52,11 +52,9 @@ def test_links_begin_with_the_base_path(live: LiveStudy) -> None:
     assert "'/tuner/compare/4'" in str(call(page, 'view.children', trial, {}, BASE).json)
     assert 'infeasible' in call(page, 'trial-live.children', VERSION, trial, BASE).text
     click = {'figure-history.clickData': {'points': [{'customdata': [2]}]}}
-    [output] = [
-        each['output']
-        for each in page.get('/tuner/_dash-dependencies', base_url=HOST).json
-        if each['inputs'][0]['id'] == 'figure-history'
-    ]
+    found = page.get('/tuner/_dash-dependencies', base_url=HOST).json
+    assert isinstance(found, list)
+    [output] = [each['output'] for each in found if each['inputs'][0]['id'] == 'figure-history']
     assert "'/tuner/trial/2'" in str(call(page, output, click, {}, BASE).json)
 
 
