@@ -47,7 +47,7 @@ BUDGETS = {
     'paxtune/terminal': 912,
     'paxtune/vizier_service': 1_170,
     'search_spaces': 1_280,
-    'trainer': 2_260,
+    'trainer': 2_265,
     'trainer/checkpoints': 1_405,
     'trainer/decoding': 585,
     'trainer/inputs': 4_425,

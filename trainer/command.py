@@ -309,9 +309,15 @@ def _escaped(character: str) -> str:
     return character.encode('unicode_escape').decode() if is_control else character
 
 
-def fitted(text: str, out: TextIO) -> str:
-    """The text, for a terminal `folded`: it would fold lines inside of words."""
-    return folded(text, shutil.get_terminal_size().columns) if out.isatty() else text
+def fitted(text: str, out: TextIO, taken: int = 0) -> str:
+    """The text, for a terminal `folded`: it would fold lines inside of words.
+
+    Args:
+        text: lines.
+        out: where they are written.
+        taken: columns that something before the text takes.
+    """
+    return folded(text, shutil.get_terminal_size().columns - taken) if out.isatty() else text
 
 
 def folded(text: str, width: int) -> str:

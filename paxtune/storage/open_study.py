@@ -3,6 +3,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from paxtune.study.redefinition import redefined
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
 from paxtune.study.trial import TRIALS
+from trainer.command import fitted
 from trainer.runtime.directory import JobPath, job_path, locked
 from trainer.symbolic.errors import UserError
 
@@ -157,7 +159,8 @@ def _record(
         return record
     max_id = store.max_id()
     if line := code_versions.warning(stored, plan.code, max_id):
-        logging.warning('%s: %s', folder or 'the study', line)
+        text = f'{folder or "the study"}: {line}'
+        logging.warning('%s', fitted(text, sys.stderr, len('WARNING:absl:')))
 
     def updated(current: StudyRecord) -> StudyRecord:
         return code_versions.continued(redefined(current, record), plan.code, max_id)

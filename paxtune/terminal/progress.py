@@ -149,7 +149,8 @@ class Progress(Callback):
     def say(self, text: str) -> None:
         """Prints a line, above the screen where there is one."""
         if self._view is None or not self._view.say(text):
-            self._console.print(printable(text), markup=False, soft_wrap=True)
+            folds = self._console.is_terminal  # A terminal alone would fold inside of words.
+            self._console.print(printable(text), markup=False, soft_wrap=not folds)
 
     def _say_plain(self, text: str) -> None:
         if not self._is_live:

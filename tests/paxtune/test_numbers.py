@@ -188,7 +188,7 @@ RANGES = [
 ]
 ALGORITHMS = [
     paxtune.QuasiRandom(), paxtune.HillClimbing(), paxtune.TPE(), paxtune.GPBandit(),
-    paxtune.CMAES(), paxtune.NSGA2(population_size=4), paxtune.Grid(points_per_range=3),
+    paxtune.CMAES(), paxtune.NSGA2(population_size=4), paxtune.Grid(points_per_range=9),
     paxtune.RegularizedEvolution(population_size=4, tournament_size=2), paxtune.Portfolio(),
 ]  # fmt: skip
 
