@@ -130,7 +130,7 @@ MESSAGES = {
     'labels of batches': f'^train_input: {_LABEL.format(3)}',
     'column': r'labels of shape \(16, 1\) do not fit together: expected labels of shape',
     'evaluation of a column': r'^eval_inputs\.test: outputs .* labels of shape \(20, 1\) do not',
-    'floats': 'expected integers',
+    'floats': 'must be integers',
     'number as measure': r'^Accuracy\.measure: its result must be a Metric, such as Weighted',
     'no weights': r'there are no weights: give one for each value, as outcome\.weights',
     'number as metric': r"^task: Bare\.measure returns 'loss': it must be a Metric, such as",

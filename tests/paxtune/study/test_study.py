@@ -246,7 +246,7 @@ def test_a_step_that_was_reported_before_is_left_as_it_is(study):
     trial.report(10, {'loss': 1.0})
     trial.report(20, {'loss': 0.5})
     trial.report(10, {'loss': math.nan})
-    assert trial.step == 10
+    assert trial.step == 20
     trial.report(20, {})
     assert trial.step == 20
     assert [each.reward for each in study.trials[0].measurements] == [1.0, 0.5]
