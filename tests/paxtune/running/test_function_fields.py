@@ -177,7 +177,7 @@ def test_a_trial_that_goes_on_measures_earlier_steps_anew(
             for step in (1, 2, 3):
                 trial.report(step, {'objective': value})
             trial.release('later')
-        assert {each.reward for each in trial.view.measurements} == {1.0}
+        assert {each.reward for each in study.trial(1).measurements} == {1.0}
     assert not caplog.messages
 
 

@@ -92,8 +92,8 @@ class Rows(ArraysInput):
 
 
 def test_labels_of_positions_have_the_weights_of_examples() -> None:
-    given = {'train_input': Rows(batch_size=16, is_training=True), 'eval_inputs': {}}
-    check_steps(classifier(**given).rebind({'task.model': Linear(3)}))
+    rows = Rows(batch_size=16, is_training=True)
+    check_steps(classifier(train_input=rows, eval_inputs={}).rebind({'task.model': Linear(3)}))
 
 
 class Counting(ClassificationTask):
