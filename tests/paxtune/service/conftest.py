@@ -3,13 +3,14 @@
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 
 import grpc
 import pyglove as pg
 import pytest
 
 from paxtune.search_space.decisions import spec_to_json
-from paxtune.service import schema
+from paxtune.service import schema, tokens
 from paxtune.service.client import Client
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.registry import StudyRegistry
@@ -18,6 +19,7 @@ from paxtune.service.tokens import Token
 from paxtune.storage.codec import StudySpec, encode_study, encode_trial
 from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import VizierStore
+from paxtune.studies.__main__ import main
 from paxtune.study.record import StudyRecord, TrialRecord
 from tests.factories.clocked_service import Service
 
@@ -133,3 +135,18 @@ def until(condition, seconds=10):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+@pytest.fixture
+def told(
+    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
+    """Runs `studies` on a study of a service; returns what it prints."""
+    monkeypatch.setenv(tokens.VARIABLE, TOKEN)
+
+    def tell(name: str, *argv: object) -> str:
+        where = [f'--vizier_endpoint=127.0.0.1:{server.port}', '--study=mine']
+        assert main([name, *where, *map(str, argv)]) == 0
+        return capsys.readouterr().out
+
+    return tell

@@ -10,7 +10,6 @@ import pytest
 import sqlalchemy
 
 from paxtune.config.budget import Budget
-from paxtune.service import tokens
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.schema import RequestRejectedError
 from paxtune.service.server import Server
@@ -19,14 +18,13 @@ from paxtune.storage.codec import StudySpec, TrialProto, encode_study
 from paxtune.storage.database import Database
 from paxtune.storage.database import trials as stored_trials
 from paxtune.storage.open_study import open_study
-from paxtune.studies.__main__ import main
 from paxtune.study import export
 from paxtune.study.record import Status, StudyRecord
 from paxtune.study.study import Study
 from tests.factories.clocked_service import Service
 from tests.factories.studies import ask, finish
 from tests.factories.toys import search, toy
-from tests.paxtune.service.conftest import TOKEN, client_of
+from tests.paxtune.service.conftest import client_of
 from trainer.symbolic.errors import UserError
 
 Change = Callable[[TrialProto], object]
@@ -282,21 +280,6 @@ def test_a_damaged_trial_never_stops_a_study(
     assert len(json.loads(reads_as(other))) == 3
     other.delete_trial(3)
     assert other.store.ids() == [1, 2, 4]
-
-
-@pytest.fixture
-def told(
-    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., str]:
-    """Runs `studies` on a study of a service; returns what it prints."""
-    monkeypatch.setenv(tokens.VARIABLE, TOKEN)
-
-    def tell(name: str, *argv: object) -> str:
-        where = [f'--vizier_endpoint=127.0.0.1:{server.port}', '--study=mine']
-        assert main([name, *where, *map(str, argv)]) == 0
-        return capsys.readouterr().out
-
-    return tell
 
 
 @pytest.fixture

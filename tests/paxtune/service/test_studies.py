@@ -24,7 +24,7 @@ from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from tests.factories.studies import ask, finish, rename_module, run
 from tests.factories.toys import search, toy
-from tests.paxtune.service.conftest import TOKEN, client_of
+from tests.paxtune.service.conftest import client_of
 from trainer.symbolic.errors import UserError
 
 
@@ -36,24 +36,6 @@ def worker(server: Server, tmp_path: Path) -> Iterator[Study]:
         finish(ask(study))
         ask(study).report(10, {'loss': 0.5})
         yield study
-
-
-@pytest.fixture
-def told(
-    worker: Study,
-    server: Server,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., str]:
-    """Runs the command on that study; returns what it prints."""
-    monkeypatch.setenv(tokens.VARIABLE, TOKEN)
-
-    def tell(name: str, *argv: object) -> str:
-        where = [f'--vizier_endpoint=127.0.0.1:{server.port}', '--study=mine']
-        assert main([name, *where, *map(str, argv)]) == 0
-        return capsys.readouterr().out
-
-    return tell
 
 
 @pytest.mark.pax('--study')
