@@ -100,9 +100,9 @@ part_a() {
         step step_time 100 "$python" benchmarks/step_time.py --quick
         return
     fi
-    step step_time_124M 25 "$python" benchmarks/step_time.py --only=124M
-    step step_time_1B 28 "$python" benchmarks/step_time.py --only=1B
-    step step_time_350M 47 "$python" benchmarks/step_time.py --only=350M
+    step step_time_124M 38 "$python" benchmarks/step_time.py --only=124M
+    step step_time_1B 30 "$python" benchmarks/step_time.py --only=1B
+    step step_time_350M 32 "$python" benchmarks/step_time.py --only=350M
 }
 
 part_b() {

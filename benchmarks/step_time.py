@@ -43,6 +43,7 @@ from trainer.program.costs import static_costs  # noqa: E402
 from trainer.program.setup import compiled, localized  # noqa: E402
 from trainer.runtime import pgle  # noqa: E402
 
+BEGUN = time.perf_counter()
 GOAL = 1.03
 OPTIMIZER = gpt.AdamW(1e-3)
 OURS, PLAIN, FLAX, PGLE = 'ours', 'plain JAX', 'plain flax', 'ours, PGLE'
@@ -180,12 +181,23 @@ def contenders(case: Case, dtype: str, with_pgle: bool) -> dict[str, Contender]:
     made.train_input.reset()
     plain = gpt.begin(gpt.init(case.shape, jax.random.key(0)))
     plain_step = gpt.make_step(case.shape, OPTIMIZER, jnp.dtype(dtype))
-    found: dict[str, Contender] = {OURS: Ours(made), PLAIN: Contender(plain_step, plain, batch)}
+    makers: dict[str, Callable[[], Contender]] = {
+        OURS: lambda: Ours(made),
+        PLAIN: lambda: Contender(plain_step, plain, batch),
+    }
     if case.shape.vocab == 256:  # Larger ones have room for few copies of the state.
         flax_state, flax_step = linen.begin(case.shape, OPTIMIZER, jnp.dtype(dtype), batch)
-        found[FLAX] = Contender(flax_step, flax_state, batch)
+        makers[FLAX] = lambda: Contender(flax_step, flax_state, batch)
     if with_pgle:
-        found[PGLE] = WithPgle(case.made(dtype))
+        makers[PGLE] = lambda: WithPgle(case.made(dtype))
+    found: dict[str, Contender] = {}
+    for name, make in makers.items():
+        found[name] = make()
+        # A run that is ended before its rows shows here how far it came.
+        print(
+            f'{case.name} {dtype} {name}: ready after {time.perf_counter() - BEGUN:.0f} s',
+            file=sys.stderr,
+        )
     return found
 
 
@@ -252,7 +264,7 @@ def main() -> int:
     flags.add_argument('--pgle', action='store_true')
     flags.add_argument('--check', action='store_true')
     args = flags.parse_args()
-    rounds, steps = (7, 3) if args.quick else (21, 5 if on_cpu else 3)
+    rounds, steps = (7, 3) if args.quick else (21, 5) if on_cpu else (11, 3)
     if args.quick:
         cases = [dataclasses.replace(cases[0], dtypes=('float32',))]
     elif args.only:
