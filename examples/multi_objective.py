@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import pyglove as pg
 
-from examples.tunable_lm import Tiny
 from paxtune import Budget, MetricReward, Objectives, Progress, Search, Study, Tunable, intv, tune
+from search_spaces.tunable_lm import Tiny
 from trainer.symbolic.overrides import smoke
 
 

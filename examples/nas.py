@@ -9,7 +9,6 @@ the share of infeasible architectures: `python -m paxtune.space --exp=examples.n
 
 import pyglove as pg
 
-from examples.tunable_lm import Tiny
 from paxtune import (
     Budget,
     Constraint,
@@ -23,6 +22,7 @@ from paxtune import (
     derived,
     intv,
 )
+from search_spaces.tunable_lm import Tiny
 from trainer.layers import (
     Attention,
     Embedding,

@@ -11,8 +11,8 @@ reaches about 3.7 bits per byte. To compare all of them:
 
 import pyglove as pg
 
-from examples.tunable_lm import Tiny
 from paxtune import Tunable, parameter_sweep
+from search_spaces.tunable_lm import Tiny
 
 HEADS = 'task.model.stack.layers[0].attention.num_heads'
 REPEATS = 'task.model.stack.repeats'

@@ -12,7 +12,7 @@ import pytest
 import paxtune
 
 ROOT = Path(__file__).parents[1]
-TINY = '--exp=examples.tunable_lm.Tiny'
+TINY = '--exp=tunable_lm.Tiny'
 
 
 def command(directory: Path, module: str, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -34,7 +34,7 @@ def command(directory: Path, module: str, *flags: str) -> subprocess.CompletedPr
     [
         ('trainer.py', 'paxtune.studies', ['list']),
         ('trainer/__init__.py', 'paxtune.studies', ['list']),
-        ('examples.py', 'paxtune.search', [TINY]),
+        ('search_spaces.py', 'paxtune.search', [TINY]),
         ('search_spaces/__init__.py', 'trainer.inspect', ['--exp=lm.C4Small']),
         ('paxtune.py', 'trainer.inspect', ['--exp=lm.C4Small']),
     ],
@@ -54,7 +54,7 @@ def test_a_file_that_hides_a_package_is_named_in_one_message(
 def test_folders_of_these_names_that_are_no_packages_hide_nothing(tmp_path: Path) -> None:
     for name in ('examples', 'trainer', 'search_spaces', 'paxtune'):
         (tmp_path / name).mkdir()
-    source = (ROOT / 'examples/tunable_lm.py').read_text()
+    source = (ROOT / 'search_spaces/tunable_lm.py').read_text()
     (tmp_path / 'examples/mine.py').write_text(source)
     for exp in (TINY, '--exp=examples.mine.Tiny'):
         done = command(tmp_path, 'paxtune.space', exp, '--num_costed=0')
@@ -81,5 +81,5 @@ def test_the_wheel_has_what_the_readme_imports_and_runs() -> None:
     readme = (ROOT / 'README.md').read_text()
     used = set(re.findall(r'(?:--exp=|-m |from )(\w+)\.\w+', readme))
     ours = {name for name in used if (ROOT / name).is_dir()}
-    assert {'examples', 'paxtune', 'trainer'} <= ours <= set(packed)
+    assert {'search_spaces', 'paxtune', 'trainer'} <= ours <= set(packed)
     assert Path(paxtune.__file__).parents[1] == ROOT

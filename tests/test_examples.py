@@ -1,6 +1,6 @@
 """The examples run, with the results that their docstrings state.
 
-`examples/tunable_lm.py` is the README's: see `test_readme.py`.
+`search_spaces/tunable_lm.py` is the README's: see `test_readme.py`.
 """
 
 import ast

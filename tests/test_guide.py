@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 import paxtune
-from examples.tunable_lm import Tiny
 from paxtune import command_line, search, serve
 from paxtune.algorithms import Algorithm
 from paxtune.config.named_components import classes_of
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers import Scheduler
 from paxtune.service.monitoring import Metrics
+from search_spaces.tunable_lm import Tiny
 from tests.documents import ROOT, blocks, commands_of, links, pages_of, parsed
 from tests.paxtune.test_serve import ended, served
 from trainer import command
@@ -64,7 +64,7 @@ def test_guide_python_prints_the_text_below_it(
     guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = smoke(Tiny())
-    monkeypatch.setattr('examples.tunable_lm.Tiny', lambda: small.clone(deep=True))
+    monkeypatch.setattr('search_spaces.tunable_lm.Tiny', lambda: small.clone(deep=True))
     monkeypatch.chdir(tmp_path)
     # A component's fields are looked up in its module.
     monkeypatch.setitem(sys.modules, 'guide', types.ModuleType('guide'))

@@ -31,7 +31,7 @@ def my_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_example_file_ends_with_the_readme_example() -> None:
-    source = (ROOT / 'examples' / 'tunable_lm.py').read_text()
+    source = (ROOT / 'search_spaces' / 'tunable_lm.py').read_text()
     assert source.endswith(EXAMPLE)
     body = EXAMPLE.split('def Tiny')[1]
     assert len(body.strip().splitlines()) <= 20
@@ -49,7 +49,7 @@ def test_own_layer_is_searched(my_layers: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.sentinel
 def test_example_runs(tmp_path: Path) -> None:
-    exp = '--exp=examples.tunable_lm.Tiny'
+    exp = '--exp=tunable_lm.Tiny'
     assert search.main([exp, f'--job_log_dir={tmp_path}', '--num_trials=1', '--smoke']) == 0
     with load_study(tmp_path) as study:
         assert study.best is not None

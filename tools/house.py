@@ -46,7 +46,7 @@ BUDGETS = {
     'paxtune/supernet': 500,
     'paxtune/terminal': 912,
     'paxtune/vizier_service': 1_170,
-    'search_spaces': 1_280,
+    'search_spaces': 1_310,
     'trainer': 2_265,
     'trainer/checkpoints': 1_405,
     'trainer/decoding': 585,

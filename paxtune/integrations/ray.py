@@ -58,7 +58,7 @@ def trainable(experiment: 'Experiment') -> Callable[[Mapping[str, Any]], None]:
         UserError: the experiment cannot be searched, or is defined in the script that was started.
 
     Example:
-        >>> from examples.tunable_lm import Tiny
+        >>> from search_spaces.tunable_lm import Tiny
         >>> train = trainable(Tiny())
         >>> train({'task.learner.learning_rate': 0.01})
         Traceback (most recent call last):

@@ -13,7 +13,6 @@ import jax
 import pyglove as pg
 import pytest
 
-from examples.tunable_lm import Tiny
 from paxtune.algorithms import RandomSearch
 from paxtune.analysis.trade_off import front_of
 from paxtune.experiment import Tunable
@@ -34,6 +33,7 @@ from paxtune.simulate.export import curves
 from paxtune.storage.open_study import load_study, open_plan
 from paxtune.study import export, stand_ins, transfer
 from paxtune.study.plan import SearchPlan
+from search_spaces.tunable_lm import Tiny
 from tests.factories.studies import rename_module
 from tests.factories.tunables import Rates
 from trainer.layers import FeedForward, Layer, Residual

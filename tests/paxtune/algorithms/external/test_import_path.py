@@ -77,7 +77,7 @@ def test_a_module_named_in_a_flag_is_imported(tmp_path, monkeypatch):
     with pytest.raises(UserError, match='its module is not imported'):
         import_path.resolve('named_here.Lowest', pg.DNAGenerator, 'generator')
     args = search.parser().parse_args(
-        ['--exp=examples.tunable_lm.Tiny', '--algorithm=DnaGenerator("named_here.lowest")']
+        ['--exp=tunable_lm.Tiny', '--algorithm=DnaGenerator("named_here.lowest")']
     )
     tunable = command_line.tunable_for(args)
     made = import_path.resolve(tunable.search.algorithm.generator, pg.DNAGenerator, 'generator')()

@@ -1,6 +1,6 @@
-"""A tunable experiment in full: the one in the README.
+"""A small tunable experiment: the one in the README.
 
-    python -m paxtune.search --exp=examples.tunable_lm.Tiny
+    python -m paxtune.search --exp=tunable_lm.Tiny
 
 8 trials take a minute on two cores; the best reaches about 3.7 bits per byte.
 """
