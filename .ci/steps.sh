@@ -13,6 +13,10 @@ trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$scratch"' EXIT
 # Prints a heading, and the seconds since the gate began.
 step() { printf '\n=== %s (at %d s)\n' "$*" "$SECONDS"; }
 
+# Runs a command, and keeps it in `failed` where it fails.
+failed=()
+try() { "$@" || failed+=("$*"); }
+
 # Installs the pinned versions and puts them on the PATH.
 install_pinned() {
     VENV=$scratch/pinned tools/with_environment.sh
