@@ -124,7 +124,7 @@ class ChangeFeed:
         """Has the study read again after a write that fails: it may have been committed."""
         try:
             yield
-        except Exception:
+        except BaseException:  # An interrupt, too.
             self.is_in_doubt = True
             raise
 

@@ -4,7 +4,6 @@ The database takes as long for many as for one.
 """
 
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -21,12 +20,14 @@ class Call(Generic[_Reply]):
 
     Attributes:
         update: a trial that is written before the call is made; None for a call without one.
+        is_committed: the transaction was committed.
         has_ended: the transaction was committed, or has failed.
     """
 
     def __init__(self, reply: Callable[[], _Reply], update: Update | None = None) -> None:
         """Waits; in the transaction, `reply` makes the call."""
-        self.update, self.has_ended = update, False
+        self.update = update
+        self.is_committed = self.has_ended = False
         self._call, self._replies = reply, list[_Reply]()
         self._error: BaseException | None = None
 
@@ -47,6 +48,8 @@ class Call(Generic[_Reply]):
         """Returns the reply of the committed call; raises its error."""
         if self._error is not None:
             raise self._error
+        if not self.is_committed:  # An interrupt is no error of this call, which is sent again.
+            raise DatabaseUnavailableError('the transaction was interrupted')
         return self._replies[0]
 
 
@@ -58,7 +61,7 @@ class GroupCommit:
     ) -> None:
         """Waits for calls; `transaction` makes some, under the lock, or fails them all."""
         self._lock, self._transaction = lock, transaction
-        self._waiting: deque[Call[Any]] = deque()
+        self._waiting: list[Call[Any]] = []
 
     def make(self, call: Call[_Reply]) -> _Reply:
         """Has a call made, together with all that wait; returns its reply or raises its error."""
@@ -66,13 +69,18 @@ class GroupCommit:
         with self._lock:
             # The previous owner of the lock may have made this call in its own transaction.
             while not call.has_ended:
-                calls = [self._waiting.popleft() for _ in range(len(self._waiting))]
-                try:
-                    self._transaction(calls)
-                except Exception as error:
-                    for each in calls:
-                        each.fail(error)
-                finally:
-                    for each in calls:
-                        each.has_ended = True
+                self._make(self._waiting[:])
         return call.result()
+
+    def _make(self, calls: Sequence[Call[Any]]) -> None:
+        try:
+            self._transaction(calls)
+            for each in calls:
+                each.is_committed = True
+        except Exception as error:
+            for each in calls:
+                each.fail(error)
+        finally:  # Also after an interrupt of this thread: nobody waits for ever.
+            for each in calls:
+                each.has_ended = True
+            del self._waiting[: len(calls)]
