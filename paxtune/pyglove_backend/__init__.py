@@ -41,6 +41,7 @@ from paxtune.pyglove_backend.views import LINK, SamplingResult, from_text, to_te
 from paxtune.search_space.spec_value import value_of
 from paxtune.storage.open_study import load_study
 from paxtune.study import stop_requests
+from trainer.runtime.home import expanded
 
 PathLike = str | os.PathLike[str]
 
@@ -121,7 +122,7 @@ class PaxtuneBackend(pg.tuning.Backend):
             if job_log_dir is None:
                 loop = _by_name.get(name)
             else:
-                loop = _by_directory.get(Path(job_log_dir).expanduser().resolve())
+                loop = _by_directory.get(Path(expanded(job_log_dir)).resolve())
         if loop is not None:
             return SamplingResult(name, loop.study, loop.lock, loop)
         if job_log_dir is None:
@@ -271,7 +272,7 @@ def _loop(
     job_log_dir: PathLike | None,
 ) -> Loop:
     """The loop of a name or a directory in this process; a new one where there is none."""
-    path = None if job_log_dir is None else Path(job_log_dir).expanduser().resolve()
+    path = None if job_log_dir is None else Path(expanded(job_log_dir)).resolve()
     with _lock:
         named = None if name is None else _by_name.get(name)
         loop = named if path is None else _by_directory.get(path)

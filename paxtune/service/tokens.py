@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from paxtune.service.schema import Role
+from trainer.runtime.home import expanded
 from trainer.symbolic.errors import UserError
 
 VARIABLE = 'PAXTUNE_TOKEN'
@@ -114,14 +115,14 @@ def local_file(port: int, kind: str = '') -> Path:
         kind: 'page-' for the study page at a port.
     """
     state = os.environ.get('XDG_STATE_HOME') or '~/.local/state'
-    return Path(state).expanduser() / 'paxtune' / 'tokens' / f'{kind}{port}'
+    return Path(expanded(state)) / 'paxtune' / 'tokens' / f'{kind}{port}'
 
 
 def local_secret(port: int, kind: str = '') -> str | None:
     """Reads `local_file`; None if it is missing, or others could have read it."""
     try:
         return read_private(local_file(port, kind))
-    except RuntimeError:  # Without a home.
+    except UserError:  # Without a home.
         return None
 
 
@@ -131,7 +132,7 @@ def keep_local(port: int, secret: str, kind: str = '') -> Path:
         path = local_file(port, kind)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(path, secret)
-    except (OSError, RuntimeError) as error:
+    except (OSError, UserError) as error:
         raise UserError(
             f'a token for clients of this user cannot be kept: {error}. Give --token_file, or '
             '--insecure if every user of this machine may change the studies'

@@ -33,6 +33,7 @@ from paxtune.study.record_checks import DamagedRecordError
 from paxtune.study.sound_trials import SoundTrials
 from paxtune.study.store import Journal, Reading
 from paxtune.study.transitions import Transition, TurnLostError, applied
+from trainer.runtime.home import expanded
 from trainer.symbolic.errors import UserError
 
 BROKEN = sqlalchemy.exc.DatabaseError, DecodeError, DamagedRecordError
@@ -332,11 +333,11 @@ def _remedy(database: Database) -> str:
 
 
 def database(directory: str | os.PathLike[str]) -> Path:
-    """The file of the study in a directory; raises UserError for no local disk."""
+    """The file of the study in a directory; raises UserError for no local disk, or no home."""
     if '://' in os.fspath(directory):
         raise UserError(
             f'--job_log_dir={os.fspath(directory)}: {DATABASE} is an SQLite file, which needs a '
             'local disk. Use a local directory, or have a service keep the study (python -m '
             'paxtune.serve), and search with --vizier_endpoint=HOST:PORT'
         )
-    return Path(directory).expanduser() / DATABASE
+    return Path(expanded(directory)) / DATABASE

@@ -12,7 +12,7 @@ from etils import epath
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.experiment import Experiment
-from trainer.runtime.directory import write_text
+from trainer.runtime.directory import absolute, write_text
 from trainer.symbolic.concrete import concrete
 from trainer.symbolic.errors import UserError, shortened
 from trainer.symbolic.serialization import from_json_text, to_json_text
@@ -67,7 +67,7 @@ def changes(
     Raises:
         UserError: the record cannot be read.
     """
-    path = epath.Path(directory).expanduser() / FILE
+    path = absolute(directory) / FILE
     if not path.exists():
         is_fork = (path.parent / FORKED_FROM).exists()
         if is_fork or newest_checkpoint(path.parent / 'checkpoints') is None:

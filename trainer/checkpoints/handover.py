@@ -76,7 +76,7 @@ def take_over(
         OSError: a checkpoint cannot be read or written. Repeating the call continues.
     """
     with processes.together():
-        target = _absolute(run_dir)
+        target = absolute(run_dir)
         step = _take_over(earlier, target, copy) if processes.is_first() else None
         return processes.broadcast(step) or 0
 
@@ -111,8 +111,8 @@ def fork_checkpoint(
         UserError: the run was forked from another run, or at another step.
         OSError: a checkpoint cannot be read or written. Repeating the call continues.
     """
-    target = _absolute(run_dir)
-    directories = [_absolute(source) for source in sources]
+    target = absolute(run_dir)
+    directories = [absolute(source) for source in sources]
     _require_same_origin(target, directories, step)
     for directory in directories:
         if newest_checkpoint(target / 'checkpoints') is not None:
@@ -165,7 +165,7 @@ def _take_over(earlier: Sequence[epath.PathLike], target: epath.Path, copy: Copy
     for _ in range(_MAX_TRIES):
         if saved is not None:
             break
-        found = _found([_absolute(directory) for directory in earlier])
+        found = _found([absolute(directory) for directory in earlier])
         if not found:
             return 0
         _copy_newest(found, target, copy)
@@ -173,10 +173,6 @@ def _take_over(earlier: Sequence[epath.PathLike], target: epath.Path, copy: Copy
     if saved is None:
         logging.warning('%s: its checkpoints disappear; the run starts from the beginning', target)
     return 0 if saved is None else int(saved.name)
-
-
-def _absolute(path: epath.PathLike) -> epath.Path:
-    return absolute(epath.Path(path).expanduser())
 
 
 def _found(earlier: Sequence[epath.Path]) -> list[epath.Path]:

@@ -5,6 +5,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trainer.runtime.home import expanded
+from trainer.symbolic.errors import UserError
+
 _MAX_BYTES = 4 * 2**30
 
 
@@ -15,7 +18,10 @@ def enable() -> None:
         'jax_persistent_cache_min_entry_size_bytes': -1,
     }
     if not os.environ.get('JAX_COMPILATION_CACHE_DIR'):
-        base = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
+        try:
+            base = expanded(os.environ.get('XDG_CACHE_HOME') or '~/.cache')
+        except UserError:  # Without a home, each process compiles its programs.
+            return
         directory = Path(base) / 'paxtune' / 'xla'
         remove_incomplete_entries(directory)
         settings['jax_compilation_cache_dir'] = str(directory)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from trainer.runtime.directory import JobPath, in_bucket, is_local, partial_id
+from trainer.runtime.home import expanded
 from trainer.symbolic.errors import UserError
 
 
@@ -21,14 +22,14 @@ def data_path(path: str | os.PathLike[str]) -> JobPath:
     """Makes the path of data: local, with `~` expanded, or `gs://BUCKET/…`, or `s3://BUCKET/…`.
 
     Raises:
-        UserError: the store is another one, or its library is not installed.
+        UserError: the store is another one, or its library is not installed; or as `expanded`.
 
     Example:
         >>> data_path('gs://bucket/c4') / 'en'
         PosixGPath('gs://bucket/c4/en')
     """
     if is_local(path):
-        return Path(path).expanduser()
+        return Path(expanded(path))
     return in_bucket(os.fspath(path), os.fspath(path))
 
 
@@ -110,11 +111,12 @@ def local_copy(path: JobPath) -> Path:
 
     Raises:
         OSError: the file cannot be read, or copied.
+        UserError: there is no place for copies.
     """
     if isinstance(path, Path):
         return path
     key = hashlib.sha256(f'{path} {version(path)}'.encode()).hexdigest()[:32]
-    cache = Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser()
+    cache = Path(expanded(os.environ.get('XDG_CACHE_HOME') or '~/.cache'))
     copy = cache / 'paxtune' / 'data' / key / path.name
     if copy.exists():
         return copy

@@ -14,6 +14,7 @@ from typing import Any
 import pyglove as pg
 from etils import epath
 
+from trainer.runtime.home import expanded
 from trainer.symbolic.errors import UserError
 
 JobPath = Path | epath.Path
@@ -48,10 +49,10 @@ def job_path(path: str | os.PathLike[str]) -> JobPath:
     and the locks of checkpoints know no other store.
 
     Raises:
-        UserError: the store is another one, or gcsfs is not installed.
+        UserError: the store is another one, or gcsfs is not installed; or as `expanded`.
     """
     if is_local(path):
-        return Path(os.path.expanduser(path))
+        return Path(expanded(path))
     if not os.fspath(path).startswith('gs://'):
         raise UserError(
             f'--job_log_dir={os.fspath(path)}: name a directory on a local disk, or '
@@ -89,9 +90,8 @@ def in_bucket(path: str, setting: str) -> epath.Path:
 
 
 def absolute(path: epath.PathLike) -> epath.Path:
-    """Makes a local path absolute; paths in a store are."""
-    # Path.expanduser raises for `~name` of an unknown user.
-    path = epath.Path(os.path.expanduser(path))
+    """Makes a local path absolute, with `~` expanded; paths in a store are."""
+    path = epath.Path(expanded(path))
     return path.absolute() if is_local(path) else path
 
 
@@ -156,7 +156,7 @@ def locked(path: str | os.PathLike[str], is_shared: bool = False) -> Iterator[Pa
             f'--job_log_dir={os.fspath(path)}: name a directory on a local disk: its lock, and '
             'study.db (SQLite), need file locks, which remote stores do not have'
         )
-    directory = _created(Path(os.path.expanduser(path)))
+    directory = _created(Path(expanded(path)))
     file = directory / LOCK_FILE
     try:
         held = lock(file, is_shared)
@@ -254,7 +254,7 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 def read_json(path: str | os.PathLike[str], where: str, max_bytes: int = MAX_JSON_BYTES) -> Any:
     """Reads plain data from a file that the user named; raises UserError if that fails."""
     try:
-        with open(os.path.expanduser(path), 'rb') as file:
+        with open(expanded(path), 'rb') as file:
             content = file.read(max_bytes + 1)
         if len(content) > max_bytes:
             raise ValueError(f'it has more than {max_bytes:,} bytes')

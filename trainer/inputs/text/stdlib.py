@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainer.inputs.text.windows import Corpus, WindowInput, corpus_of
+from trainer.runtime.home import expanded
 from trainer.symbolic.errors import UserError
 
 MAX_BYTES = 8_000_000
@@ -48,7 +49,7 @@ class StdlibInput(WindowInput):
     max_bytes: int = 0
 
     def read(self) -> Corpus:
-        root = Path(self.path or sysconfig.get_path('stdlib')).expanduser()
+        root = Path(expanded(self.path or sysconfig.get_path('stdlib')))
         train, held_out = _read(root)
         if len(train.data) + len(held_out.data) < MIN_BYTES:
             paths = ' and '.join(self.settings('path'))
