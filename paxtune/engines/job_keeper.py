@@ -8,10 +8,9 @@ from typing import Protocol
 from absl import logging
 
 from paxtune.engines.cluster_worker import Outcome
+from paxtune.running.false_starts import FalseStarts
 from paxtune.running.supervisor import DETACHED, STOPPED, WorkerError
 from trainer.symbolic.errors import UserError
-
-_MAX_LOST_IN_A_ROW = 3
 
 
 class Jobs(Protocol):
@@ -52,7 +51,7 @@ class JobKeeper:
         self._look_seconds = look_seconds
         self._known: set[str] = set()
         self._reported: set[str] = set()
-        self._lost = self._progress = 0
+        self._lost, self._progress = FalseStarts(count), 0
         self._is_over = False  # A worker has found that there are no more trials.
 
     def run(
@@ -104,7 +103,7 @@ class JobKeeper:
         """Reports jobs that have ended; raises an error that ends the study's run."""
         outcomes = self._jobs.outcomes()
         if progress > self._progress:
-            self._progress, self._lost = progress, 0
+            self._progress, self._lost.count = progress, 0
         self._reported |= outcomes.keys()
         silent = self._known - live - self._reported
         outcomes |= dict.fromkeys(silent, Outcome(DETACHED, 'it left no message', True))
@@ -122,9 +121,8 @@ class JobKeeper:
             return  # It was asked to, or was taken back before it began.
         why = outcome.message or 'it was cancelled, or its time was over'
         logging.warning('Job %s ended: %s', job, why)
-        self._lost = self._lost + 1 if outcome.is_false_start else 0
-        if self._lost >= _MAX_LOST_IN_A_ROW * self._count and not is_ending:
+        if self._lost.note(outcome.is_false_start) and not is_ending:
             raise WorkerError(
-                f'{self._lost} jobs in a row ended without a measurement. The last one, {job}: '
-                f'{why}. Their logs are in {self._logs}'
+                f'{self._lost.count} jobs in a row ended without a measurement. The last one, '
+                f'{job}: {why}. Their logs are in {self._logs}'
             )

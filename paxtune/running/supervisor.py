@@ -19,6 +19,7 @@ import tenacity
 
 from paxtune.running import json_logs
 from paxtune.running.device_allocation import Place, places
+from paxtune.running.false_starts import FalseStarts
 from paxtune.running.trial_json import require_no_link
 from paxtune.running.worker_line import WorkerLine
 from paxtune.service import tokens
@@ -36,7 +37,6 @@ _LOCK = 'workers.lock'
 _HOST = socket.gethostname()
 _TICK_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
-_MAX_FALSE_STARTS = 3
 _MAX_KILLED_STARTS = 8  # Another program may end a process now and then.
 _MAX_STOPPED_SECONDS = 60.0
 _MAX_ENDING_SECONDS = 15.0  # The code of a trial may leave threads, which would never end.
@@ -64,7 +64,7 @@ class _Slot:
         number: from 1.
         log: the file of its output.
         began: the offset in the log at which the worker began.
-        false_starts: the number of processes in a row that ended without a trial.
+        false_starts: its processes that ended without a trial.
         is_done: whether the last process found the study done.
         line: to the worker, which reports its end here.
         ended: the time since which the worker has reported its end, and lives.
@@ -79,7 +79,7 @@ class _Slot:
     process: 'subprocess.Popen[bytes] | None' = None
     log: Path = Path()
     began: int = 0
-    false_starts: int = 0
+    false_starts: FalseStarts = dataclasses.field(default_factory=FalseStarts)
     is_done: bool = False
     line: WorkerLine = dataclasses.field(init=False)
     ended: float | None = None
@@ -135,7 +135,7 @@ class Supervisor:
     @property
     def false_starts(self) -> int:
         """The number of processes in a row that ended without a trial."""
-        return max(slot.false_starts for slot in self._slots)
+        return max(slot.false_starts.count for slot in self._slots)
 
     def run(self, should_interrupt: Callable[[], bool], look: Callable[[], None]) -> None:
         """Runs workers until they are done.
@@ -244,11 +244,10 @@ class Supervisor:
             message = message or f'worker {slot.worker} could not write {slot.log}'
             raise UserError(message) if reported == 2 else WorkerError(message)
         is_false_start = lost is None and slot.killed is None and reported not in _GAVE_BACK
-        slot.false_starts = slot.false_starts + 1 if is_false_start else 0
-        most = _MAX_FALSE_STARTS if loss.counts else _MAX_KILLED_STARTS
-        if slot.false_starts >= most:
+        limit = {} if loss.counts else {'most': _MAX_KILLED_STARTS}
+        if slot.false_starts.note(is_false_start, **limit):
             raise WorkerError(
-                f'{slot.false_starts} workers in a row ended before they had a trial '
+                f'{slot.false_starts.count} workers in a row ended before they had a trial '
                 f'({loss.reason}). The last one said:\n{self._tail(slot)}'
             )
 

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import http.server
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,7 +16,7 @@ from paxtune.storage.open_study import load_study
 from paxtune.study import notes
 from paxtune.study.trial_paths import trial_directory
 from tests.factories.page_searches import SCRIPT, make_study
-from tests.servers import chromium
+from tests.servers import chromium, threads
 from tests.servers.study_page import address_of, draw_all, served, views, visit
 
 pytestmark = pytest.mark.slow
@@ -190,11 +189,5 @@ def _other_site() -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f'http://127.0.0.1:{server.server_port}/'
-        finally:
-            server.shutdown()
-            thread.join()
+    with threads.serving(http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)) as port:
+        yield f'http://127.0.0.1:{port}/'

@@ -4,7 +4,6 @@ import contextlib
 import http.client
 import http.server
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from paxtune.page.live import LiveStudy
 from paxtune.page.server import access_rule, make_app, serving
 from paxtune.page.views import VIEWS, overview
 from tests.factories.page_searches import HOST, TOKEN, call, client
+from tests.servers import threads as servers
 from trainer.symbolic.errors import UserError
 
 BASE = '/tuner/'
@@ -128,14 +128,8 @@ def proxied(port: int, removes_prefix: bool) -> Iterator[int]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), Proxy) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
+    with servers.serving(http.server.ThreadingHTTPServer(('127.0.0.1', 0), Proxy)) as front:
+        yield front
 
 
 @pytest.mark.parametrize('removes_prefix', [False, True])

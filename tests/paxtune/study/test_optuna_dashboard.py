@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from optuna_dashboard import wsgi
 
 from tests.factories.toys import OBJECTIVES
 from tests.paxtune.study.test_optuna_study import conditional
+from tests.servers import threads
 
 pytestmark = pytest.mark.slow
 
@@ -28,14 +28,8 @@ class Quiet(WSGIRequestHandler):
 @contextlib.contextmanager
 def served(storage: str | BaseStorage) -> Iterator[str]:
     """Serves the dashboard of a storage at a free port of the loopback device."""
-    with make_server('127.0.0.1', 0, wsgi(storage), handler_class=Quiet) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={'poll_interval': 0.01})
-        thread.start()
-        try:
-            yield f'http://127.0.0.1:{server.server_port}'
-        finally:
-            server.shutdown()
-            thread.join()
+    with threads.serving(make_server('127.0.0.1', 0, wsgi(storage), handler_class=Quiet)) as port:
+        yield f'http://127.0.0.1:{port}'
 
 
 def read(url: str) -> Any:

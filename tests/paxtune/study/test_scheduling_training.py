@@ -57,20 +57,20 @@ def exact(metrics: Any) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if name not in THROUGHPUT_METRICS}
 
 
-@pytest.fixture(scope='module')
-def promoted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StudyView]:
-    directory = tmp_path_factory.mktemp('promoted')
-    searched(directory, 'Promoted')
-    with load_study(directory) as study:
-        yield study
+def _fixture(exp: str) -> Any:
+    """A fixture of the study of an experiment, which is searched once."""
+
+    @pytest.fixture(scope='module')
+    def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StudyView]:
+        directory = tmp_path_factory.mktemp(exp)
+        searched(directory, exp)
+        with load_study(directory) as found:
+            yield found
+
+    return study
 
 
-@pytest.fixture(scope='module')
-def population(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StudyView]:
-    directory = tmp_path_factory.mktemp('population')
-    searched(directory, 'Population')
-    with load_study(directory) as study:
-        yield study
+promoted, population = _fixture('Promoted'), _fixture('Population')
 
 
 @pytest.mark.sentinel
