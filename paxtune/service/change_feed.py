@@ -59,6 +59,10 @@ class ChangeFeed:
         known = self._unended.get(id_)
         return read_trial(self[id_]) if known is None else known
 
+    def unended(self, id_: int) -> TrialRecord | None:
+        """Returns a trial that has not ended; None for any other."""
+        return self._unended.get(id_)
+
     def created(self, id_: int) -> str:
         """Returns the time at which a trial was added, as text; '' if it is damaged."""
         try:

@@ -223,7 +223,7 @@ class StudyCoordinator:
         Returns:
             True if the trial was written, and its current content.
         """
-        new = sound_trial(trial, self._feed.rules, self._feed.highest)
+        new = sound_trial(trial, self._feed.rules, self._feed.highest, self._feed.unended(id))
         update = Update(id, expected, new, worker, attempt, request_id)
 
         def reply() -> schema.UpdateReply:

@@ -80,7 +80,7 @@ class GroupCommit:
         except Exception as error:
             for each in calls:
                 each.fail(error)
-        finally:  # Also after an interrupt of this thread: nobody waits for ever.
+        finally:  # Also after an interrupt of this thread: no caller waits for ever.
             for each in calls:
                 each.has_ended = True
             del self._waiting[: len(calls)]

@@ -9,7 +9,8 @@ from typing import Any
 from paxtune.service.change_feed import ChangeFeed
 from paxtune.service.leases import Leases
 from paxtune.service.schema import RequestRejectedError
-from paxtune.storage.codec import TrialProto, encode_trial, parse_trial
+from paxtune.storage.codec import TrialProto, encode_trial, parse_change
+from paxtune.storage.stored_measurements import StoredMeasurements
 from paxtune.study import transitions
 from paxtune.study.record import Failures, RequestIds, Status, TrialRecord
 from paxtune.study.record_checks import DamagedRecordError, Rules, check_trial
@@ -32,10 +33,19 @@ def checked(parse: Callable[[Any], Any], content: Any) -> Any:
         raise RequestRejectedError('invalid', str(error)) from error
 
 
-def sound_trial(content: bytes, rules: Rules, newest: int | None) -> TrialRecord:
-    """Parses a trial that clients may read; raises RequestRejectedError for any other."""
-    record: TrialRecord = checked(parse_trial, content)
-    checked(lambda each: check_trial(each, rules, newest), record)
+def sound_trial(
+    content: bytes, rules: Rules, newest: int | None, stored: TrialRecord | None = None
+) -> TrialRecord:
+    """Parses a trial that clients may read; raises RequestRejectedError for any other.
+
+    Args:
+        stored: its stored state, whose measurements are not checked again.
+    """
+    known = () if stored is None else stored.measurements
+    record: TrialRecord = checked(lambda each: parse_change(each, known), content)
+    assert isinstance(record.measurements, StoredMeasurements)
+    num_known = record.measurements.num_known
+    checked(lambda each: check_trial(each, rules, newest, num_known), record)
     return record
 
 

@@ -9,7 +9,6 @@ import dataclasses
 import datetime
 import functools
 import re
-import sys
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, get_type_hints
@@ -25,7 +24,8 @@ from paxtune.storage.stored_measurements import (
     encode_measurement,
     reward_name,
 )
-from paxtune.study.record import Status, StudyRecord, TrialRecord
+from paxtune.storage.stored_parameters import read_parameters, write_parameters
+from paxtune.study.record import Measurements, Status, StudyRecord, TrialRecord
 from paxtune.study.record_checks import DamagedRecordError
 from trainer.symbolic.errors import UserError
 
@@ -89,8 +89,11 @@ def encode_trial(record: TrialRecord, stored: TrialProto | None = None) -> Trial
     return proto
 
 
-def decode_trial(proto: TrialProto) -> TrialRecord:
+def decode_trial(proto: TrialProto, known: Measurements = ()) -> TrialRecord:
     """Translates a trial of a store. Its measurements are decoded when they are read.
+
+    Args:
+        known: measurements of an earlier state of the trial, which are not checked again.
 
     Raises:
         DamagedRecordError: the trial holds something else than `encode_trial` wrote.
@@ -105,40 +108,26 @@ def decode_trial(proto: TrialProto) -> TrialRecord:
     if _STATES[stored.status] != proto.state:  # Another program changed it.
         fields['status'] = _STATUSES[proto.state]
     has_final = fields['status'] in (Status.COMPLETED, Status.STOPPED)
+    steps = {str(each.step_count) for each in proto.measurements} if stored.checkpoints else ()
+    checkpoints = {step: path for step, path in stored.checkpoints.items() if step in steps}
+    has_ended = fields['status'].has_ended
+    measured = StoredMeasurements(proto.measurements, checkpoints, has_ended, known)
+    final = [proto.final_measurement] if has_final else []
     try:
-        check_measurements((*proto.measurements, *[proto.final_measurement][:has_final]))
+        check_measurements([*proto.measurements[measured.num_known :], *final])
         for event in stored.history:
             _require_year(event.time)
     except DamagedRecordError as error:
         raise DamagedRecordError(f'the record of trial {proto.id} is damaged: {error}') from error
-    steps = {str(each.step_count) for each in proto.measurements} if stored.checkpoints else ()
-    checkpoints = {step: path for step, path in stored.checkpoints.items() if step in steps}
     return TrialRecord(
         id=_number(proto),
         parameters=read_parameters(proto),
         created=_time(proto, 'start_time'),
         ended=_time(proto, 'end_time'),
-        measurements=StoredMeasurements(
-            proto.measurements, checkpoints, fields['status'].has_ended
-        ),
+        measurements=measured,
         final=decode_measurement(proto.final_measurement, {}) if has_final else None,
         **fields,
     )
-
-
-def write_parameters(proto: TrialProto, parameters: Mapping[str, str | float]) -> None:
-    """Writes the parameters of a new trial."""
-    for name, value in parameters.items():
-        parameter = proto.parameters.add(parameter_id=name)
-        if isinstance(value, str):
-            parameter.value.string_value = value
-        else:
-            parameter.value.number_value = value
-
-
-def read_parameters(proto: TrialProto) -> dict[str, str | float]:
-    """Reads the parameters of a trial, by name."""
-    return {sys.intern(each.parameter_id): _value(each.value) for each in proto.parameters}
 
 
 def is_own(spec: StudySpec) -> bool:
@@ -305,8 +294,13 @@ def read_trial(content: bytes) -> TrialRecord:
 @functools.lru_cache(256)  # A client reads its own trial again and again.
 def parse_trial(content: bytes) -> TrialRecord:
     """Reads the bytes of a trial of another process, which may be a new one, of a limited size."""
+    return parse_change(content, ())
+
+
+def parse_change(content: bytes, known: Measurements) -> TrialRecord:
+    """Reads a trial as `parse_trial`; `known` is as of `decode_trial`."""
     _require_size(content, MAX_TRIAL_BYTES)
-    return decode_trial(parse_proto(content))
+    return decode_trial(parse_proto(content), known)
 
 
 def parse_study(content: bytes) -> StudySpec:
@@ -359,12 +353,6 @@ def _number(proto: TrialProto) -> int:
     if not re.fullmatch(r'\d{0,18}', proto.id):
         raise DamagedRecordError(f'a trial has no number {proto.id!r}')
     return int(proto.id or 0)
-
-
-def _value(value: Any) -> str | float:
-    is_text = value.HasField('string_value')  # Perhaps an empty one, of a Vizier client.
-    found: str | float = value.string_value if is_text else value.number_value
-    return found
 
 
 def _time(proto: TrialProto, field: str) -> datetime.datetime | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from vizier._src.service import study_pb2
 
 from paxtune.objectives.measurement import Measurement
-from paxtune.study.record import MAX_SECONDS
+from paxtune.study.record import MAX_SECONDS, Measurements
 from paxtune.study.record_checks import DamagedRecordError
 
 _REWARD = '$reward'
@@ -18,6 +18,11 @@ class StoredMeasurements:
     """Measurements of a stored trial: an immutable sequence that decodes all when one is read.
 
     After an ended trial is decoded, its encoded form is dropped: it takes as much memory.
+
+    Attributes:
+        checkpoints: their paths, by step.
+        num_known: the number of measurements at the start that equal the known ones of an earlier
+            state of the trial; 0 where one of these differs.
     """
 
     def __init__(
@@ -25,17 +30,25 @@ class StoredMeasurements:
         protos: Sequence[study_pb2.Measurement],
         checkpoints: Mapping[str, str],
         has_ended: bool = False,
+        known: Measurements = (),
     ) -> None:
-        """Keeps the protocol buffers, and the paths of checkpoints by step."""
+        """Keeps the protocol buffers, and the paths of checkpoints by step; see `num_known`."""
         self._protos: Sequence[study_pb2.Measurement] | None = protos
         self._values: tuple[Measurement, ...] | None = None
         self._count, self.checkpoints, self._has_ended = len(protos), checkpoints, has_ended
+        self.num_known = len(known) if self._starts_with(known) else 0
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[Measurement]:
         return iter(self._decoded)
+
+    def __getitem__(self, index: slice) -> Sequence[Measurement]:
+        protos = self._protos
+        if self._values is not None or protos is None:
+            return self._decoded[index]
+        return [decode_measurement(each, self.checkpoints) for each in protos[index]]
 
     def __add__(self, added: tuple[Measurement, ...]) -> 'StoredMeasurements':
         paths = {str(each.step): each.checkpoint for each in added if each.checkpoint is not None}
@@ -49,6 +62,14 @@ class StoredMeasurements:
 
     def __repr__(self) -> str:
         return repr(self._decoded)
+
+    def _starts_with(self, known: Measurements) -> bool:
+        if not isinstance(known, StoredMeasurements):
+            return False
+        first = self._protos[: len(known)] if self._protos else []
+        paths = {str(each.step_count): each for each in first}.keys() & self.checkpoints.keys()
+        same_paths = known.checkpoints == {step: self.checkpoints[step] for step in paths}
+        return same_paths and [*first] == [*known.protos]
 
     @property
     def protos(self) -> Sequence[study_pb2.Measurement]:

@@ -4,7 +4,7 @@ import dataclasses
 import datetime
 import enum
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Protocol, TypeAlias
 
 from msgspec import Meta
@@ -63,6 +63,8 @@ class Measurements(Protocol):
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Measurement]: ...
+
+    def __getitem__(self, index: slice, /) -> Sequence[Measurement]: ...
 
     def __add__(self, added: tuple[Measurement, ...], /) -> Any:
         """Returns the sequence with more measurements at its end."""

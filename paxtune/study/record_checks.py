@@ -62,24 +62,27 @@ def _reader(spec: str) -> Callable[[Mapping[str, str | float]], Decisions]:
     return reader(spec_from_json(spec))
 
 
-def check_trial(record: TrialRecord, rules: Rules, newest: int | None = None) -> None:
+def check_trial(
+    record: TrialRecord, rules: Rules, newest: int | None = None, num_known: int = 0
+) -> None:
     """Checks a trial that another program made.
 
     Args:
         record: its number is 0 before it is added.
         rules: of its study.
         newest: the number of the newest trial; None where not all are known.
+        num_known: the number of measurements at the start that were checked before.
 
     Raises:
         DamagedRecordError: the record contradicts itself, or does not fit its study.
     """
     try:
-        _check_trial(record, rules, newest)
+        _check_trial(record, rules, newest, num_known)
     except DamagedRecordError as error:
         raise DamagedRecordError(f'trial {record.id or "without a number"}: {error}') from error
 
 
-def _check_trial(record: TrialRecord, rules: Rules, newest: int | None) -> None:
+def _check_trial(record: TrialRecord, rules: Rules, newest: int | None, num_known: int) -> None:
     _require(0 <= record.id <= MAX_NUMBER, f'its number is {record.id}')
     if broken := invariants.broken_state(record):
         raise DamagedRecordError(broken)
@@ -89,15 +92,17 @@ def _check_trial(record: TrialRecord, rules: Rules, newest: int | None) -> None:
             validated(name, value)
     except ValueError as error:
         raise DamagedRecordError(str(error)) from error
-    _check_measurements(record, rules.num_rewards)
+    _check_measurements(record, rules.num_rewards, num_known)
     _check_texts(record)
     _check_numbers(record)
     _check_lineage(record, record.id or (newest or 0) + 1, newest)
 
 
-def _check_measurements(record: TrialRecord, num_rewards: int) -> None:
+def _check_measurements(record: TrialRecord, num_rewards: int, num_known: int) -> None:
     before = -1
-    for each in record.measurements:
+    for each in record.measurements[max(num_known - 1, 0) : num_known]:
+        before = each.step
+    for each in record.measurements[num_known:]:
         _check_measurement(each)
         if each.step <= before:
             raise DamagedRecordError(f'step {each.step} comes after step {before}')

@@ -18,10 +18,9 @@ from paxtune.storage.codec import (
     StudySpec,
     TrialProto,
     read_algorithm_state,
-    read_parameters,
     write_algorithm_state,
-    write_parameters,
 )
+from paxtune.storage.stored_parameters import read_parameters, write_parameters
 from paxtune.vizier_service.metrics import objectives, scores
 from paxtune.vizier_service.space import PlainSpace
 from trainer.symbolic.errors import UserError

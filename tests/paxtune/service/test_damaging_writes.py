@@ -123,6 +123,11 @@ CHANGES: dict[str, Change] = {
         measured(20, loss=1.0)(proto),
         record(checkpoints={'20': 'trials/0001-x/../../../x'})(proto),
     ),
+    'nan in an earlier step': lambda proto: setattr(
+        proto.measurements[0].metrics[0], 'value', float('nan')
+    ),
+    'negative earlier step': lambda proto: setattr(proto.measurements[0], 'step_count', -3),
+    'checkpoint of an earlier step elsewhere': record(checkpoints={'10': '/etc/passwd'}),
     'event without a time zone': naive_event,
     'event in the year 1': record(history=[EVENT | {'time': '0001-01-01T00:00:00Z'}]),
     'attempt of an event': record(history=[EVENT | {'attempt': 10**30}]),

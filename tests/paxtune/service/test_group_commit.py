@@ -19,7 +19,7 @@ INTERRUPTS = pytest.mark.parametrize('interrupt', [KeyboardInterrupt, SystemExit
 
 
 class Announced:
-    """A lock that tells of each thread that comes to it."""
+    """A lock that counts the threads that come to it."""
 
     def __init__(self) -> None:
         self.lock, self.came = threading.RLock(), threading.Semaphore(0)
@@ -34,7 +34,7 @@ class Announced:
 
 @INTERRUPTS
 @pytest.mark.parametrize('is_made', [False, True])
-def test_an_interrupt_lets_nobody_wait_and_reports_nothing_as_written(
+def test_an_interrupted_commit_ends_all_calls_and_reports_no_write(
     interrupt: type[BaseException], is_made: bool
 ) -> None:
     interrupts = [interrupt()]

@@ -19,6 +19,7 @@ from paxtune.storage.codec import (
     encode_trial,
     parse_trial,
 )
+from paxtune.storage.stored_measurements import StoredMeasurements
 from paxtune.study.record import (
     MAX_SECONDS,
     Event,
@@ -199,3 +200,21 @@ def test_negative_zero_keeps_its_sign() -> None:
     made = encode_trial(TrialRecord(parameters={'x': -0.0}, id=1))
     found = parse_trial(made.SerializeToString()).parameters['x']
     assert math.copysign(1.0, float(found)) == -1.0
+
+
+def test_the_known_measurements_of_a_trial_are_those_that_have_not_changed() -> None:
+    steps = [Measurement(step, {'loss': 1.0}, (), f'checkpoints/{step}') for step in (1, 2, 3)]
+    earlier = decode_trial(encode_trial(TrialRecord({}, measurements=tuple(steps[:2]))))
+    proto = encode_trial(TrialRecord({}, measurements=tuple(steps)))
+    whole = decode_trial(proto, earlier.measurements)
+    assert isinstance(whole.measurements, StoredMeasurements)
+    assert whole.measurements.num_known == 2
+    assert list(whole.measurements[2:]) == steps[2:] and list(whole.measurements) == steps
+    proto.measurements[0].metrics[0].value = 2.0
+    again = encode_trial(TrialRecord({}, measurements=(steps[0], Measurement(2, {'loss': 1.0}))))
+    for changed in (proto, again, encode_trial(TrialRecord({}))):
+        found = decode_trial(changed, earlier.measurements).measurements
+        assert isinstance(found, StoredMeasurements) and found.num_known == 0
+    proto.measurements[1].metrics[0].value = math.nan
+    with pytest.raises(DamagedRecordError, match='a metric of step 2 is not finite'):
+        decode_trial(proto, earlier.measurements)

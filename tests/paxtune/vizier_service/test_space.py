@@ -2,7 +2,8 @@ import pytest
 
 from paxtune.search_space.decisions import decision_points
 from paxtune.search_space.parameters import ParameterSpec, reader, to_parameters, to_search_space
-from paxtune.storage.codec import TrialProto, read_parameters, write_parameters
+from paxtune.storage.codec import TrialProto
+from paxtune.storage.stored_parameters import read_parameters, write_parameters
 from paxtune.vizier_service.space import PlainSpace
 from tests.factories.vizier_searches import choice, integer, number, numbers
 
