@@ -1,11 +1,16 @@
-"""paxtune: tunes experiments that run on a full, sharded Pax-style trainer.
+"""paxtune: tunes Python functions, and experiments on a full, sharded, Pax-style trainer.
 
 Names are imported when they are first used, so that `import paxtune` costs nothing.
 
 Example:
     >>> import paxtune
-    >>> paxtune.Tunable.__name__
-    'Tunable'
+    >>> import pyglove as pg
+    >>> space = {'x': pg.floatv(0.0, 1.0)}
+    >>> study = paxtune.tune(
+    ...     lambda x: (x - 0.3) ** 2, space=space, objective='minimize', num_trials=3, callbacks=[]
+    ... )
+    >>> len(study.trials)
+    3
 """
 
 import shutil as _shutil

@@ -32,7 +32,7 @@ _FIELDS: 'dict[str, tuple[str, type, str]]' = {
     'max_consecutive_failures': (
         'faults.max_consecutive_failures',
         int,
-        'stop after this many failed trials in a row',
+        'end the search, with the reasons, after this many failed trials in a row',
     ),
 }
 """The flags that set fields of `Search`: path, type and help."""

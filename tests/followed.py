@@ -81,8 +81,8 @@ def differences(followed: Followed) -> Iterator[str]:
             for number, line in enumerate(block.text.splitlines(), block.line):
                 if line == '…':  # Any number of lines, also none.
                     continue
-                pattern = _pattern(line)
-                at = next((i for i, each in enumerate(left) if pattern.fullmatch(each)), None)
+                wanted = pattern(line)
+                at = next((i for i, each in enumerate(left) if wanted.fullmatch(each)), None)
                 if at is None:
                     yield f'line {number}: {line}'
                 else:
@@ -91,7 +91,7 @@ def differences(followed: Followed) -> Iterator[str]:
             yield f'line {block.line}: nothing is printed'
 
 
-def _pattern(line: str) -> re.Pattern[str]:
+def pattern(line: str) -> re.Pattern[str]:
     """Returns the pattern of a printed line: other numbers, other widths, any text for `…`."""
     parts = [
         r'\s+'.join(

@@ -7,7 +7,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 import paxtune
 import trainer
 from tests.documents import ROOT
+from tests.servers import chromium
 
 
 class Page(NamedTuple):
@@ -126,6 +127,44 @@ def test_search_finds_pages_and_public_names(site: Path) -> None:
         'api/paxtune.integrations.html#paxtune.integrations.optuna.PaxtuneSampler',
     ):
         assert f'"location":"{location}"' in index
+
+
+@pytest.mark.slow(reason='builds the site and starts Chromium')
+def test_search_works_from_a_disk(site: Path) -> None:
+    with chromium.started() as browser, chromium.tab(browser) as tab:
+        tab.page.goto((site / 'tuning' / 'objectives.html').as_uri())
+        tab.page.keyboard.press('s')
+        tab.page.keyboard.type('hypervolume')
+        tab.page.locator('.md-search-result__link').first.wait_for()
+        tab.page.keyboard.press('Enter')
+        tab.page.wait_for_url('**?h=hypervolume*')
+        assert 'hypervolume' in tab.page.inner_text('article').lower()
+        assert not tab.problems
+
+
+@pytest.mark.slow(reason='builds the site and starts Chromium')
+@pytest.mark.parametrize('scheme', ['light', 'dark'])
+def test_front_page_shows_its_pictures_and_its_version(
+    scheme: Literal['light', 'dark'], site: Path
+) -> None:
+    with chromium.started() as browser, chromium.tab(browser) as tab:
+        tab.page.emulate_media(color_scheme=scheme)
+        tab.page.goto((site / 'index.html').as_uri())
+        drawn = tab.page.locator('img').evaluate_all('all => all.map(each => each.naturalWidth)')
+        assert len(drawn) >= 3
+        assert all(drawn)
+        assert paxtune.__version__ in tab.page.inner_text('.md-source')
+        dark = {'light': 'default', 'dark': 'slate'}[scheme]
+        assert tab.page.get_attribute('body', 'data-md-color-scheme') == dark
+        assert not tab.problems
+
+
+def test_reference_of_paxtune_begins_with_tune_and_wraps_signatures(site: Path) -> None:
+    text = (site / 'api' / 'paxtune.html').read_text()
+    names = re.findall(r'<h3 id="(paxtune\.[\w.]+)"', text)
+    assert names[0] == 'paxtune.tune'
+    signature = re.sub('<[^>]*>', '', text.partition('id="paxtune.tune"')[2].partition('</pre>')[0])
+    assert len(signature.splitlines()) > 10
 
 
 def test_navigation_has_every_page(site: Path) -> None:

@@ -18,6 +18,10 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / 'docs'
+HOME = ROOT / 'README.md'
+FIRST = ('paxtune.tune',)
+"""Names that stand first in their page of the API reference."""
+
 PACKAGES = ('paxtune', 'trainer', 'search_spaces')
 
 _LINK = re.compile(r'(\]\()([^)#\s]+)')
@@ -44,10 +48,18 @@ RETURNED = (Public('Trial', 'paxtune.study.trial'),)
 DOCSTRING = '::: {}\n    options: {{members: false, show_root_heading: false}}\n\n'
 
 
+def on_config(config: Any) -> None:
+    """Shows the version of the package beside the link to its repository."""
+    source = file_of('paxtune').read_text()
+    config.extra['release'] = re.findall(r"^__version__ = '(.*)'", source, re.MULTILINE)[0]
+
+
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the API reference, and copies of the files that pages link to."""
+    """Adds the front page, the API reference, and copies of the files that pages link to."""
+    files.append(File.generated(config, uri(HOME), content=HOME.read_text()))
     pages = [file for file in files.documentation_pages() if file.abs_src_path]
     documents = {Path(str(file.abs_src_path)): file.content_string for file in pages}
+    documents[HOME] = HOME.read_text()
     for name, text in reference(documents.values()).items():
         files.append(File.generated(config, f'api/{name}.md', content=text))
     for path, text in linked(documents).items():
@@ -78,6 +90,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def uri(path: Path) -> str:
     """Returns the page of the site that shows a file or a folder of the repository."""
+    if path == HOME:
+        return 'index.md'
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix()
     name = path.relative_to(ROOT).as_posix()
@@ -86,6 +100,8 @@ def uri(path: Path) -> str:
 
 def source_of(src_uri: str) -> Path:
     """Returns the file of the repository that a page of the site shows."""
+    if src_uri == uri(HOME):
+        return HOME
     if not src_uri.startswith('repository/'):
         return DOCS / src_uri
     name = src_uri.removeprefix('repository/')
@@ -108,7 +124,7 @@ def linked(documents: dict[Path, str]) -> dict[Path, str]:
         source, text = left.pop()
         for link in _LINK.finditer(_FENCED.sub('', text)):
             target = target_of(source, link[2])
-            if target is None or target.is_relative_to(DOCS) or target in found:
+            if target is None or target.is_relative_to(DOCS) or target in {HOME, *found}:
                 continue
             found[target] = shown(target)
             left.append((target, found[target]))
@@ -159,13 +175,15 @@ def packages() -> list[str]:
 def exports(package: str) -> list[Public]:
     """Returns the names that a package exports: `from module import Name as Name`."""
     tree = ast.parse(file_of(package).read_text())
-    return [
+    found = [
         Public(alias.name, node.module)
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
-        if alias.asname == alias.name
+        # A package that is exported has a page of its own.
+        if alias.asname == alias.name and not (ROOT / package / alias.name).is_dir()
     ]
+    return sorted(found, key=lambda each: f'{package}.{each.name}' not in FIRST)
 
 
 def imported(documents: Iterable[str]) -> list[Public]:

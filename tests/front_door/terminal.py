@@ -17,7 +17,8 @@ from typing import NamedTuple
 from tests.servers.processes import environment
 
 COLUMNS, LINES = 80, 24
-_PART = re.compile(r'\x1b\[([0-9;?]*)([A-Za-z])|.', re.DOTALL)
+CODE = re.compile(r'\x1b\[([0-9;?]*)([A-Za-z])')
+PART = re.compile(rf'{CODE.pattern}|.', re.DOTALL)
 _SECONDS = 280.0
 # Ctrl-C in the terminal reaches its processes alone. JAX may be in this one: it must not fork.
 _LOGIN = 'import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])'
@@ -38,7 +39,7 @@ class Screen:
 
     def write(self, text: str) -> None:
         """Shows output; knows the control codes of rich's live displays."""
-        for part in _PART.finditer(text):
+        for part in PART.finditer(text):
             count, code = part[1], part[2]
             if code is None:
                 self._show(part[0])

@@ -76,7 +76,7 @@ class Tab:
 
     def _on_request(self, request: Request) -> None:
         address = urlsplit(request.url)
-        if address.scheme not in ('data', 'blob') and address.hostname != '127.0.0.1':
+        if address.scheme not in ('data', 'blob', 'file') and address.hostname != '127.0.0.1':
             self.problems.append(f'request: {request.url}')
 
 
