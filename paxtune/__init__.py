@@ -7,7 +7,11 @@ Example:
     >>> import pyglove as pg
     >>> space = {'x': pg.floatv(0.0, 1.0)}
     >>> study = paxtune.tune(
-    ...     lambda x: (x - 0.3) ** 2, space=space, objective='minimize', num_trials=3, callbacks=[]
+    ...     lambda x: (x - 0.3) ** 2,
+    ...     space=space,
+    ...     objective='minimize',
+    ...     num_trials=3,
+    ...     callbacks=[],
     ... )
     >>> len(study.trials)
     3
