@@ -3,18 +3,9 @@
 Names are imported when they are first used, so that `import paxtune` costs nothing.
 
 Example:
-    >>> import paxtune
-    >>> import pyglove as pg
-    >>> space = {'x': pg.floatv(0.0, 1.0)}
-    >>> study = paxtune.tune(
-    ...     lambda x: (x - 0.3) ** 2,
-    ...     space=space,
-    ...     objective='minimize',
-    ...     num_trials=3,
-    ...     callbacks=[],
-    ... )
-    >>> len(study.trials)
-    3
+    >>> from paxtune import intv, tune
+    >>> tune(lambda x: x, space={'x': intv(1, 3)}, objective='minimize').best.reward
+    1.0
 """
 
 import shutil as _shutil
