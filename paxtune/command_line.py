@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from paxtune.experiment import Tunable
     from paxtune.study.study import Study
-    from paxtune.study.trial import Trial
     from paxtune.study.workload import RunnerWorkload
     from trainer.experiment import Experiment
 
@@ -251,7 +250,7 @@ def with_part(tunable: 'Tunable', name: str, text: str) -> 'Tunable':
 
 def summary(study: 'Study', exp: str) -> str:
     """Renders the result of a finished study, whose experiment --exp names."""
-    from paxtune.reports.study_parts import edges_text, rungs_text
+    from paxtune.reports.study_parts import edges_text, rungs_text, train_command
 
     lines = [headline(study)]
     rewards = study.search.rewards
@@ -283,16 +282,3 @@ def headline(study: 'Study') -> str:
     counts = collections.Counter(trial.status for trial in study.trials)
     counted = ', '.join(f'{count} {state}' for state, count in sorted(counts.items()))
     return f'The study is done: {study.done_reason} ({counted}): {study.directory}'
-
-
-def train_command(study: 'Study', trial: 'Trial', exp: str | None) -> str:
-    """The command that trains a trial of a study alone, as ordinary training.
-
-    It imports the module of `exp`, whose classes the experiment is built of. None stands for an
-    experiment of paxtune's own classes.
-    """
-    known = [] if exp is None else [f'--exp={exp}']
-    which = 'best' if len(study.rewards) == 1 and study.best is trial else str(trial.id)
-    target = [f'--trial={which}', f'--job_log_dir={study.directory}/best-{trial.id}']
-    source = [f'--study_dir={study.directory}', *study.store.flags]
-    return shlex.join(['python', '-m', 'paxtune.train', *known, *source, *target])

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,7 @@ ASSETS = Path('paxtune', 'plots', 'assets')
 """The directory of the script below the root of the repository."""
 
 _SECONDS = 120
-_NPM = (
-    'pack', f'{PACKAGE}@{VERSION}', '--silent', '--ignore-scripts', '--fetch-retries=1',
-    '--fetch-timeout=30000',
-)  # fmt: skip
+_NPM = ('pack', '--silent', '--ignore-scripts', '--fetch-retries=1', '--fetch-timeout=30000')
 
 
 class BuildError(RuntimeError):
@@ -80,11 +77,16 @@ def add_script(
     stamp.write_text(integrity)
 
 
-def fetched(directory: Path) -> bytes:
-    """Fetches the archive of the package with npm; raises BuildError if that fails."""
+def fetched(directory: Path, package: str = f'{PACKAGE}@{VERSION}') -> bytes:
+    """Fetches the archive of a package with npm; raises BuildError if that fails.
+
+    Args:
+        directory: an empty one.
+        package: NAME@VERSION.
+    """
     try:
         subprocess.run(
-            [*npm(), *_NPM],
+            [*npm(), *_NPM, package],
             cwd=directory,
             check=True,
             capture_output=True,
@@ -94,9 +96,9 @@ def fetched(directory: Path) -> bytes:
         (archive,) = directory.glob('*.tgz')
         return archive.read_bytes()
     except subprocess.CalledProcessError as error:
-        raise BuildError(f'npm cannot fetch {PACKAGE}: {error.stderr.strip()}') from error
+        raise BuildError(f'npm cannot fetch {package}: {error.stderr.strip()}') from error
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise BuildError(f'npm cannot fetch {PACKAGE}: {error}') from error
+        raise BuildError(f'npm cannot fetch {package}: {error}') from error
 
 
 def npm() -> list[str]:
@@ -113,17 +115,24 @@ def digest_of(archive: bytes) -> str:
     return base64.b64encode(hashlib.sha512(archive).digest()).decode()
 
 
-def unpacked(archive: bytes, integrity: str = INTEGRITY) -> tuple[bytes, bytes]:
-    """The script and its license; raises BuildError if the archive is another one."""
+def unpacked(
+    archive: bytes, integrity: str = INTEGRITY, names: Sequence[str] = (SCRIPT, LICENSE)
+) -> list[bytes]:
+    """Files of a package; raises BuildError if the archive is another one.
+
+    Args:
+        archive: as npm fetched it.
+        integrity: its digest.
+        names: of the files.
+    """
     if (digest := digest_of(archive)) != integrity:
-        raise BuildError(f'{PACKAGE} {VERSION} has the SHA-512 {digest}, not {integrity}')
+        raise BuildError(f'the package has the SHA-512 {digest}, not {integrity}')
     with tempfile.TemporaryFile() as file:
         file.write(archive)
         file.seek(0)
         with tarfile.open(fileobj=file) as members:
-            found = [members.extractfile(f'package/{name}') for name in (SCRIPT, LICENSE)]
-            script, license_ = (each.read() for each in found if each is not None)
-    return script, license_
+            found = [members.extractfile(f'package/{name}') for name in names]
+            return [each.read() for each in found if each is not None]
 
 
 if __name__ == '__main__':

@@ -22,6 +22,8 @@ from paxtune.study.trial import Trial, TrialContext
 from paxtune.study.trial_queue import num_tried
 from paxtune.study.trial_table import column
 
+_IDLE_SECONDS = 30.0  # Between two trials, a worker waits for the next decisions.
+_MAX_RECENT = 200  # The last trials, among which ones have just ended.
 _MAX_TIMED_TRIALS = 20  # The last ones: later trials of a search are often larger.
 
 
@@ -161,6 +163,17 @@ class StudyState:
             decide=lambda: promote,
         )
         return schedule.done_reason(view) is not None
+
+    @property
+    def workers(self) -> set[str]:
+        """The workers that hold a trial, or have just ended one."""
+        recent = [trial.record for trial in self.trials[-_MAX_RECENT:] if trial.record.history]
+        just = [
+            each.history[-1].worker
+            for each in recent
+            if each.ended and (self.now - each.ended).total_seconds() < _IDLE_SECONDS
+        ]
+        return {*just, *(each.trial.record.holder for each in self.running)} - {''}
 
     def events(self, count: int) -> list[tuple[int, Event]]:
         """Returns the last events of all trials with the trial of each, in order of time."""

@@ -60,6 +60,17 @@ class Values:
         counts = np.array([each.status is Status.COMPLETED for each in self.trials], bool)
         return self.of(np.flatnonzero(np.isfinite(self.values) & counts))
 
+    def in_order_of_time(self) -> 'Values':
+        """The trials that have ended, by the time of their end."""
+        ends = [(trial.completed, row) for row, trial in enumerate(self.trials) if trial.completed]
+        return self.of(np.array([row for _, row in sorted(ends)], int))
+
+    def hours(self) -> np.ndarray:
+        """Hours from the creation of the first trial to the end of each: [trials]."""
+        began = [trial.created.timestamp() for trial in self.trials]
+        ends = [(trial.completed or trial.created).timestamp() for trial in self.trials]
+        return (np.array(ends, float) - min(began, default=0.0)) / 3600
+
     def of(self, rows: np.ndarray) -> 'Values':
         """Some of the trials, by their indices."""
         return Values(self.axis, [self.trials[int(row)] for row in rows], self.values[rows])

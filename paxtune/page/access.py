@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import ipaddress
 import re
+import socket
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -109,6 +110,16 @@ class Access:
             return name in self.names
         # An address cannot be pointed elsewhere.
         return not self.only_loopback or auth.is_loopback(name)
+
+
+def access_rule(
+    host: str, secret: str, is_tls: bool, base_path: str = '/', public_host: str = ''
+) -> Access:
+    """Makes the rule for a page at an address to listen at: see `Access`."""
+    is_loopback = auth.is_loopback(host)
+    others = set() if is_loopback else {host, socket.gethostname(), socket.getfqdn()}
+    names, scheme = frozenset({'localhost'} | others), 'https' if is_tls else 'http'
+    return Access(names, secret, is_loopback, scheme, base_path, public_host)
 
 
 def base_path(given: str) -> str:

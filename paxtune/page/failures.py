@@ -2,14 +2,16 @@
 
 import logging
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flask
-from dash import Dash
 from werkzeug.exceptions import HTTPException
 
 from paxtune.service.bounded_log import BoundedLog
 from trainer.command import printable
+
+if TYPE_CHECKING:
+    from dash import Dash
 
 _MAX_BYTES = 2**23
 """Limit of a request: a note is the longest that a browser sends."""
@@ -18,7 +20,7 @@ _MAX_LENGTH = 300  # Characters of a line.
 _CALLBACK = '/_dash-update-component'
 
 
-def register(app: Dash) -> None:
+def register(app: 'Dash') -> None:
     """Answers requests that fail. Checks of access come before."""
     server: flask.Flask = app.server
     server.config['MAX_CONTENT_LENGTH'] = _MAX_BYTES
@@ -34,18 +36,18 @@ def register(app: Dash) -> None:
             body = None
         if is_callback(app, body):
             return None
-        return _answer(400, 'this is no request of a view of the page')
+        return answer(400, 'this is no request of a view of the page')
 
     @server.errorhandler(Exception)
     def fail(error: Exception) -> Any:
         if isinstance(error, HTTPException):
             is_failure = error.code is not None and error.code >= 400
-            return _answer(error.code or 500, error.description) if is_failure else error
+            return answer(error.code or 500, error.description) if is_failure else error
         frame = traceback.extract_tb(error.__traceback__)[-1]
         name = type(error).__name__
         where = f'{frame.filename}:{frame.lineno}'
         log.write(name, logging.ERROR, _line(f'The page: {name} at {where}: {error}'))
-        return _answer(500, f'the page failed with {name}; the log of the command says where')
+        return answer(500, f'the page failed with {name}; the log of the command says where')
 
 
 def log_lines_of(name: str) -> None:
@@ -63,7 +65,7 @@ def log_lines_of(name: str) -> None:
         logger.addFilter(is_written)
 
 
-def is_callback(app: Dash, body: Any) -> bool:
+def is_callback(app: 'Dash', body: Any) -> bool:
     """Returns True for the form of a request to one of an application's callbacks."""
     name = body.get('output') if isinstance(body, dict) else None
     if not isinstance(name, str) or name not in app.callback_map:
@@ -89,7 +91,8 @@ def _fits(known: dict[str, Any], given: Any) -> bool:
     return is_pattern or given.get('id') == known['id']
 
 
-def _answer(code: int, message: str | None) -> flask.Response:
+def answer(code: int, message: str | None) -> flask.Response:
+    """Answers with one line of text."""
     return flask.Response(f'Refused: {_line(message or "")}.\n', code, mimetype='text/plain')
 
 

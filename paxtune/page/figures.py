@@ -13,6 +13,7 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from paxtune.page import choices, widgets
 from paxtune.page.live import LiveStudy
+from paxtune.page.results import Source
 from paxtune.page.view import Page, View
 from paxtune.plots import layout
 from paxtune.plots.svg import without_webgl
@@ -203,7 +204,7 @@ def clicked_trial(clicked: Any) -> int | None:
 
 
 def drawn(
-    live: LiveStudy,
+    live: Source,
     key: tuple[Any, ...],
     draw: Callable[[], 'go.Figure'],
     known: str | None,

@@ -17,12 +17,12 @@ def rendered() -> html.Div:
 
 def form(live: LiveStudy, trial: int | None) -> html.Div:
     """Makes the element in which the note on a trial, or on the study, is written."""
-    text = dcc.Textarea(
-        id='note', value=_text(live, trial), maxLength=MAX_LENGTH, placeholder='Markdown'
-    )
+    text = dcc.Textarea(id='note', value=_text(live, trial), maxLength=MAX_LENGTH)
     button = html.Button('Keep the note', id='keep-note')
-    done = html.Div(id='note-done', className='done')
-    return html.Div([html.Div([text, button], className='form'), done])
+    done = html.Div(id='note-done', className='done', role='status')
+    return html.Div(
+        [html.Div([widgets.labelled('Note, in Markdown', text), button], className='form'), done]
+    )
 
 
 def register(app: Dash, live: LiveStudy, actions: Actions) -> None:

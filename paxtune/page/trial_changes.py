@@ -35,18 +35,20 @@ def elements() -> list[Any]:
                 html.Button('Delete it for good', id='delete', className='danger'),
             ],
         ),
-        dcc.Loading(html.Div(id='trial-done', className='done')),
+        dcc.Loading(html.Div(id='trial-done', className='done', role='status')),
     ]
 
 
 def _result_form() -> list[Any]:
     lines = dcc.Textarea(id='result-metrics', placeholder='METRIC=VALUE, one on each line')
     reason = dcc.Input(id='result-reason', type='text', placeholder='why there is no result')
+    given = widgets.labelled('Metrics of the result', lines)
+    why = widgets.labelled('Reason why there is none', reason)
     return [
         widgets.remark('This trial waits for its result.'),
-        html.Div([lines, html.Button('Report the result', id='tell')], className='form'),
+        html.Div([given, html.Button('Report the result', id='tell')], className='form'),
         html.Div(
-            [reason, html.Button('Report as infeasible', id='tell-infeasible')], className='form'
+            [why, html.Button('Report as infeasible', id='tell-infeasible')], className='form'
         ),
     ]
 

@@ -11,7 +11,9 @@ from dash.development.base_component import Component
 from paxtune.reports.tables import Document, Row, Table, cell
 from trainer.symbolic.errors import UserError
 
-INTERVAL_MS = 2000
+_UNITS = (('d', 86_400), ('h', 3600), ('min', 60), ('s', 1))
+
+INTERVAL_MS = 1000
 """Between two questions of a browser for a new version of the study."""
 
 
@@ -26,6 +28,8 @@ def table(content: Table, **attributes: Any) -> html.Div:
     if not columns:
         return html.Div()
     parts: list[Any] = [html.H3(content.title)] if content.title else []
+    if columns[1:] == ['value']:  # Values of all kinds stand below each other.
+        attributes = {'className': 'vertical'} | attributes
     parts.append(grid(content.rows, {key: key for key in columns}, **attributes))
     if content.note:
         parts.append(html.P(content.note, className='remark'))
@@ -72,6 +76,11 @@ def document(report: Document) -> list[Any]:
     """Renders the tables of a document, and its remark."""
     parts: list[Any] = [table(each) for each in report.tables]
     return [*parts, remark(report.remark)] if report.remark else parts
+
+
+def labelled(name: str, control: Component) -> html.Label:
+    """Renders the name of a control above it."""
+    return html.Label([html.Span(name), control])
 
 
 def remark(message: str) -> html.P:
@@ -129,10 +138,45 @@ def trial_at(path: str) -> int:
     return number
 
 
+def span(seconds: float) -> str:
+    """Renders a time in its largest unit.
+
+    Example:
+        >>> span(200.0), span(0.2)
+        ('3 min', '0 s')
+    """
+    unit, length = next((each for each in _UNITS if seconds >= each[1]), _UNITS[-1])
+    return f'{max(0, int(seconds // length)):,} {unit}'
+
+
+def aria(**values: str) -> dict[str, Any]:
+    """Makes attributes for screen readers.
+
+    Example:
+        >>> aria(label='Views')
+        {'aria-label': 'Views'}
+    """
+    return {f'aria-{name}': value for name, value in values.items()}
+
+
+def bar(count: int, total: int, name: str) -> html.Progress:
+    """Renders a share."""
+    return html.Progress(value=str(min(count, total)), max=str(total), **aria(label=name))
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, list | Component)
+
+
 def facts(pairs: Iterable[tuple[str, Any]]) -> html.Div:
     """Renders the numbers that matter most, side by side."""
     boxes = [
-        html.Div([html.Div(text(value), className='value'), html.Div(name, className='name')])
+        html.Div(
+            [
+                html.Div(text(value) if _is_plain(value) else value, className='value'),
+                html.Div(name, className='name'),
+            ]
+        )
         for name, value in pairs
         if value is not None
     ]

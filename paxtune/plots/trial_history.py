@@ -1,7 +1,7 @@
 """The optimization history of a study, and the best so far of several."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -79,27 +79,38 @@ def _points(
 
 @layout.or_text
 def best_so_far(
-    studies: 'StudyView | Mapping[str, StudyView]', reward: str | None = None
+    studies: 'StudyView | Mapping[str, StudyView]',
+    reward: str | None = None,
+    x: Literal['trials', 'hours'] = 'trials',
 ) -> 'go.Figure':
-    """Draws the best value of completed trials up to each trial, a line for each study."""
+    """Draws the best value of completed trials up to each trial, a line for each study.
+
+    Args:
+        studies: one, or several by name.
+        reward: a reward by its label, or a metric; the first reward by default.
+        x: the number of completed trials, or the hours since the first trial began.
+    """
     found = list(_completed(studies, reward))
+    if x == 'hours':
+        found = [(name, values.in_order_of_time()) for name, values in found]
     if not found:
         raise NoValuesError('No trial was completed yet.')
-    drawn = layout.figure('Best so far')
+    drawn = layout.figure('Best so far' if x == 'trials' else 'Best so far over time')
     for name, values in found:
         drawn.add_trace(
             layout.scatter(
                 len(values.values),
-                x=np.arange(1, len(values.values) + 1),
+                x=np.arange(1, len(values.values) + 1) if x == 'trials' else values.hours(),
                 y=values.best_so_far(),
                 mode='lines',
                 line={'shape': 'hv'},
                 name=name,
                 customdata=[trial.id for trial in values.trials],
-                hovertemplate='%{y:.6g} after %{x} trials (trial %{customdata})<extra></extra>',
+                hovertemplate=f'%{{y:.6g}} after %{{x:.6g}} {x} (trial %{{customdata}})'
+                '<extra></extra>',
             )
         )
-    drawn.update_xaxes(title='completed trials')
+    drawn.update_xaxes(title='completed trials' if x == 'trials' else 'hours')
     drawn.update_yaxes(
         title=layout.axis_title(found[0][1].axis),
         type=layout.scale(np.concatenate([values.best_so_far() for _, values in found])),

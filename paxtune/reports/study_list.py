@@ -34,7 +34,7 @@ def listing(root: Path) -> Document:
 
 def table_of(studies: Sequence[StudyLocation], without: str) -> Document:
     """A row for each study, with the reason where one cannot be read; a remark without any."""
-    rows = [_row(each) for each in studies]
+    rows = [row_of(each) for each in studies]
     cells = [row | _cells(row) for row in rows]
     columns = ['study', 'trials', 'best', 'front', 'done', 'states', 'changed', 'experiment']
     table = Table.compact(cells, [*columns, 'problem'], {})
@@ -51,12 +51,29 @@ def databases(root: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.endswith('.deleted'))
 
 
-def _row(location: StudyLocation) -> dict[str, Any]:
+def stamp(directory: Path) -> int:
+    """The time of the last change of a study, in nanoseconds; the database writes ahead of it."""
+    times = [0]
+    for name in (DATABASE, f'{DATABASE}-wal'):
+        with contextlib.suppress(OSError):
+            times.append(os.stat(directory / name).st_mtime_ns)
+    return max(times)
+
+
+def row_of(location: StudyLocation, state: StudyState | None = None) -> dict[str, Any]:
+    """The row of a study, with the reason where it cannot be read.
+
+    Args:
+        location: of the study.
+        state: of the study; None reads it.
+    """
     row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {'study': str(location)}
-    if location.directory is not None:
-        modified = os.stat(location.directory / DATABASE).st_mtime
-        row['changed'] = datetime.datetime.fromtimestamp(modified, datetime.UTC)
     try:
+        if location.directory is not None:
+            modified = stamp(Path(location.directory)) / 1e9
+            row['changed'] = datetime.datetime.fromtimestamp(modified, datetime.UTC)
+        if state is not None:
+            return row | _facts(state)
         with contextlib.closing(location.store()) as store:
             return row | _facts(StudyPoller(source_of(store, str(location))).poll())
     # The file may be of any version, or anything else: whatever it takes to read it may fail.
@@ -67,7 +84,7 @@ def _row(location: StudyLocation) -> dict[str, Any]:
 
 def _facts(found: StudyState) -> dict[str, Any]:
     return {
-        'experiment': found.record.exp or found.record.experiment.rpartition('.')[2],
+        'experiment': found.record.name('') or None,
         'trials': len(found.trials),
         'num_trials': found.num_trials,
         **{str(how): found.counts.get(how, 0) for how in Status},

@@ -1,6 +1,7 @@
 """Parts that several documents on a study have in common."""
 
 import dataclasses
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -115,6 +116,25 @@ def edges_text(study: StudyView) -> list[str]:
         'At the edge of their range, which a wider one may improve:',
         *(f'  {path} ({low!r} to {high!r})' for path, (low, high) in found.items()),
     ]
+
+
+def train_command(study: StudyView, trial: Trial, exp: str | None = None) -> str:
+    """The command that trains a trial alone, as ordinary training; '' if there is none.
+
+    Args:
+        study: of the trial. One of a function has nothing to train.
+        trial: the trial.
+        exp: the experiment whose module has the classes; that of the study by default.
+    """
+    # Without a search of its own, the value is a `Tunable`. A path names no study elsewhere.
+    if study.record.search or study.directory is None:
+        return ''
+    exp = exp or study.record.exp
+    known = [f'--exp={exp}'] if exp else []
+    which = 'best' if len(study.rewards) == 1 and study.best is trial else str(trial.id)
+    target = [f'--trial={which}', f'--job_log_dir={study.directory}/best-{trial.id}']
+    source = [f'--study_dir={study.directory}', *study.store.flags]
+    return shlex.join(['python', '-m', 'paxtune.train', *known, *source, *target])
 
 
 _MAX_REASONS = 5

@@ -43,8 +43,13 @@ from trainer.symbolic.errors import UserError
 _FRONT = 'Trials that no other is better than in all objectives'
 
 
-def summary(study: Study) -> Document:
-    """Summarizes a study: its search, its progress and its results."""
+def summary(study: Study, has_best: bool = True) -> Document:
+    """Summarizes a study: its search, its progress and its results.
+
+    Args:
+        study: the study.
+        has_best: with the tables of the best trials.
+    """
     trials = study.trials
     counts = collections.Counter(trial.status for trial in trials)
     decisions = [dataclasses.asdict(row) for row in decision_rows(study.space)]
@@ -86,7 +91,7 @@ def summary(study: Study) -> Document:
         _vertical(cells, 'study', 'value'),
         Table(limits, ['budget', 'used', 'limit']),
         decisions_table(decisions),
-        *_best_tables(study, front),
+        *(best_tables(study, front) if has_best else []),
         infeasible_table(infeasible),
         rungs_table(passed),
         workers_table(workers),
@@ -353,7 +358,8 @@ def _compact(
     return Table.compact(rows, [*names, 'reason'], decision_names(study.space), title)
 
 
-def _best_tables(study: Study, best: Sequence[Trial]) -> list[Table]:
+def best_tables(study: Study, best: Sequence[Trial]) -> list[Table]:
+    """Makes the tables of the best trials: of one with all digits, or of a Pareto front."""
     if len(study.rewards) > 1:
         return [_compact(study, best, _columns(study, best), _FRONT)]
     return [

@@ -6,7 +6,7 @@
     python -m paxtune.studies ask|tell DIR …
     python -m paxtune.studies stop DIR [TRIAL …]
     python -m paxtune.studies report DIR --out=report.html
-    python -m paxtune.studies page DIR
+    python -m paxtune.studies page DIR or ROOT
 
 DIR is the --job_log_dir of a search. While the search runs, only `stop` and the commands that read
 work. For a study in a service, give --vizier_endpoint=HOST:PORT --study=NAME in place of DIR. If

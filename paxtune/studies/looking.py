@@ -103,15 +103,12 @@ def _trials(args: Args) -> None:
     is_view=True,
 )
 def _best(args: Args) -> None:
-    from paxtune.command_line import train_command
+    from paxtune.reports.study_parts import train_command
     from paxtune.reports.study_tables import best_of, best_trials
 
     with opened(args) as study:
         best = best_trials(study, args.top)
-        # A study of a function has nothing to train, and one elsewhere cannot be named by a path.
-        can_train = best and hasattr(study.value, 'parts') and study.directory is not None
-        exp = args.exp or study.record.exp or None
-        again = train_command(study, best[0], exp) if can_train else ''
+        again = train_command(study, best[0], args.exp) if best else ''
         write(best_of(study, best, again), args.format)
 
 

@@ -1,14 +1,23 @@
 import contextlib
+import functools
+import importlib.util
 import json
 import os
 import secrets
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paxtune.reports.tables import say
+from paxtune.storage.study_file import DATABASE, how_to_recover
 from paxtune.studies.base import Args, flag, register
+from trainer.runtime.home import expanded
 from trainer.symbolic.errors import UserError
+
+if TYPE_CHECKING:
+    from paxtune.page.front import Application
 
 _PORT = 8471
 _KIND = 'page-'
@@ -19,7 +28,7 @@ _DASH_PREFIXES = (
 
 @register(
     'page',
-    'serves a live page of a study to a browser',
+    'serves a live page of a study, or of all studies in a directory, to a browser',
     flag('--host', default='127.0.0.1', help='address to listen on'),
     flag('--port', type=int, default=_PORT, help=f'{_PORT} by default; 0: any free one'),
     flag(
@@ -35,15 +44,10 @@ _DASH_PREFIXES = (
 )
 def _page(args: Args) -> None:
     _check(args)
-    try:
-        import dash  # noqa: F401
-    except ImportError as error:
-        raise UserError("page: dash is not installed: pip install 'paxtune[page]'") from error
+    if importlib.util.find_spec('dash') is None:
+        raise UserError("page: dash is not installed: pip install 'paxtune[page]'")
 
-    from paxtune.page import access, server
-    from paxtune.page.commands import StudyCommands, location_arguments
-    from paxtune.page.live import LiveStudy
-    from paxtune.page.views import overview
+    from paxtune.page import access, front
     from paxtune.service import auth
     from trainer.runtime.interrupt import ended_by_signal
 
@@ -52,12 +56,11 @@ def _page(args: Args) -> None:
     tls = None if args.tls_cert is None else (args.tls_cert, args.tls_key)
     if tls is not None:
         auth.certificate(Path(args.tls_cert), Path(args.tls_key))
-    location = location_arguments(args)
-    commands = StudyCommands(location)
-    with ended_by_signal() as ended, contextlib.closing(LiveStudy(args.where, location)) as live:
-        rule = server.access_rule(args.host, secret, tls is not None, base_path, public_host)
-        app = server.make_app(live, commands, rule)
-        with server.serving(app, args.host, args.port, tls) as port:
+    rule = access.access_rule(args.host, secret, tls is not None, base_path, public_host)
+    with ended_by_signal() as ended, contextlib.ExitStack() as stack:
+        page = front.Lazy(functools.partial(_application(args), args, base_path, stack))
+        application = front.protected(page, rule)
+        with front.serving(application, args.host, args.port, tls) as port:
             host = socket.gethostname() if args.host in ('0.0.0.0', '::') else args.host
             _keep(args, secret)
             path = f'{base_path}?token={secret}'
@@ -65,8 +68,46 @@ def _page(args: Args) -> None:
             behind = f'\nBehind the proxy: {public_host}{path}' if public_host else ''
             is_json = args.format == 'json'
             say(json.dumps({'url': url}) if is_json else f'The study page: {url}{behind}')
-            overview.prepare(live, app.server, base_path)
+            # Dash and the first reading take seconds: browsers may open the address meanwhile.
+            page.application()
             ended.wait()
+
+
+def _application(args: Args) -> 'Callable[[Args, str, contextlib.ExitStack], Application]':
+    """Chooses the page of a study, or of the studies below a directory; UserError without both."""
+    root = Path(expanded(args.dir)) if hasattr(args, 'dir') else None
+    if root is None or (root / DATABASE).exists():
+        return _of_study
+    if not root.is_dir() or how_to_recover(root):
+        raise UserError(f'{args.where.directory}: there is no study')
+    return _of_studies
+
+
+def _of_study(args: Args, base_path: str, stack: contextlib.ExitStack) -> 'Application':
+    """Makes the page of a study, and computes the overview before a browser asks for it."""
+    from paxtune.page.commands import location_arguments
+    from paxtune.page.live import LiveStudy
+    from paxtune.page.server import study_app
+    from paxtune.page.views import overview
+
+    location = location_arguments(args)
+    live = stack.enter_context(contextlib.closing(LiveStudy(args.where, location)))
+    app = study_app(live, base_path)
+    overview.prepare(live, app.server, base_path)
+    application: Application = app.server
+    return application
+
+
+def _of_studies(args: Args, base_path: str, stack: contextlib.ExitStack) -> 'Application':
+    """Makes the page of all studies below a directory."""
+    from paxtune.page.commands import location_arguments
+    from paxtune.page.live_studies import LiveStudies
+    from paxtune.page.server import study_app
+    from paxtune.page.studies import StudiesPage
+
+    root, *flags = location_arguments(args)
+    studies = LiveStudies(expanded(root), base_path, study_app, flags)
+    return StudiesPage(stack.enter_context(contextlib.closing(studies)))
 
 
 def _check(args: Args) -> None:

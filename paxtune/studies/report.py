@@ -1,5 +1,6 @@
 """The command that writes a report."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paxtune.reports.tables import Document, say, write
@@ -39,7 +40,7 @@ def _report(args: Args) -> None:
         raise UserError(f'--out={args.out}: a report is FILE.html or FILE.md')
     with opened(args) as study:
         sections = study_report.sections(study, str(args.where), _train_command(study, args.exp))
-        title = f'Search of {study.record.experiment}'
+        title = f'Search of {study.record.name(Path(str(args.where)).name)}'
         text, remark = (
             _page(study, title, sections) if is_page else (to_markdown(title, sections), '')
         )
@@ -86,11 +87,8 @@ def _figures(study: 'Study', key: str) -> 'list[go.Figure]':
 
 def _train_command(study: 'Study', exp: str | None) -> str:
     """The command that trains the best trial; '' if there is none, or nothing to train."""
-    from paxtune.command_line import train_command
+    from paxtune.reports.study_parts import train_command
     from paxtune.reports.study_tables import best_trials
 
     best = best_trials(study)
-    # A study of a function has nothing to train, and one elsewhere cannot be named by a path.
-    if not best or not hasattr(study.value, 'parts') or study.directory is None:
-        return ''
-    return train_command(study, best[0], exp or study.record.exp or None)
+    return train_command(study, best[0], exp) if best else ''

@@ -357,3 +357,9 @@ class StudyRecord:
     def experiment(self) -> str:
         """Names the searched value: by its `--exp`, or else by its class."""
         return self.exp or json.loads(self.value).get('_type', 'Dict')
+
+    def name(self, directory: str) -> str:
+        """Names the study for people: by `--exp`, its class, or the directory of a function."""
+        kind = json.loads(self.value).get('_type', '')
+        is_class = kind and not kind.startswith('hyper.')
+        return self.exp or (kind.rpartition('.')[2] if is_class else directory)

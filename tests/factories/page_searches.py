@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pyglove as pg
+from dash import Dash
 from flask.testing import FlaskClient
+from werkzeug.test import Client
 
 from paxtune import Asha, Budget, MetricReward, Search, SkipTrial, intv, tune
 from paxtune.algorithms import RegularizedEvolution
-from paxtune.page.access import Access
-from paxtune.page.commands import StudyCommands
+from paxtune.page.access import Access, access_rule
+from paxtune.page.front import protected
 from paxtune.page.live import LiveStudy
-from paxtune.page.server import access_rule, make_app
+from paxtune.page.server import study_app
 from paxtune.running.tuner import Paused
 from paxtune.running.workloads import workload_of
 from paxtune.service.study_location import DirectoryLocation
@@ -57,6 +59,13 @@ def opened(directory: Path, clock: Callable[[], float] = time.monotonic) -> Live
     return LiveStudy(DirectoryLocation(str(directory)), [str(directory)], clock)
 
 
+def page_app(live: LiveStudy, access: Access) -> Dash:
+    """Makes the page of a study, which checks each request."""
+    app = study_app(live, access.base_path)
+    app.server.wsgi_app = protected(app.server.wsgi_app, access)
+    return app
+
+
 def client(live: LiveStudy, access: Access | None = None) -> FlaskClient:
     """Makes a client of the page of a study.
 
@@ -65,14 +74,14 @@ def client(live: LiveStudy, access: Access | None = None) -> FlaskClient:
         access: the client has no token yet. By default it has one, on loopback.
     """
     rule = access or access_rule('127.0.0.1', TOKEN, False)
-    made = make_app(live, StudyCommands([str(live.where)]), rule).server.test_client()
+    made = page_app(live, rule).server.test_client()
     if access is None:
         made.get(f'/?token={TOKEN}', base_url=HOST)
     return made
 
 
 def call(
-    client: FlaskClient,
+    client: Client,
     output: str | tuple[str, ...],
     inputs: Mapping[str, Any],
     states: Mapping[str, Any] = {},

@@ -26,8 +26,8 @@ from tests.servers.study_page import address_of, draw_all, served, served_when_t
 
 DIRECTORY = ROOT / 'docs' / 'images'
 
-TRIAL, ARCHITECTURE = 'Trial', 'Architecture'
-OTHERS = (TRIAL, ARCHITECTURE)
+TRIAL, ARCHITECTURE, STUDIES = 'Trial', 'Architecture', 'Studies'
+OTHERS = (TRIAL, ARCHITECTURE, STUDIES)
 """Views that no link of the navigation leads to."""
 
 
@@ -51,6 +51,7 @@ def take(browser: Browser, directory: Path, scratch: Path) -> dict[str, list[str
     runs = scratch / 'runs'
     runs.mkdir()
     running, models = runs / 'charts.Example', runs / 'lm.StdlibTunable'
+    _make_models(models)
     with searching('learning_search', running, scratch), served_when_there(running) as url:
         _wait_for(lambda: _has_measured(running))
         with chromium.tab(browser) as tab:
@@ -59,7 +60,8 @@ def take(browser: Browser, directory: Path, scratch: Path) -> dict[str, list[str
         del paths['Compare']
         paths[TRIAL] = f'/trial/{_best(running)}'
         problems = _visited(browser, url, paths, directory)
-    _make_models(models)
+        with served(runs) as all_studies:
+            problems |= _visited(browser, all_studies, {STUDIES: '/'}, directory)
     with served(models) as url:
         paths = {'Compare': '/compare/1/2', ARCHITECTURE: '/trial/1'}
         return problems | _visited(browser, url, paths, directory)

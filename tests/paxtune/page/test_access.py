@@ -4,9 +4,8 @@ import gzip
 
 import pytest
 
-from paxtune.page.access import COOKIE
+from paxtune.page.access import COOKIE, access_rule
 from paxtune.page.live import LiveStudy
-from paxtune.page.server import access_rule
 from paxtune.plots.script import script
 from tests.factories.page_searches import HOST, client
 

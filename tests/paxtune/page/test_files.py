@@ -13,9 +13,9 @@ import pytest
 from etils import epath
 from PIL import Image
 
+from paxtune.page.access import access_rule
 from paxtune.page.file_views import view_of
 from paxtune.page.live import LiveStudy
-from paxtune.page.server import access_rule
 from paxtune.page.trial_files import File, files_of, open_file
 from paxtune.study.plan import SearchPlan
 from paxtune.study.study_view import StudyView

@@ -13,11 +13,11 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client
 
 from paxtune.page import access
-from paxtune.page.commands import StudyCommands
+from paxtune.page.access import access_rule
+from paxtune.page.front import serving
 from paxtune.page.live import LiveStudy
-from paxtune.page.server import access_rule, make_app, serving
 from paxtune.page.views import VIEWS, overview
-from tests.factories.page_searches import HOST, TOKEN, call, client
+from tests.factories.page_searches import HOST, TOKEN, call, client, page_app
 from tests.servers import threads as servers
 from trainer.symbolic.errors import UserError
 
@@ -47,7 +47,9 @@ def test_links_begin_with_the_base_path(live: LiveStudy) -> None:
     assert shown['/tuner/trials'] == 'current' and shown['/tuner/'] == ''
     # The overview is computed before the first request.
     overview.prepare(live, page.application, BASE)
-    assert "'/tuner/trial/5'" in str(call(page, 'overview-live.children', VERSION, {}, BASE).json)
+    for part, link in (('live', '3'), ('best', '3'), ('running', '5')):
+        shown = call(page, f'overview-{part}.children', VERSION, {}, BASE).json
+        assert f"'/tuner/trial/{link}'" in str(shown), part
     trial = {'url.pathname': '/tuner/trial/4'}
     assert "'/tuner/compare/4'" in str(call(page, 'view.children', trial, {}, BASE).json)
     assert 'infeasible' in call(page, 'trial-live.children', VERSION, trial, BASE).text
@@ -89,7 +91,7 @@ def test_the_public_host_is_a_host_and_an_origin_of_the_page() -> None:
 
 
 def test_a_dispatcher_may_remove_the_base_path(live: LiveStudy) -> None:
-    app = make_app(live, StudyCommands([str(live.where)]), BEHIND)
+    app = page_app(live, BEHIND)
 
     def other(environ: object, start_response: object) -> list[bytes]:
         raise AssertionError('the request is of the page')
@@ -134,8 +136,8 @@ def proxied(port: int, removes_prefix: bool) -> Iterator[int]:
 
 @pytest.mark.parametrize('removes_prefix', [False, True])
 def test_a_proxy_shows_the_page_below_its_path(live: LiveStudy, removes_prefix: bool) -> None:
-    app = make_app(live, StudyCommands([str(live.where)]), BEHIND)
-    with serving(app, '127.0.0.1', 0) as port, proxied(port, removes_prefix) as front:
+    app = page_app(live, BEHIND)
+    with serving(app.server, '127.0.0.1', 0) as port, proxied(port, removes_prefix) as front:
         connection = http.client.HTTPConnection('127.0.0.1', front)
 
         def got(path: str, cookie: str = '') -> http.client.HTTPResponse:

@@ -40,8 +40,10 @@ TABLE = {
 def test_overview_shows_states_and_the_best_trial(live: LiveStudy) -> None:
     page = client(live)
     text = call(page, 'overview-live.children', VERSION).text
-    for expected in ('best trial', 'ended trials', 'Running trials'):
+    for expected in ('best loss', 'ended trials', 'trial 3'):
         assert expected in text
+    assert 'Running trials' in call(page, 'overview-running.children', VERSION).text
+    assert 'Best trial' in call(page, 'overview-best.children', VERSION).text
     assert 'rate' in _texts(call(page, 'overview-tables.children', VERSION).json)
     best = live.study.best
     assert best is not None and best.id == 3

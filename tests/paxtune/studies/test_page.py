@@ -64,3 +64,23 @@ def test_page_refuses_flags_before_it_reads_the_study(
 ) -> None:
     done = command('paxtune.studies', 'page', str(tmp_path), flag)
     assert done.returncode == 2 and message in done.stderr and 'Traceback' not in done.stderr
+
+
+@pytest.mark.slow
+def test_page_of_a_directory_has_all_its_studies(tmp_path: Path) -> None:
+    make_study(tmp_path / 'runs' / 'first')
+    with served(tmp_path / 'runs', '--port=0') as url:
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        assert b'Studies in runs' in opener.open(url).read()
+        base = url.partition('?')[0]
+        assert b'<title>first</title>' in opener.open(f'{base}study/first/trials').read()
+
+
+@pytest.mark.slow
+def test_page_without_a_directory_ends_with_a_message(tmp_path: Path) -> None:
+    done = command('paxtune.studies', 'page', str(tmp_path / 'missing'))
+    assert done.returncode == 2 and 'There is no study in' in done.stderr
+    (tmp_path / 'study.db').write_text('no database')
+    done = command('paxtune.studies', 'page', str(tmp_path), '--port=0')
+    assert done.returncode == 2 and 'Traceback' not in done.stderr
+    assert 'cannot be read' in done.stderr or 'not a database' in done.stderr, done.stderr

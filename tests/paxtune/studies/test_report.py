@@ -106,7 +106,7 @@ def test_a_browser_draws_the_report_without_a_network(tmp_path: Path, shown: Sho
         'Importance for loss, of 90 completed trials',
         'Workers and attempts',
     }
-    assert title == 'Search of Dict'
+    assert title == 'Search of study'
 
 
 @pytest.mark.slow
