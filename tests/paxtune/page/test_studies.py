@@ -34,21 +34,30 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @contextlib.contextmanager
-def served(root: Path, clock: Any = None) -> Iterator[tuple[Client, LiveStudies]]:
+def served(root: Path) -> Iterator[tuple[Client, LiveStudies, Clock]]:
     """A client, with the token, of the page of a directory."""
-    moments = iter(range(1_000_000))
-    studies = LiveStudies(str(root), '/', study_app, clock=clock or (lambda: float(next(moments))))
-    with contextlib.closing(studies):
+    clock = Clock()
+    with contextlib.closing(LiveStudies(str(root), '/', study_app, clock=clock)) as studies:
         page = Client(protected(StudiesPage(studies), RULE))
         page.get(f'/?token={TOKEN}', base_url=HOST)
-        yield page, studies
+        yield page, studies, clock
 
 
 @pytest.fixture(scope='module')
 def page(root: Path) -> Iterator[Client]:
     """The same, for tests that change nothing."""
-    with served(root) as (page, _):
+    with served(root) as (page, _, _):
         yield page
 
 
@@ -129,14 +138,16 @@ def test_a_base_path_is_before_the_address_of_a_study(root: Path) -> None:
 
 
 def test_studies_that_appear_later_appear(tmp_path: Path) -> None:
-    with served(tmp_path) as (page, studies):
+    with served(tmp_path) as (page, studies, clock):
         assert 'no studies' in _listed(page)
         before = studies.version()
         make_study(tmp_path / 'new')
+        clock.now += 1.0
         assert studies.version() != before
         assert '/study/new/' in _listed(page)
         assert page.get('/study/new/', base_url=HOST).status_code == 200
         shutil.rmtree(tmp_path / 'new')
+        clock.now += 1.0
         assert page.get('/study/new/', base_url=HOST).status_code == 404
 
 
@@ -150,12 +161,14 @@ def _grow(directory: Path) -> None:
 
 def test_the_list_follows_a_study(tmp_path: Path) -> None:
     make_study(tmp_path / 'one')
-    with served(tmp_path) as (page, studies):
+    with served(tmp_path) as (page, studies, clock):
         assert studies.rows()['one']['trials'] == 5
         _grow(tmp_path / 'one')
+        clock.now += 1.0
         assert studies.rows()['one']['trials'] == 6
         page.get('/study/one/', base_url=HOST)  # An open study is read no second time.
         _grow(tmp_path / 'one')
+        clock.now += 1.0
         assert studies.rows()['one']['trials'] == 7
 
 
@@ -163,7 +176,7 @@ def test_at_most_twelve_studies_are_open(tmp_path: Path) -> None:
     make_study(tmp_path / '0')
     for number in range(1, live_studies.MAX_OPEN + 2):
         shutil.copytree(tmp_path / '0', tmp_path / str(number))
-    with served(tmp_path) as (page, studies):
+    with served(tmp_path) as (page, studies, _):
         for number in range(live_studies.MAX_OPEN + 2):
             assert page.get(f'/study/{number}/', base_url=HOST).status_code == 200
         assert studies.num_open == live_studies.MAX_OPEN
@@ -203,7 +216,7 @@ def test_studies_of_another_reward_are_left_out(tmp_path: Path) -> None:
         assert trial is not None
         trial.report(1, {'accuracy': 0.5})
         study.tell(trial)
-    with served(tmp_path) as (page, _):
+    with served(tmp_path) as (page, _, _):
         keys = ['first', 'second']
         assert len(_compared(page, 'best-by-trials', keys)['data']) == 1
         text = call(page, 'compared-remark.children', {**VERSION, 'compared.value': keys}).text
