@@ -58,7 +58,9 @@ def test_a_build_without_a_network_warns_and_goes_on(
     hook = hatch_build.PlotlyScriptHook(str(tmp_path), {}, None, None, '', 'wheel', app)  # type: ignore[arg-type]
     hook.initialize('editable', {})
     (message,) = App.warnings
-    assert message.endswith(f'npm cannot fetch {hatch_build.PACKAGE}@{hatch_build.VERSION}: no network')
+    assert message.endswith(
+        f'npm cannot fetch {hatch_build.PACKAGE}@{hatch_build.VERSION}: no network'
+    )
     assert not [*tmp_path.iterdir()]
 
 
