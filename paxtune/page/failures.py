@@ -4,8 +4,8 @@ import logging
 import traceback
 from typing import TYPE_CHECKING, Any
 
-import flask
 from werkzeug.exceptions import HTTPException
+from werkzeug.wrappers import Response
 
 from paxtune.service.bounded_log import BoundedLog
 from trainer.command import printable
@@ -22,6 +22,8 @@ _CALLBACK = '/_dash-update-component'
 
 def register(app: 'Dash') -> None:
     """Answers requests that fail. Checks of access come before."""
+    import flask  # Not before the command has printed its address.
+
     server: flask.Flask = app.server
     server.config['MAX_CONTENT_LENGTH'] = _MAX_BYTES
     log = BoundedLog(logging.getLogger(__name__))
@@ -91,9 +93,9 @@ def _fits(known: dict[str, Any], given: Any) -> bool:
     return is_pattern or given.get('id') == known['id']
 
 
-def answer(code: int, message: str | None) -> flask.Response:
+def answer(code: int, message: str | None) -> Response:
     """Answers with one line of text."""
-    return flask.Response(f'Refused: {_line(message or "")}.\n', code, mimetype='text/plain')
+    return Response(f'Refused: {_line(message or "")}.\n', code, mimetype='text/plain')
 
 
 def _line(text: str) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paxtune.reports.tables import say
-from paxtune.storage.study_file import DATABASE, how_to_recover
 from paxtune.studies.base import Args, flag, register
 from trainer.runtime.home import expanded
 from trainer.symbolic.errors import UserError
@@ -19,6 +18,7 @@ from trainer.symbolic.errors import UserError
 if TYPE_CHECKING:
     from paxtune.page.front import Application
 
+_DATABASE = 'study.db'  # As `study_file.DATABASE`, whose import takes half a second.
 _PORT = 8471
 _KIND = 'page-'
 _DASH_PREFIXES = (
@@ -76,8 +76,11 @@ def _page(args: Args) -> None:
 def _application(args: Args) -> 'Callable[[Args, str, contextlib.ExitStack], Application]':
     """Chooses the page of a study, or of the studies below a directory; UserError without both."""
     root = Path(expanded(args.dir)) if hasattr(args, 'dir') else None
-    if root is None or (root / DATABASE).exists():
+    if root is None or (root / _DATABASE).exists():
         return _of_study
+
+    from paxtune.storage.study_file import how_to_recover
+
     if not root.is_dir() or how_to_recover(root):
         raise UserError(f'{args.where.directory}: there is no study')
     return _of_studies
