@@ -82,6 +82,7 @@ def summary(study: Study, has_best: bool = True) -> Document:
     if study.scheduler is not None:
         data['rungs'] = passed
     cells = facts | {
+        'experiment': study.record.name('') or None,
         'done': facts['done'] or 'no',
         'rewards': ', '.join(f'{each.label} ({each.goal})' for each in study.rewards),
         'size': study.space.size_text,

@@ -56,8 +56,7 @@
       button.tabIndex = 0;
       if (!label) return;
       label.id ||= `label-${index}-${button.id}`;
-      const [count, value] = button.getAttribute('aria-labelledby').split(' ');
-      button.setAttribute('aria-labelledby', `${label.id} ${value} ${count}`);
+      button.setAttribute('aria-labelledby', `${label.id} ${button.id}`);
     });
   };
 

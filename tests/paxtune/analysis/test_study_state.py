@@ -118,3 +118,13 @@ def test_two_states_have_one_version_only_where_nothing_differs() -> None:
     noted = dataclasses.replace(before, record=dataclasses.replace(STUDY, note='seen'))
     others = [noted, state([record(1), record(2)]), state([record(1)], active(2, 'b', 0))]
     assert len({each.version for each in (before, *others)}) == 4
+
+
+def test_a_worker_between_two_trials_still_works() -> None:
+    def ended(number: int, worker: str, when: float) -> TrialRecord:
+        history = (Event(at(when), 'ended', 1, worker),)
+        return record(number, ended=at(when), history=history)
+
+    just, before = ended(1, 'a', 100), ended(2, 'b', 20)
+    assert state([just, before]).workers == {'a'}
+    assert state([before], active(3, 'c', 90), active(4, '', 90)).workers == {'c'}

@@ -66,6 +66,16 @@ def test_best_so_far_is_that_of_each_study(study: Study) -> None:
     assert list(line.y) == list(np.minimum.accumulate(values_of(study)))
 
 
+def test_best_so_far_is_drawn_by_the_hours_since_the_first_trial(study: Study) -> None:
+    (line,) = plots.best_so_far({'one': study}, x='hours').data
+    ended = sorted(trial.completed for trial in study.trials if trial.completed)
+    began = min(trial.created for trial in study.trials)
+    assert list(line.x) == pytest.approx(
+        [(each - began).total_seconds() / 3600 for each in ended], abs=1e-6
+    )
+    assert line.y[-1] == min(values_of(study))
+
+
 def test_cross_validation_has_every_trial_and_its_interval(study: Study) -> None:
     figure = plots.cross_validation(study)
     points, model = trace_of(figure, 'trials'), fitted(study)
