@@ -40,6 +40,7 @@ def test_a_visitor_sees_everything_soon() -> None:
     lines = README.splitlines()
     assert len(lines) <= 200
     assert lines.index('```python') < 15
+    assert len(README.partition('```python')[0].split()) < 80
     assert len(FUNCTION.split('\n\n\n')[1].splitlines()) + 5 <= 15
 
 

@@ -14,7 +14,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rich import _export_format
 from rich.console import Console
 from rich.text import Text
 
@@ -32,7 +31,7 @@ MOMENT = re.compile(
 """The screen to draw: some trials have ended, and two run."""
 
 _FRAME = re.compile(r'(?=\r\x1b\[2K)')
-_FONT = re.compile(r'@font-face \{\{.*?\n    \}\}\n', re.DOTALL)
+_FONT = re.compile(r'@font-face \{.*?\}\s*', re.DOTALL)
 _WORD = re.compile(r'[a-z]{4,}')
 
 
@@ -83,8 +82,7 @@ def drawn(lines: list[str]) -> str:
     )
     console.print(Text.assemble(('$ ', 'green'), (' '.join(['paxtune', *FLAGS]), 'bold')))
     console.print(Text.from_ansi('\n'.join(lines)))
-    form = _FONT.sub('', _export_format.CONSOLE_SVG_FORMAT).replace('arial', 'sans-serif')
-    return console.export_svg(title='paxtune', code_format=form, unique_id='search')
+    return _FONT.sub('', console.export_svg(title='paxtune', unique_id='search'))
 
 
 def words(text: str) -> set[str]:
