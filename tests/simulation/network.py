@@ -40,11 +40,15 @@ class Channel:
         self._is_closed = True
 
     def unary_unary(
-        self, path: str, request_serializer: Any = bytes, response_deserializer: Any = bytes
+        self,
+        path: str,
+        request_serializer: Any = bytes,
+        response_deserializer: Any = bytes,
+        _registered_method: bool = False,
     ) -> Callable[..., Any]:
         """Makes a function that calls a method."""
 
-        def call(message: Any, timeout: float, metadata: Any) -> Any:
+        def call(message: Any, timeout: float, metadata: Any = ()) -> Any:
             if self._is_closed:
                 raise ValueError('Cannot invoke RPC on closed channel!')
             request = request_serializer(message)

@@ -30,6 +30,7 @@ class Scenario:
         max_attempts: see `paxtune.config.faults.Faults`.
         pace: how many times as long as usual a step takes: a trial may outlast several leases.
         is_local: whether processes share a directory, without a service.
+        is_of_vizier: whether the machines are clients of Vizier's API.
         is_reproducible: whether faults and the number of workers leave its result alone.
     """
 
@@ -43,6 +44,7 @@ class Scenario:
     max_attempts: int = 3
     pace: float = 1.0
     is_local: bool = False
+    is_of_vizier: bool = False
     is_reproducible: bool = False
 
     def value(self) -> Any:
@@ -96,6 +98,7 @@ SCENARIOS = (
         edits=('add', 'promote', 'retry', 'pause', 'add', 'promote', 'retry'),
     ),
     Scenario('long trials', num_trials=5, pace=8.0, is_reproducible=True),
+    Scenario('clients of Vizier', num_trials=30, is_of_vizier=True),
 )
 
 

@@ -10,6 +10,7 @@ from paxtune.service import calls, schema, server
 from paxtune.service.calls import Calls
 from paxtune.service.registry import DatabaseStudies
 from paxtune.storage.database import DatabaseUnavailableError
+from paxtune.vizier_service.service import VizierService
 from tests.simulation.files import FaultyDatabase
 from tests.simulation.network import CallError
 from tests.simulation.process import Host, Process
@@ -52,7 +53,8 @@ class Service:
             lease = world.faults.settings.lease
 
             studies = DatabaseStudies(self._database, lease, clock=lambda: world.now)
-            self._calls, self._look = Calls(studies), studies.look
+            vizier = VizierService(self._database)
+            self._calls, self._look = Calls(studies, vizier_service=vizier), studies.look
         world.waiting.doubt()  # A new process gives new leases.
         self.process.spawn(self._watch)
         world.say(self.process.name, 'starts')
@@ -108,7 +110,8 @@ class Service:
         reply(value)
 
     def _answer(self, path: str, request: bytes) -> bytes:
-        if not path.startswith(f'/{schema.SERVICE}/'):
+        is_of_vizier = calls.is_of_vizier(path)
+        if not is_of_vizier and not path.startswith(f'/{schema.SERVICE}/'):
             return bytes(_SERVING.SerializeToString())
         waiting, method = self._world.waiting, path.removeprefix(f'/{schema.SERVICE}/')
         waiting.handle()

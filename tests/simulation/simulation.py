@@ -26,6 +26,7 @@ from tests.simulation.machine import Machine
 from tests.simulation.people import Person
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.service import Service
+from tests.simulation.vizier import VizierClient, VizierLedger, check_trials
 from tests.simulation.waiting import Waiting
 from tests.simulation.world import EVERY, STEPS, World, truth
 
@@ -85,7 +86,8 @@ def simulate(
     memory = _MEMORY if os.path.isdir(_MEMORY) else None
     with tempfile.TemporaryDirectory(dir=memory, prefix='simulation-') as directory:
         world = World(seed, settings, Path(directory), allowed)
-        world.files, world.ledger, world.waiting = Files(world), Ledger(world), Waiting(world)
+        world.files, world.waiting = Files(world), Waiting(world)
+        world.ledger = VizierLedger(world) if scenario.is_of_vizier else Ledger(world)
         world.pace, world.is_local = scenario.pace, scenario.is_local
         with seams.installed(world), contextlib.closing(world.ledger):
             results = _run(world, scenario, expected)
@@ -104,7 +106,9 @@ def simulate(
 def _run(
     world: World, scenario: Scenario, expected: list[tuple[object, ...]] | None
 ) -> list[tuple[object, ...]]:
-    kind = LocalMachine if scenario.is_local else Machine
+    kind: Callable[..., Machine] = LocalMachine if scenario.is_local else Machine
+    if scenario.is_of_vizier:
+        kind = functools.partial(VizierClient, scenario.num_trials)
     if not scenario.is_local:
         world.service = Service(world)
     value = scenario.value()
@@ -128,6 +132,8 @@ def _run(
         world.violate('liveness', f'after {horizon:.0f} s these have not ended: {waiting}')
     world.close()
     world.is_over = True
+    if scenario.is_of_vizier:
+        return check_trials(world, scenario.num_trials + scenario.machines)
     with _read(world) as study:
         results = [_result(trial) for trial in study.trials]
         _check(world, scenario, study)

@@ -100,12 +100,10 @@ def test_unknown_max_resource_must_be_given():
 
 def test_the_reward_at_a_rung_is_the_first_one_from_there_on():
     scheduler = RungScheduler(min_resource=15, reduction_factor=2)
-    assert scheduler.rung_rewards([trial(1, 9.0, 8.0, None, 7.0), trial(2, 9.0)]) == [
-        {15: 8.0, 30: 7.0},
-        {},
-    ]
+    assert scheduler.rung_rewards(trial(1, 9.0, 8.0, None, 7.0)) == {15: 8.0, 30: 7.0}
+    assert scheduler.rung_rewards(trial(2, 9.0)) == {}
     close = RungScheduler(min_resource=4, reduction_factor=2)
-    assert close.rung_rewards([trial(1, 0.0, 5.0)]) == [{4: 0.0, 8: 0.0, 16: 5.0}]
+    assert close.rung_rewards(trial(1, 0.0, 5.0)) == {4: 0.0, 8: 0.0, 16: 5.0}
 
 
 def test_asha_lets_the_best_third_go_on():
