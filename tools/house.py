@@ -36,7 +36,7 @@ BUDGETS = {
     'paxtune/reports': 3_016,
     'paxtune/running': 3_285,
     'paxtune/scale': 430,
-    'paxtune/schedulers': 2_214,
+    'paxtune/schedulers': 2_245,
     'paxtune/search_space': 1_505,
     'paxtune/service': 3_720,
     'paxtune/simulate': 1_750,

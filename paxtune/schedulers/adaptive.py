@@ -1,13 +1,16 @@
+import contextlib
 import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from paxtune.algorithms.base import SuggestionContext
+from paxtune.algorithms.gp.blas import one_blas_thread
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
+from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve, column
 from paxtune.schedulers.correlation import MIN_TRIALS, Link, expected_correlation, link
 from paxtune.schedulers.end_prediction import Array, predict_ends
 from paxtune.schedulers.rungs import RungScheduler, final_reward, pause_rungs
@@ -15,6 +18,8 @@ from paxtune.schedulers.survivors import share_with_best, survivor_shares
 
 PROBE_EVERY, FIRST_PROBE = 32, 8
 """Trials 8, 40, 72, … are probes."""
+
+_FEW = 500  # Trials whose linear algebra OpenBLAS gives to one thread.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +63,21 @@ class Standing:
         return math.ceil(share * len(self.ranked))
 
 
+class _Row(NamedTuple):
+    """The parts of a curve that decisions need: read once, since a study may have thousands.
+
+    Attributes:
+        levels: its rungs.
+        rewards: at these, and the final one; None for none.
+    """
+
+    levels: Sequence[float]
+    rewards: Sequence[float | None]
+    id: int
+    point: Sequence[float]
+    max_resource: float | None
+
+
 class Adaptive(RungScheduler):
     """Promotion at rungs, as careful as the rungs are misleading.
 
@@ -98,7 +118,7 @@ class Adaptive(RungScheduler):
         rung = self.rung_first_reached_now(curve)
         if rung is None or is_probe(curve.id):
             return None
-        standings = self._standings([curve, *others], reward)
+        standings = self._standings([self._row(curve), *self._rows(others)], reward)
         standing = next(each for each in standings if each.trust.rung == rung)
         rank = standing.ranked.index(curve.id) + 1
         if rank <= standing.count:
@@ -115,43 +135,45 @@ class Adaptive(RungScheduler):
         paused_at = pause_rungs(curves, self.rung_level_function())
         if not paused_at:
             return None
-        for standing in reversed(self._standings(curves, reward)):
+        for standing in reversed(self._standings(self._rows(curves), reward)):
             count = standing.count if may_begin else max(standing.count, standing.last_count)
             for rank, number in enumerate(standing.ranked[:count], 1):
                 if paused_at.get(number) == standing.trust.rung:
                     return Promote(number, self._place(rank, standing))
         return None
 
-    def _standings(self, curves: Curves, reward: Reward | None) -> list[Standing]:
+    def _row(self, curve: TrialCurve) -> _Row:
+        levels = self.rung_levels(curve)
+        rewards = (*map(self.rung_rewards(curve).get, levels), final_reward(curve))
+        return _Row(levels, rewards, curve.id, curve.point, curve.max_resource)
+
+    def _rows(self, curves: Curves) -> Sequence[_Row]:
+        return column(curves, 'row', self._row)
+
+    def _standings(self, rows: Sequence[_Row], reward: Reward | None) -> list[Standing]:
         """The rungs from the lowest, each with the trials that reached it."""
-        rungs, rewards = self._table(curves)
+        rungs, rewards = _table(rows)
         # A score is the reward, or its negative.
         scores = self._score(reward)(1.0) * rewards
-        predicted = predict_ends(scores, np.array([curve.point for curve in curves]))
-        numbers = np.array([curve.id for curve in curves])
+        points = np.array([row.point for row in rows])
+        # Several threads spin longer than they compute.
+        with one_blas_thread() if len(rows) > _FEW else contextlib.nullcontext():
+            predicted = predict_ends(scores, points)
+        numbers = np.array([row.id for row in rows])
         return [
             Standing(trust, _best_first(column, numbers))
-            for trust, column in zip(self._trusts(curves, rungs, rewards), predicted.T, strict=True)
+            for trust, column in zip(self._trusts(rows, rungs, rewards), predicted.T, strict=True)
         ]
-
-    def _table(self, curves: Curves) -> tuple[list[float], Array]:
-        """The rungs, and rewards [trials, rungs + 1]: the last ones are final; NaN for none."""
-        levels = self.rung_level_function()
-        rungs = sorted({rung for curve in curves for rung in levels(curve)})
-        rewards = [
-            [*map(own.get, rungs), final_reward(curve)]
-            for own, curve in zip(self.rung_rewards(curves), curves, strict=True)
-        ]
-        return rungs, np.array(rewards, float).reshape(len(curves), len(rungs) + 1)
 
     def trusts(self, curves: Curves) -> list[Trust]:
         """Returns the evidence of these trials for each rung, from the lowest."""
-        return self._trusts(curves, *self._table(curves))
+        rows = self._rows(curves)
+        return self._trusts(rows, *_table(rows))
 
-    def _trusts(self, curves: Curves, rungs: Sequence[float], rewards: Array) -> list[Trust]:
+    def _trusts(self, rows: Sequence[_Row], rungs: Sequence[float], rewards: Array) -> list[Trust]:
         if not rungs:
             return []
-        known = [each.max_resource for each in curves if each.max_resource is not None]
+        known = [row.max_resource for row in rows if row.max_resource is not None]
         end = max(known) if self.max_resource is None else self.max_resource
         progress = [rung / end for rung in rungs]
         to_next, to_end = links(rewards)
@@ -181,6 +203,19 @@ class Adaptive(RungScheduler):
         label = self.rung_label(trust.rung)
         place = f'number {rank} of {trials} trials by predicted end at {label}'
         return f'{place}, {_evidence(trust)}: {trust.share:.0%} go on'
+
+
+def _table(rows: Sequence[_Row]) -> tuple[list[float], Array]:
+    """The rungs, and rewards [trials, rungs + 1]: the last ones are final; NaN for none."""
+    kinds = {row.levels for row in rows}
+    rungs = sorted({rung for levels in kinds for rung in levels})
+    rewards = [row.rewards for row in rows]
+    if len(kinds) > 1:
+        rewards = [
+            (*map(dict(zip(row.levels, row.rewards, strict=False)).get, rungs), row.rewards[-1])
+            for row in rows
+        ]
+    return rungs, np.array(rewards, float).reshape(len(rows), len(rungs) + 1)
 
 
 def is_probe(number: int) -> bool:

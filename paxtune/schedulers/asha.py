@@ -30,7 +30,7 @@ class Asha(RungScheduler):
         rung = self.rung_first_reached_now(curve)
         if rung is None:
             return None
-        own = self.rung_rewards([curve])[0][rung]
+        own = self.rung_rewards(curve)[rung]
         known = self.rewards_at(rung, others)
         # A score is the reward, or its negative.
         better = int(np.sum(score(1.0) * known > score(own)))

@@ -73,10 +73,9 @@ class RungScheduler(Scheduler):
     def rung_levels(self, curve: TrialCurve) -> Sequence[float]:
         return self.rung_level_function()(curve)
 
-    def rung_rewards(self, curves: Sequence[TrialCurve]) -> Sequence[dict[float, float]]:
-        """The reward of each trial at each rung that it has reached."""
-        levels = self.rung_level_function()
-        return column(curves, 'rung rewards', lambda each: _rung_rewards(each, levels(each)))
+    def rung_rewards(self, curve: TrialCurve) -> dict[float, float]:
+        """The reward of a trial at each rung that it has reached."""
+        return _rung_rewards(curve, self.rung_levels(curve))
 
     def rewards_at(self, rung: float, curves: Sequence[TrialCurve]) -> Array:
         """The reward of each trial at a rung; NaN where it has not reached the rung."""
