@@ -82,7 +82,7 @@ def parser() -> 'argparse.ArgumentParser':
         '--trial', type=study_location.trial_number, help='number of a trial of that study, or best'
     )
     command.add_list_flag(
-        flags, '--decisions', 'PATH=VALUE', 'of --exp, such as task.learner.learning_rate=1e-3'
+        flags, '--decisions', 'PATH=VALUE', 'values of the decisions of --exp, by path'
     )
     flags.add_argument('--job_log_dir', required=True, help='directory of the run')
     command.add_allow_changes_flag(flags)

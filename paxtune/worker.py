@@ -116,7 +116,7 @@ def _flags() -> argparse.ArgumentParser:
     flags.add_argument('--supervised', action='store_true', help='end when stdin closes')
     command.add_process_flags(flags)
     flags.add_argument('--tls', action='store_true', help='connect with TLS')
-    flags.add_argument('--tls_ca', help='the same, with this authority (PEM)')
+    flags.add_argument('--tls_ca', help='TLS with this authority (PEM)')
     return flags
 
 

@@ -152,8 +152,8 @@ def add_process_flags(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         '--coordinator',
         metavar='HOST:PORT',
-        help='train in several processes: host of process 0, and a free port there. auto: found in '
-        'a TPU pod, srun, mpirun or Kubernetes Job, and the default there; none: one process',
+        help='train in several processes: address of process 0. auto, the default in a TPU pod, '
+        'srun, mpirun or Kubernetes Job, finds it there; none: one process',
     )
     flags.add_argument('--num_processes', type=int, metavar='N', help='number of processes')
     flags.add_argument('--process_id', type=int, metavar='I', help='index of this process, from 0')

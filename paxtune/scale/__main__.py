@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         parents=[command_line.search_parser(__doc__)],
         conflict_handler='resolve',  # Both have --help.
     )
-    proxy.add_argument('--width', type=positive_int, required=True, help='of the smaller model')
+    proxy.add_argument('--width', type=positive_int, required=True, help='width of the proxy')
     return flags
 
 

@@ -206,7 +206,7 @@ def add_flags(flags: argparse.ArgumentParser, purpose: str) -> None:
     flags.add_argument('--study', metavar='NAME', help='study in that server; default: as --exp')
     flags.add_argument('--token_file', metavar='FILE', help='token of the server; or PAXTUNE_TOKEN')
     flags.add_argument('--tls', action='store_true', help='connect with TLS')
-    flags.add_argument('--tls_ca', metavar='FILE', help='the same, with this authority (PEM)')
+    flags.add_argument('--tls_ca', metavar='FILE', help='TLS with this authority (PEM)')
 
 
 def from_flags(args: argparse.Namespace, directory: str | None = None) -> StudyLocation:
