@@ -14,14 +14,16 @@ from paxtune.storage.open_study import load_study
 from tests.servers.processes import environment
 from trainer.symbolic.errors import UserError
 
-# Drawn: a view is there, no callback of it runs, and each graph has a plot.
+# Drawn: a view is there, no callback of it runs, and each graph has a plot, for half a second.
 _IS_DRAWN = """() => {
     const view = document.querySelector('#view');
     const all = selector => [...document.querySelectorAll(selector)];
-    return view !== null && view.children.length > 0
+    const isDrawn = view !== null && view.children.length > 0
         && document.querySelector('[data-dash-is-loading="true"]') === null
         && !view.textContent.includes('Drawing …')
         && all('.dash-graph').every(graph => graph.querySelector('.main-svg') !== null);
+    window.drawnSince = isDrawn ? window.drawnSince || performance.now() : 0;
+    return isDrawn && performance.now() - window.drawnSince > 500;
 }"""
 
 
@@ -86,7 +88,12 @@ def views(page: Page) -> dict[str, str]:
 
 def visit(page: Page, address: str) -> None:
     """Opens an address of the page and waits until the view is drawn."""
-    page.goto(address, wait_until='networkidle')
+    page.goto(address)  # The network is never idle: the page asks for changes.
+    _wait(page)
+
+
+def _wait(page: Page) -> None:
+    page.evaluate('window.drawnSince = 0')
     page.wait_for_function(_IS_DRAWN)
 
 
@@ -96,4 +103,4 @@ def draw_all(page: Page) -> None:
     while count := buttons.count():
         buttons.first.click()
         expect(buttons).to_have_count(count - 1)
-        page.wait_for_function(_IS_DRAWN)
+        _wait(page)
