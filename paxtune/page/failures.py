@@ -95,7 +95,9 @@ def _fits(known: dict[str, Any], given: Any) -> bool:
 
 def answer(code: int, message: str | None) -> Response:
     """Answers with one line of text."""
-    return Response(f'Refused: {_line(message or "")}.\n', code, mimetype='text/plain')
+    # A path in the message need not be UTF-8.
+    text = f'Refused: {_line(message or "")}.\n'.encode('utf-8', 'backslashreplace')
+    return Response(text, code, mimetype='text/plain')
 
 
 def _line(text: str) -> str:

@@ -84,7 +84,7 @@ def _listed(live: LiveStudy, trial: int) -> Any:
 def _button(file: File) -> Any:
     """Makes the button of a file; plain text if its name cannot be sent to a browser."""
     if not _is_text(file.name):
-        return printable(file.name.encode('utf-8', 'backslashreplace').decode())
+        return widgets.encodable(file.name)
     id_ = {'type': 'file', 'name': file.name}
     return html.Button(printable(file.name), id=id_, className='sort')
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from paxtune.page.live import MIN_SECONDS, LiveStudy
 from paxtune.page.results import Computed, Results
+from paxtune.page.widgets import encodable
 from paxtune.reports import study_list
 from paxtune.service.study_location import DirectoryLocation
 from trainer.symbolic.errors import UserError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 MAX_OPEN = 12
 """Studies that stay open; a comparison may have two thirds of them."""
 
+_MAX_READING = 1.0  # Seconds, in which a list of many studies answers.
 _WALK_SPACING = 5.0  # Between two walks of the directory, in times of one.
 _PLAIN = frozenset(b'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-')
 
@@ -92,12 +94,14 @@ class LiveStudies:
             clock: in seconds.
         """
         self.root, self.base_path = root, base_path
-        self.name = f'Studies in {Path(root).name or Path(root).absolute().name}'
+        self.name = encodable(f'Studies in {Path(root).name or Path(root).absolute().name}')
         self._app_of, self._flags, self._clock = app_of, flags, clock
         self._results, self._read = Results(clock), Results(clock, sys.maxsize)
         self._lock, self._reading = threading.Lock(), threading.Lock()
+        self._walking = threading.Lock()
         self._slots: collections.OrderedDict[str, _Slot] = collections.OrderedDict()
-        self._due, self._rows = -math.inf, dict[str, dict[str, Any]]()
+        self._due = self._read_at = -math.inf
+        self._found, self._rows = dict[str, Path](), dict[str, dict[str, Any]]()
 
     def close(self) -> None:
         """Closes all studies."""
@@ -112,15 +116,31 @@ class LiveStudies:
         return len(self._slots)
 
     def rows(self) -> Mapping[str, Mapping[str, Any]]:
-        """Returns the rows of `studies list` by the keys of the studies, at most a second old."""
+        """Returns the rows of `studies list` by the keys of the studies, at most a second old.
+
+        After a second, studies that were not read yet have a row without values.
+        """
         with self._reading:
+            if (began := self._clock()) - self._read_at >= MIN_SECONDS:
+                self._read_at, before = began, self._rows
+                found = sorted(self._directories().items(), key=lambda each: each[0] in before)
+                self._rows = {}
+                for key, directory in found:
+                    if self._clock() - began < _MAX_READING:
+                        self._rows[key] = self._row(key, directory)
+                    else:
+                        self._rows[key] = before.get(key) or study_list.unread(directory)
+            return self._rows
+
+    def _directories(self) -> Mapping[str, Path]:
+        """The directories of the studies, by key."""
+        with self._walking:
             if (began := self._clock()) >= self._due:
                 found = [each.parent for each in study_list.databases(Path(self.root))]
+                self._found = {key_of(os.path.relpath(each, self.root)): each for each in found}
                 # A large tree of directories, or a slow one, is walked less often.
                 self._due = began + max(MIN_SECONDS, _WALK_SPACING * (self._clock() - began))
-                keys = {key_of(os.path.relpath(each, self.root)): each for each in found}
-                self._rows = {key: self._row(key, each) for key, each in keys.items()}
-            return self._rows
+            return self._found
 
     def version(self) -> str:
         """Returns the version for browsers, which changes with the list."""
@@ -133,20 +153,19 @@ class LiveStudies:
 
     def name_of(self, key: str) -> str:
         """Returns the name of a study in the list: its path below the directory."""
-        return os.path.relpath(self.rows()[key]['study'], self.root)
+        directory = self._directories().get(key, Path(self.root))
+        return encodable(os.path.relpath(directory, self.root))
 
     @contextlib.contextmanager
     def opened(self, key: str) -> Iterator[Opened]:
         """Keeps a study open while entered; raises UserError for an unknown or damaged one."""
-        # Only names of the list are opened: no name in an address is a path.
-        row = self.rows().get(key)
-        if row is None:
+        # Only directories that were found are opened: no name in an address is a path.
+        directory = self._directories().get(key)
+        if directory is None:
             raise UserError(f'there is no study {key} in {self.root} and below')
-        if row['problem']:
-            raise UserError(f'{row["study"]}: {row["problem"]}')
         with self._using(key) as slot:
             with slot.lock:
-                slot.opened = slot.opened or self._made(key, row['study'])
+                slot.opened = slot.opened or self._made(key, str(directory))
             yield slot.opened
 
     def _row(self, key: str, directory: Path) -> dict[str, Any]:
@@ -179,6 +198,11 @@ class LiveStudies:
 
     def _made(self, key: str, directory: str) -> Opened:
         location = [directory, *self._flags]
-        live = LiveStudy(DirectoryLocation(directory), location, self._clock)
+        try:
+            live = LiveStudy(DirectoryLocation(directory), location, self._clock)
+        except UserError:
+            raise
+        except Exception as error:  # The file may be anything, as in `studies list`.
+            raise UserError(f'{directory}: {error}') from error
         path = f'{self.base_path}study/{key}/'
         return Opened(live, self._app_of(live, path, self.base_path))

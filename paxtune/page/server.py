@@ -70,7 +70,8 @@ def study_app(live: LiveStudy, base_path: str, home: str = '') -> Dash:
     """
     commands = StudyCommands(live.location)
     page = Page(live, commands, Actions(live, commands))
-    site = Site(live.name, str(live.where), live.version, VIEWS, live, page, home)
+    name, where = map(widgets.encodable, (live.name, str(live.where)))
+    site = Site(name, where, live.version, VIEWS, live, page, home)
     app = site_app(site, base_path)
     choices.register(app, live)
     note.register(app, live, page.actions)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from paxtune.page import failures
+from paxtune.page import failures, widgets
 from paxtune.page.front import Environ
 from paxtune.page.live_studies import LiveStudies
 from paxtune.page.server import Site, site_app
@@ -19,7 +19,8 @@ class StudiesPage:
 
     def __init__(self, studies: LiveStudies) -> None:
         self._studies = studies
-        site = Site(studies.name, studies.root, studies.version, VIEWS, studies, studies)
+        root = widgets.encodable(studies.root)
+        site = Site(studies.name, root, studies.version, VIEWS, studies, studies)
         self._list = site_app(site, studies.base_path)
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:

@@ -9,6 +9,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from paxtune.reports.tables import Document, Row, Table, cell
+from trainer.command import printable
 from trainer.symbolic.errors import UserError
 
 _UNITS = (('d', 86_400), ('h', 3600), ('min', 60), ('s', 1))
@@ -20,6 +21,11 @@ INTERVAL_MS = 1000
 def text(value: Any) -> str:
     """Formats a cell; a note keeps its lines."""
     return value if isinstance(value, str) else cell(value)
+
+
+def encodable(name: str) -> str:
+    """Returns the name of a file for a browser: names need not be UTF-8."""
+    return printable(name.encode('utf-8', 'backslashreplace').decode())
 
 
 def table(content: Table, **attributes: Any) -> html.Div:

@@ -60,6 +60,12 @@ def stamp(directory: Path) -> int:
     return max(times)
 
 
+def unread(directory: Path) -> dict[str, Any]:
+    """The row of a study that is not read."""
+    changed = datetime.datetime.fromtimestamp(stamp(directory) / 1e9, datetime.UTC)
+    return dict.fromkeys(_COLUMNS) | {'study': str(directory), 'changed': changed}
+
+
 def row_of(location: StudyLocation, state: StudyState | None = None) -> dict[str, Any]:
     """The row of a study, with the reason where it cannot be read.
 
@@ -70,8 +76,7 @@ def row_of(location: StudyLocation, state: StudyState | None = None) -> dict[str
     row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {'study': str(location)}
     try:
         if location.directory is not None:
-            modified = stamp(Path(location.directory)) / 1e9
-            row['changed'] = datetime.datetime.fromtimestamp(modified, datetime.UTC)
+            row = unread(Path(location.directory)) | {'study': str(location)}
         if state is not None:
             return row | _facts(state)
         with contextlib.closing(location.store()) as store:

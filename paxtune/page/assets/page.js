@@ -79,7 +79,13 @@
     label();
   });
   window.addEventListener('resize', reach);
-  new MutationObserver(() => { name(); label(); mend(); reach(); }).observe(root, {
+  let isDue = false;
+  const soon = () => {
+    if (isDue) return;
+    isDue = true;
+    setTimeout(() => { isDue = false; name(); label(); mend(); reach(); }, 50);
+  };
+  new MutationObserver(soon).observe(root, {
     childList: true, subtree: true, attributeFilter: ['class', 'tabindex'],
   });
 })();

@@ -69,7 +69,7 @@ def _cells(
             title=f'{changed.astimezone():%Y-%m-%d %H:%M:%S}',
         ),
         'experiment': row['experiment'],
-        'problem': row['problem'],
+        'problem': row['problem'] and widgets.encodable(row['problem']),
     }  # fmt: skip
 
 
@@ -77,11 +77,13 @@ def state_of(row: Mapping[str, Any]) -> str:
     """Returns the state of a study of a row of `studies list`.
 
     Example:
-        >>> state_of({'problem': None, 'done': False, 'active': 2})
+        >>> state_of({'problem': None, 'trials': 3, 'done': False, 'active': 2})
         'active'
     """
     if row['problem']:
         return 'damaged'
+    if row['trials'] is None:
+        return 'reading'
     if row['done']:
         return 'completed'
     return 'active' if row['active'] else 'paused' if row['paused'] else 'idle'

@@ -1,6 +1,7 @@
 """The page of all studies below a directory: its list, its addresses, its comparison."""
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +106,14 @@ def test_markup_in_a_name_is_text(page: Client) -> None:
     assert key == '~3Cb~3Ebold~3C:b~3E'
     shown = page.get(f'/study/{key}/', base_url=HOST).text
     assert '<b>bold' not in shown and SCRIPT not in shown
+
+
+def test_a_name_that_is_no_utf_8_is_shown(tmp_path: Path) -> None:
+    make_study(tmp_path / 'plain')
+    os.rename(tmp_path / 'plain', os.fsencode(tmp_path) + b'/a\xff')
+    with served(tmp_path) as (page, _, _):
+        assert '/study/a~FF/' in _listed(page)
+        assert page.get('/study/a~FF/', base_url=HOST).status_code == 200
 
 
 def test_keys_differ_for_all_names() -> None:
