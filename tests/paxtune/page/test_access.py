@@ -3,11 +3,14 @@
 import gzip
 
 import pytest
+from werkzeug.test import Client
 
 from paxtune.page.access import COOKIE, access_rule
+from paxtune.page.front import Application, Lazy, protected
 from paxtune.page.live import LiveStudy
 from paxtune.plots.script import script
 from tests.factories.page_searches import HOST, client
+from trainer.symbolic.errors import UserError
 
 SECRET = '0123456789abcdef'
 LOCAL = access_rule('127.0.0.1', SECRET, False)
@@ -102,3 +105,15 @@ def test_page_has_the_small_bundle_of_plotly_for_those_with_its_token(live: Live
     answer = page.get(path, base_url=HOST)
     assert gzip.decompress(answer.data).decode() == script().text
     assert answer.headers['Content-Encoding'] == 'gzip'
+
+
+def test_a_page_that_cannot_be_made_says_why_to_those_with_its_token() -> None:
+    def broken() -> Application:
+        raise UserError('the study is gone')
+
+    page = Client(protected(Lazy(broken), LOCAL))
+    assert 'gone' not in page.get('/', base_url=HOST).text
+    page.get(f'/?token={SECRET}', base_url=HOST)
+    answer = page.get('/trials', base_url=HOST)
+    assert (answer.status_code, answer.text) == (503, 'Refused: the study is gone.\n')
+    assert "default-src 'self'" in answer.headers['Content-Security-Policy']
