@@ -108,12 +108,13 @@ def test_markup_in_a_name_is_text(page: Client) -> None:
     assert '<b>bold' not in shown and SCRIPT not in shown
 
 
-def test_a_name_that_is_no_utf_8_is_shown(tmp_path: Path) -> None:
+def test_a_name_that_is_no_utf_8_is_a_row_with_the_reason(tmp_path: Path) -> None:
     make_study(tmp_path / 'plain')
     os.rename(tmp_path / 'plain', os.fsencode(tmp_path) + b'/a\xff')
     with served(tmp_path) as (page, _, _):
-        assert '/study/a~FF/' in _listed(page)
-        assert page.get('/study/a~FF/', base_url=HOST).status_code == 200
+        assert 'damaged' in _listed(page)
+        answer = page.get('/study/a~FF/', base_url=HOST)
+        assert answer.status_code == 404 and answer.text.count('\n') == 1
 
 
 def test_keys_differ_for_all_names() -> None:
