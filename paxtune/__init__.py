@@ -13,15 +13,14 @@ import sys as _sys
 import textwrap as _textwrap
 from importlib import import_module as _import_module
 from importlib import util as _util
-from importlib.machinery import PathFinder as _PathFinder
 from pathlib import Path as _Path
 from types import ModuleType as _ModuleType
 
 from etils import epy
 
-_found = _PathFinder.find_spec('trainer')
-if _found and _found.origin and _Path(_found.origin).parents[1] != _Path(__file__).parents[1]:
-    _message = f'{_found.origin} hides the package `trainer` of paxtune: rename it'
+from paxtune import clashes as _clashes
+
+for _message in _clashes.found(_Path(__file__).parents[1]):
     if _sys.argv[:1] != ['-m']:
         raise ImportError(_message)
     # A command that Python has not found yet: `python -m paxtune.search`.

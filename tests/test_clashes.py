@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import paxtune
+from paxtune import clashes
 
 ROOT = Path(__file__).parents[1]
 TINY = '--exp=tunable_lm.Tiny'
@@ -73,6 +75,52 @@ def test_a_script_that_hides_a_package_gets_the_same_message(tmp_path: Path) -> 
     )
     assert 'ImportError' in done.stderr
     assert f'{tmp_path / "trainer.py"} hides the package `trainer`' in done.stderr
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """Makes a directory like site-packages, in which paxtune is installed."""
+    for name in ('trainer', 'search_spaces'):
+        (tmp_path / name).mkdir()
+        shutil.copy(ROOT / name / '__init__.py', tmp_path / name)
+    (tmp_path / 'paxtune-0.3.0.dist-info').mkdir()
+    return tmp_path
+
+
+def test_our_packages_alone_do_not_clash(installed: Path) -> None:
+    assert not list(clashes.found(installed, [str(installed)]))
+
+
+def test_an_installed_package_of_the_same_name_is_named(installed: Path) -> None:
+    (installed / 'coqui_tts_trainer-0.3.1.dist-info').mkdir()
+    (message,) = clashes.found(installed, [str(installed)])
+    assert message.startswith(
+        f'coqui-tts-trainer 0.3.1 is installed in {installed}, and has a pack'
+    )
+    assert message.endswith('pip install --force-reinstall --no-deps paxtune')
+
+
+@pytest.mark.parametrize('name', ['trainer', 'search_spaces'])
+def test_a_package_that_another_one_overwrote_is_named(installed: Path, name: str) -> None:
+    file = installed / name / '__init__.py'
+    file.write_text('import torch\n')
+    (message,) = clashes.found(installed, [str(installed)])
+    assert message.startswith(f'{file} is not that of paxtune: use an environment of its own')
+
+
+def test_a_package_that_another_one_took_away_is_named(installed: Path) -> None:
+    file = installed / 'trainer' / '__init__.py'
+    file.unlink()
+    (message,) = clashes.found(installed, [str(installed)])
+    assert message.startswith(f'{file} of paxtune is missing: pip install')
+
+
+def test_a_package_of_another_site_is_no_file_to_rename(installed: Path, tmp_path: Path) -> None:
+    site = tmp_path / 'site-packages'
+    (site / 'trainer').mkdir(parents=True)
+    (site / 'trainer' / '__init__.py').touch()
+    (message,) = clashes.found(installed, [str(site), str(installed)])
+    assert 'hides the package `trainer` of paxtune: use an environment' in message
 
 
 def test_the_wheel_has_what_the_readme_imports_and_runs() -> None:
