@@ -2,13 +2,16 @@
 
 import gzip
 import io
+import re
 import subprocess
 import tarfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import paxtune
 from paxtune.plots import script
 from tests.documents import ROOT
 from tools import hatch_build
@@ -77,3 +80,25 @@ def test_a_script_that_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     assert len(calls) == 1
     packed = (tmp_path / f'{hatch_build.SCRIPT}.gz').read_bytes()
     assert gzip.decompress(packed) == b'Plotly = {}'
+
+
+def test_the_readme_of_the_package_has_absolute_links_to_files_that_exist() -> None:
+    project = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+    base = project['tool']['hatch']['metadata']['hooks']['custom']['repository']
+    text = hatch_build.absolute((ROOT / 'README.md').read_text(), base)
+    links = re.findall(r'\]\(([^)]+)\)', text)
+    assert all(link.startswith(('https://', '#')) for link in links)
+    ours = [link.partition('#')[0] for link in links if link.startswith(base)]
+    paths = [re.sub(rf'^{base}/(blob|raw)/main/', '', link) for link in ours]
+    assert len(paths) > 10
+    assert all((ROOT / path).exists() for path in paths)
+    assert f'![A page]({base}/raw/main/a.png)' in hatch_build.absolute('![A page](a.png)', base)
+
+
+def test_the_site_and_the_citation_name_the_same_repository() -> None:
+    project = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+    base = project['tool']['hatch']['metadata']['hooks']['custom']['repository']
+    assert f'repo_url: {base}\n' in (ROOT / 'mkdocs.yml').read_text()
+    citation = (ROOT / 'CITATION.cff').read_text()
+    assert f'repository-code: {base}\n' in citation
+    assert f'version: {paxtune.__version__}\n' in citation

@@ -1,15 +1,19 @@
-"""Build hook: puts plotly's small script into `paxtune/plots/assets/`, for reports.
+"""Build hooks: the metadata of an index, and plotly's small script for reports.
 
-npm fetches the bundle without maps and 3D. The hook compares it with the digest below, compresses
-it, and leaves it beside the sources, where git ignores it. Without npm or without a network, the
-build warns and goes on: reports then have the whole script of plotly's wheel, which is three times
-as large. `python tools/hatch_build.py` does the same without a build.
+The readme of the package is README.md with absolute links, which work on any site. Their base is
+`repository` in pyproject.toml, and so is the base of the project's URLs.
+
+The script lies in `paxtune/plots/assets/`, where git ignores it. npm fetches the bundle without
+maps and 3D. The hook compares it with the digest below, and compresses it. Without npm or without a
+network, the build warns and goes on: reports then have the whole script of plotly's wheel, which is
+three times as large. `python tools/hatch_build.py` fetches it without a build.
 """
 
 import base64
 import gzip
 import hashlib
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PACKAGE = 'plotly.js-cartesian-dist-min'
 VERSION = '4.1.1'  # As in plotly's wheel of constraints.txt.
@@ -32,12 +37,46 @@ SCRIPT, LICENSE = 'plotly-cartesian.min.js', 'LICENSE'
 ASSETS = Path('paxtune', 'plots', 'assets')
 """The directory of the script below the root of the repository."""
 
+_RELATIVE = re.compile(r'(?P<image>!?)\[(?P<label>[^\]]*)\]\((?P<path>(?![a-z]+:|#)[^)\s]+)\)')
 _SECONDS = 120
 _NPM = ('pack', '--silent', '--ignore-scripts', '--fetch-retries=1', '--fetch-timeout=30000')
 
 
 class BuildError(RuntimeError):
     """The script is not there, or is another one."""
+
+
+class IndexMetadataHook(MetadataHookInterface):
+    """Makes the readme and the URLs of the package."""
+
+    PLUGIN_NAME = 'custom'
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Adds both to the metadata of pyproject.toml."""
+        base = self.config['repository']
+        text = (Path(self.root) / 'README.md').read_text()
+        metadata['readme'] = {'content-type': 'text/markdown', 'text': absolute(text, base)}
+        metadata['urls'] = {
+            'Repository': base,
+            'Documentation': f'{base}/blob/main/docs/README.md',
+            'Changelog': f'{base}/blob/main/CHANGELOG.md',
+            'Issues': f'{base}/issues',
+        }
+
+
+def absolute(markdown: str, base: str) -> str:
+    """Makes the links and the images of a document at the root of a repository absolute.
+
+    Args:
+        markdown: the document.
+        base: the URL of the repository.
+    """
+
+    def linked(found: re.Match[str]) -> str:
+        kind = 'raw' if found['image'] else 'blob'
+        return f'{found["image"]}[{found["label"]}]({base}/{kind}/main/{found["path"]})'
+
+    return _RELATIVE.sub(linked, markdown)
 
 
 class PlotlyScriptHook(BuildHookInterface[Any]):
