@@ -22,5 +22,4 @@ for name in ('trainer', 'paxtune', 'search_spaces'):
 script = importlib.import_module('paxtune.plots.script').script()
 assert script.is_small, 'the wheel was packed without plotly.js: see tools/hatch_build.py'
 print(f'plotly.js: {len(script.packed)} bytes')
-importlib.import_module('search_spaces.tunable_lm').Tiny()
 subprocess.run([sys.executable, root / 'bin' / 'paxtune', '--version'], check=True)

@@ -12,8 +12,11 @@ from typing import TypeAlias
 
 import numpy as np
 
+from trainer.symbolic import extras
+
 Array: TypeAlias = np.ndarray
 
+_USER = 'the importance of decisions'
 _NUM_TREES = 64  # As in Optuna.
 _SEED = 0
 _TIMEOUT = 300.0
@@ -53,8 +56,10 @@ def fit_elsewhere(rows: Array, targets: Array) -> Forest:
     """Fits the same forest in a process that ends with it, so that this one stays small.
 
     Raises:
+        UserError: scikit-learn is not installed.
         RuntimeError: the process failed.
     """
+    extras.require('sklearn', _USER, 'sklearn')
     data = io.BytesIO()
     np.savez(data, rows=rows, targets=targets)
     done = subprocess.run(
@@ -73,7 +78,8 @@ def fit_elsewhere(rows: Array, targets: Array) -> Forest:
 def _columns(rows: Array, targets: Array) -> dict[str, Array]:
     """Fits a forest: the nodes of all trees in a row, and how many nodes each tree has."""
     # Imported here: it takes seconds.
-    from sklearn.ensemble import RandomForestRegressor
+    with extras.needed('sklearn', _USER):
+        from sklearn.ensemble import RandomForestRegressor
 
     # Targets are scaled, so that tiny variances are not rounded to nothing.
     scaled = (targets - targets.mean()) / np.ptp(targets)

@@ -28,6 +28,7 @@ from paxtune.storage.study_file import DATABASE
 from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from trainer.runtime.directory import JobPath
+from trainer.symbolic import extras
 from trainer.symbolic.errors import UserError
 
 
@@ -37,12 +38,14 @@ class Cluster(WorkerConfig, Engine):
 
     A service keeps the study in its directory, and the workers reach it over the network. A new
     cluster overrides `processes_per_worker`, `serve` and `keep`, and has `Jobs` for a `JobKeeper`.
+    `extra` is its name and that of its extra, whose module is `library`.
 
     Attributes:
         lease_seconds: the time that a worker may pass without a heartbeat.
     """
 
     has_workers, may_correct = True, False
+    extra, library = '', ''
 
     lease_seconds: float = dataclasses.field(default=LEASE_SECONDS, kw_only=True)
 
@@ -57,6 +60,8 @@ class Cluster(WorkerConfig, Engine):
         return 1
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
+        if self.extra:
+            extras.require(self.extra, f'--engine={self.extra}', self.library)
         return super().directory(directory_or_temporary(given))
 
     def require_function(self, runner: Runner) -> None:

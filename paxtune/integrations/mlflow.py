@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from paxtune.integrations.tracker import Tracker
 from paxtune.study.record import Status
-from trainer.symbolic.errors import UserError
+from trainer.symbolic import extras
 
 if TYPE_CHECKING:
     from paxtune.study.study import Study
@@ -61,10 +61,8 @@ class MlflowCallback(Tracker):
             UserError: MLflow is not installed.
         """
         super().__init__()
-        try:
+        with extras.needed('mlflow', 'MlflowCallback'):
             import mlflow
-        except ImportError as error:
-            raise UserError("MlflowCallback needs MLflow: pip install 'paxtune[mlflow]'") from error
         self._mlflow: Any = mlflow
         self._uri, self._experiment_name, self._timeout = tracking_uri, experiment, timeout
         self._client: Any = None

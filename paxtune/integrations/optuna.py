@@ -16,18 +16,16 @@ from paxtune.algorithms import (
 )
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.config.named_components import component
-from trainer.symbolic.errors import UserError
+from trainer.symbolic import extras
 from trainer.symbolic.plain_numbers import plain
 
-try:
+with extras.needed('optuna', 'PaxtuneSampler'):
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
     from optuna.study import Study, StudyDirection
     from optuna.trial import FrozenTrial, TrialState
 
     from paxtune.integrations.optuna_space import ConditionalSpace, Domains
-except ImportError as error:
-    raise UserError("PaxtuneSampler needs Optuna: pip install 'paxtune[optuna]'") from error
 
 _SUGGESTED = 'paxtune:suggested'  # A system attribute of a trial.
 _STATE = 'paxtune:algorithm_state'

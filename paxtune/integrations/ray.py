@@ -33,7 +33,7 @@ from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.handover import take_over
 from trainer.runtime import compilation_cache
-from trainer.symbolic.errors import UserError
+from trainer.symbolic import extras
 from trainer.symbolic.overrides import replaced
 from trainer.symbolic.serialization import from_json_text, to_json_text
 
@@ -84,10 +84,8 @@ def _train(text: str, modules: Sequence[str], config: Mapping[str, Any]) -> None
     space = Space(replaced(tunable, others, 'config'))
     decisions = _decisions(space, {path: config[path] for path in config if path in known})
 
-    try:
+    with extras.needed('ray', 'Ray Tune'):
         from ray import tune
-    except ImportError as error:
-        raise UserError("Ray Tune is not installed: pip install 'paxtune[ray]'") from error
 
     compilation_cache.enable()
     # Another run of the same trial begins with the checkpoint that Ray Tune chooses, and no other.

@@ -8,7 +8,7 @@ from absl import logging
 
 from paxtune.integrations.tracker import Tracker
 from paxtune.study.record import Status
-from trainer.symbolic.errors import UserError
+from trainer.symbolic import extras
 
 if TYPE_CHECKING:
     from paxtune.study.study import Study
@@ -43,10 +43,8 @@ class WandbCallback(Tracker):
             UserError: wandb is not installed.
         """
         super().__init__()
-        try:
+        with extras.needed('wandb', 'WandbCallback'):
             import wandb
-        except ImportError as error:
-            raise UserError("WandbCallback needs wandb: pip install 'paxtune[wandb]'") from error
         self._init: dict[str, Any] = {'project': project, **init}
         self._wandb: Any = wandb
         self._study, self._group = '', dict[str, str]()

@@ -15,6 +15,7 @@ from paxtune.analysis.trial_values import NoValuesError, thinned
 from paxtune.study.record import Status
 from trainer.command import printable
 from trainer.symbolic.errors import shortened
+from trainer.symbolic.extras import MissingExtraError
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -126,7 +127,7 @@ def or_text(
     def drawn(*args: _Arguments.args, **named: _Arguments.kwargs) -> 'go.Figure':
         try:
             return draw(*args, **named)
-        except NoValuesError as error:
+        except (NoValuesError, MissingExtraError) as error:
             return empty(str(error))
 
     return drawn

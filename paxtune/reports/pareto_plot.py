@@ -1,6 +1,5 @@
 """Trials by two numbers, as a document and as a plot: see `paxtune.analysis.trade_off`."""
 
-import importlib
 import io
 import math
 import os
@@ -10,14 +9,15 @@ from typing import TYPE_CHECKING, Literal
 from paxtune.analysis.trade_off import Front, Point
 from paxtune.plots import pareto
 from paxtune.reports.tables import Document, Table
+from trainer.symbolic import extras
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMS = {'.html': ('plotly', 'plotly'), '.png': ('matplotlib', "'paxtune[png]'")}
-"""The library that draws a file, and its name for `pip install`, by suffix."""
+FORMS = ('.html', '.png')
+"""The suffixes of files that a plot can be rendered into."""
 
 _PLACES = ((6, 5), (6, -13), (-6, 5), (-6, -13), (0, 9), (0, -17))
 """Where the number of a trial may stand beside its point, in typographic points."""
@@ -28,13 +28,8 @@ def require(out: str) -> None:
     form = os.path.splitext(out)[1].lower()
     if form not in FORMS:
         raise UserError(f'--out={out}: a plot is FILE.html or FILE.png')
-    library, name = FORMS[form]
-    try:
-        importlib.import_module(library)
-    except ImportError as error:
-        raise UserError(
-            f'--out={out}: {library} draws it, and is not installed: pip install {name}'
-        ) from error
+    if form == '.png':
+        extras.require('png', f'--out={out}', 'matplotlib')
 
 
 def rendered(front: Front, out: str) -> bytes:

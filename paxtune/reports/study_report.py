@@ -30,7 +30,9 @@ from paxtune.study.record import Status
 from paxtune.study.replicates import LeaderboardEntry
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from trainer.symbolic.extras import MissingExtraError
 
+_IMPORTANCE = 'Importance of decisions'
 _MAX_BEST = 10
 _MAX_EDGES = 5
 """Best trials whose decisions are compared with the ends of their ranges."""
@@ -230,6 +232,13 @@ def _checks(study: Study) -> Section:
 
 
 def _importance(study: Study) -> Section:
+    try:
+        return _importance_of(study)
+    except MissingExtraError as error:
+        return Section('importance', _IMPORTANCE, [], [], [f'{error}'])
+
+
+def _importance_of(study: Study) -> Section:
     labels = reward_columns(study.rewards)
     shares: dict[str, dict[str, Any]] = {}
     columns = ['decision']
@@ -250,9 +259,7 @@ def _importance(study: Study) -> Section:
         if rows
         else f'Importance needs {MIN_TRIALS} completed trials with different rewards.'
     )
-    return Section(
-        'importance', 'Importance of decisions', rows, [Table(rendered, columns)], [remark]
-    )
+    return Section('importance', _IMPORTANCE, rows, [Table(rendered, columns)], [remark])
 
 
 def _edges(study: Study) -> Section:

@@ -3,7 +3,7 @@
 import datetime
 import ipaddress
 
-from trainer.symbolic.errors import UserError
+from trainer.symbolic import extras
 
 _VALID_DAYS = 3650  # A study may be continued years later, with the certificate in its directory.
 
@@ -25,15 +25,10 @@ def self_signed(host: str) -> tuple[bytes, bytes]:
         >>> certificate.splitlines()[0], key.splitlines()[0]
         (b'-----BEGIN CERTIFICATE-----', b'-----BEGIN PRIVATE KEY-----')
     """
-    try:
+    with extras.needed('ray or slurm', 'a certificate for workers on other machines'):
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError as error:
-        raise UserError(
-            'workers on other machines need a certificate, which cryptography makes: pip install '
-            "'paxtune[ray]' or 'paxtune[slurm]'"
-        ) from error
 
     try:
         name: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))

@@ -13,6 +13,7 @@ import sqlalchemy
 
 from paxtune.storage.study_file import DATABASE
 from trainer.runtime.directory import LOCK_FILE, lock
+from trainer.symbolic import extras
 from trainer.symbolic.errors import UserError
 
 WAIT = 60.0
@@ -173,17 +174,13 @@ class Postgres:
             'keepalives_count': '4',
             'tcp_user_timeout': '30000',
         }
-        try:
+        with extras.needed('postgres', self.display_name):
             engine = sqlalchemy.create_engine(
                 self._url,
                 connect_args={k: v for k, v in arguments.items() if k not in self._url.query},
                 poolclass=sqlalchemy.StaticPool,
                 hide_parameters=True,
             )
-        except ModuleNotFoundError as error:
-            raise UserError(
-                f"{self.display_name}: PostgreSQL needs psycopg: pip install 'paxtune[postgres]'"
-            ) from error
         sqlalchemy.event.listen(engine, 'connect', self._connected)
         return engine
 

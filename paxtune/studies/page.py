@@ -1,6 +1,5 @@
 import contextlib
 import functools
-import importlib.util
 import json
 import os
 import secrets
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from paxtune.reports.tables import say
 from paxtune.studies.base import Args, flag, register
 from trainer.runtime.home import expanded
+from trainer.symbolic import extras
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ _DASH_PREFIXES = (
 )
 def _page(args: Args) -> None:
     _check(args)
-    if importlib.util.find_spec('dash') is None:
-        raise UserError("page: dash is not installed: pip install 'paxtune[page]'")
+    extras.require('page', 'studies page', 'dash', 'dash_ag_grid')
 
     from paxtune.page import access, front
     from paxtune.service import auth

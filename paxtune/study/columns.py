@@ -9,6 +9,7 @@ from paxtune.objectives.rewards import Reward
 from paxtune.search_space.labels import candidate_names
 from paxtune.search_space.space import Space
 from paxtune.study.trial import Trial
+from trainer.symbolic import extras
 from trainer.symbolic.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -182,7 +183,8 @@ def trials_frame(
 ) -> 'pandas.DataFrame':
     """Makes a table with a row for each trial; see `StudyView.to_pandas`."""
     # Imported here: it takes half a second, and most programs ask for no tables.
-    import pandas
+    with extras.needed('pandas', 'to_pandas'):
+        import pandas
 
     columns = columns_of(trials, space, rewards)
     rows = [row_of(trial, columns) for trial in trials]

@@ -14,6 +14,7 @@ from paxtune.search_space.space import Space
 from paxtune.study.columns import Column, columns_of, reward_columns, row_of
 from paxtune.study.record import Status
 from paxtune.study.trial import Trial
+from trainer.symbolic import extras
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,10 +44,8 @@ def to_optuna(
     name: str | None = None,
 ) -> 'optuna.study.Study':
     """Makes a study of Optuna; see `StudyView.to_optuna`."""
-    try:
+    with extras.needed('optuna', 'to_optuna'):
         import optuna
-    except ImportError as error:
-        raise UserError("to_optuna needs Optuna: pip install 'paxtune[optuna]'") from error
     if not rewards:
         raise UserError('to_optuna: a study of Optuna needs an objective, and this one has none')
     kinds = optuna.study.StudyDirection

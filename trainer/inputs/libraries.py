@@ -5,6 +5,8 @@ import importlib
 import os
 from typing import Any, NamedTuple
 
+from trainer.symbolic import extras
+
 
 class Libraries(NamedTuple):
     """The modules `tensorflow`, `tensorflow_datasets` and `seqio`."""
@@ -19,9 +21,13 @@ def libraries() -> Libraries:
     """Imports the libraries, which takes five to ten seconds, and hides GPUs from them.
 
     TensorFlow would otherwise allocate nearly all memory of every GPU.
+
+    Raises:
+        UserError: they are not installed.
     """
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # Errors are raised, too.
-    tf = importlib.import_module('tensorflow')
-    tf.config.set_visible_devices([], 'GPU')
-    tfds = importlib.import_module('tensorflow_datasets')
-    return Libraries(tf, tfds, importlib.import_module('seqio'))
+    with extras.needed('seqio', 'data of SeqIO or TFDS'):
+        tf = importlib.import_module('tensorflow')
+        tf.config.set_visible_devices([], 'GPU')
+        tfds = importlib.import_module('tensorflow_datasets')
+        return Libraries(tf, tfds, importlib.import_module('seqio'))

@@ -1,6 +1,5 @@
 import contextlib
 import fcntl
-import importlib.util
 import json
 import os
 import re
@@ -15,6 +14,7 @@ import pyglove as pg
 from etils import epath
 
 from trainer.runtime.home import expanded
+from trainer.symbolic import extras
 from trainer.symbolic.errors import UserError
 
 JobPath = Path | epath.Path
@@ -75,8 +75,7 @@ def in_bucket(path: str, setting: str) -> epath.Path:
     if scheme not in _STORES:
         raise UserError(f'{setting}: expected a local path, gs://BUCKET/… or s3://BUCKET/…')
     library, extra = _STORES[scheme]
-    if importlib.util.find_spec(library) is None:
-        raise UserError(f"{setting}: {scheme}:// needs {library}: pip install 'paxtune[{extra}]'")
+    extras.require(extra, f'{setting}: {scheme}://', library)
     import fsspec.config
     from etils.epath import gpath
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import importlib.util
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from paxtune.algorithms.base import Observation
 from paxtune.algorithms.encoding.scaling import from_unit
 from paxtune.algorithms.encoding.unit_cube import Feature, FlatSpace
 from paxtune.search_space.decisions import Decisions, is_integer
-from trainer.symbolic.errors import UserError
+from trainer.symbolic import extras
 
 METADATA = 'metadata'
 """Key of the algorithm state that holds the metadata of a designer."""
@@ -166,12 +165,7 @@ def require_extra(name: str) -> None:
     Args:
         name: of the algorithm, for the message.
     """
-    missing = [module for module in _EXTRA if importlib.util.find_spec(module) is None]
-    if missing:
-        raise UserError(
-            f'search.algorithm: {name} needs {", ".join(missing)}: '
-            "pip install 'paxtune[vizier]', or use another algorithm"
-        )
+    extras.require('vizier', f'search.algorithm: {name}', *_EXTRA)
 
 
 @contextlib.contextmanager

@@ -53,6 +53,8 @@ class Ray(Cluster):
             workers, and begins others.
     """
 
+    extra, library = 'ray', 'ray'
+
     address: str | None = None
     trial_resources: Mapping[str, float] = dataclasses.field(default_factory=lambda: {'CPU': 1})
     processes: int = 1
@@ -131,12 +133,7 @@ class Ray(Cluster):
         state.end.require_success()
 
     def _connect(self) -> None:
-        try:
-            ray = importlib.import_module('ray')
-        except ImportError as error:
-            raise UserError(
-                "--engine=ray: Ray is not installed: pip install 'paxtune[ray]'"
-            ) from error
+        ray = importlib.import_module('ray')
         address = self.address or os.environ.get('RAY_ADDRESS', '')
         if address.startswith('ray://') or ray.util.client.ray.is_connected():
             raise UserError(

@@ -29,6 +29,8 @@ class Slurm(Cluster):
             `ntasks-per-node`, train each trial together.
     """
 
+    extra, library = 'slurm', 'submitit'
+
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -123,12 +123,8 @@ def _parameters(name: str, given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _executor(folder: Path, parameters: Mapping[str, Any]) -> Any:
-    try:
-        from submitit import SlurmExecutor
-    except ImportError as error:
-        raise UserError(
-            "--engine=slurm: submitit is not installed: pip install 'paxtune[slurm]'"
-        ) from error
+    from submitit import SlurmExecutor
+
     try:
         executor = SlurmExecutor(folder, max_num_timeout=_ALWAYS)
     except RuntimeError as error:

@@ -196,4 +196,4 @@ except UserError as error:
     print(error)
 """
     found = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
-    assert found.stdout == "PaxtuneSampler needs Optuna: pip install 'paxtune[optuna]'\n"
+    assert found.stdout == "PaxtuneSampler needs optuna: pip install 'paxtune[optuna]'\n"

@@ -258,19 +258,11 @@ def test_plots_are_written(
         shown('pareto', made / 'one', f'--out={tmp_path / "missing" / name}')
 
 
-@pytest.mark.parametrize(
-    ('name', 'library', 'install'),
-    [
-        ('front.png', 'matplotlib', r"pip install 'paxtune\[png\]'"),
-        ('front.html', 'plotly', 'pip install plotly'),
-    ],
-)
-def test_missing_matplotlib_is_reported(
-    made: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str, install: str
-) -> None:
-    monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(UserError, match=f'--out={name}: {library} draws it, .*{install}'):
-        studies(['pareto', str(made / 'one'), f'--out={name}'])
+def test_missing_matplotlib_is_reported(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'matplotlib', None)
+    message = r"^--out=front.png needs matplotlib: pip install 'paxtune\[png\]'$"
+    with pytest.raises(UserError, match=message):
+        studies(['pareto', str(made / 'one'), '--out=front.png'])
 
 
 def test_a_plot_is_a_page_or_a_picture(made: Path) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from trainer.runtime.data_paths import open_data
 from trainer.runtime.directory import JobPath
+from trainer.symbolic import extras
 from trainer.symbolic.errors import UserError
 
 _END_BYTES = 65_536
@@ -169,7 +170,9 @@ def _map(file: Path) -> mmap.mmap:
 
 
 def _records(file: Path) -> Any:
-    sources = importlib.import_module('grain').sources
+    with extras.needed('grain', 'ArrayRecordFiles'):
+        sources = importlib.import_module('grain').sources
+        importlib.import_module('array_record')
     try:
         found = sources.ArrayRecordDataSource([str(file)])
         len(found)  # Looks into the file.
@@ -178,8 +181,13 @@ def _records(file: Path) -> Any:
     return found
 
 
+def _arrow() -> tuple[Any, Any]:
+    with extras.needed('grain', 'ParquetFiles'):
+        return importlib.import_module('pyarrow'), importlib.import_module('pyarrow.parquet')
+
+
 def _row_groups(file: JobPath, column: str) -> list[int]:
-    arrow, parquet = (importlib.import_module(name) for name in ('pyarrow', 'pyarrow.parquet'))
+    arrow, parquet = _arrow()
     try:
         with open_data(file) as opened:
             metadata = parquet.read_metadata(opened)
@@ -193,7 +201,7 @@ def _row_groups(file: JobPath, column: str) -> list[int]:
 
 @functools.lru_cache(maxsize=_ROW_GROUPS_KEPT)
 def _row_group(file: JobPath, group: int, column: str) -> Any:
-    arrow, parquet = (importlib.import_module(name) for name in ('pyarrow', 'pyarrow.parquet'))
+    arrow, parquet = _arrow()
     try:
         with open_data(file) as stream, parquet.ParquetFile(stream) as opened:
             return opened.read_row_group(group, columns=[column]).column(0)

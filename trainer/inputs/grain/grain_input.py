@@ -14,6 +14,7 @@ from trainer.inputs.strides import check_weights
 from trainer.inputs.tokens.document_input import DocumentInput
 from trainer.inputs.tokens.rows import Document, RowPacker
 from trainer.inputs.tokens.vocabulary import vocabulary_at
+from trainer.symbolic import extras
 from trainer.symbolic.component import require_not_negative
 from trainer.symbolic.errors import UserError, prefixed
 
@@ -89,6 +90,7 @@ class GrainInput(DocumentInput):
         return self._by_name
 
     def prepare(self) -> None:
+        extras.require('grain', 'GrainInput', 'grain')
         self._vocabulary()
         self.documents()
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from trainer.inputs.libraries import libraries
 from trainer.runtime.data_paths import data_path, local_copy, open_data
 from trainer.symbolic.errors import UserError
 
@@ -66,7 +67,7 @@ class ByteVocabulary(Vocabulary):
         return known.astype(np.uint8).tobytes().decode(errors='replace')
 
     def for_seqio(self) -> Any:
-        return importlib.import_module('seqio').ByteVocabulary()
+        return libraries().seqio.ByteVocabulary()
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -102,7 +103,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     def for_seqio(self) -> Any:
         path = str(local_copy(data_path(self._path)))
-        return importlib.import_module('seqio').SentencePieceVocabulary(path)
+        return libraries().seqio.SentencePieceVocabulary(path)
 
 
 @functools.lru_cache(maxsize=8)
