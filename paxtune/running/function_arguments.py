@@ -169,7 +169,10 @@ def _can_take_all(parameters: Parameters) -> bool:
 
 
 def _takes_all(function: Callable[..., Any], parameters: Parameters, keys: Collection[str]) -> bool:
-    """Returns True if the first parameter is meant for all values, as its name or its use says."""
+    """Returns True if the first parameter is meant for all values.
+
+    Its name says so, or its use, or that it is the only parameter for several values.
+    """
     first, *others = parameters.values()
     if first.kind is first.VAR_POSITIONAL or first.name == 'values':
         return True
@@ -177,10 +180,11 @@ def _takes_all(function: Callable[..., Any], parameters: Parameters, keys: Colle
         return False
     if _names_in(function) & ({*keys} - {first.name}):
         return True  # The function reads them as attributes or by keys.
-    is_one_of_few = (
-        first.name in keys or nearest(first.name, keys) or (first.name, len(keys)) == ('x', 1)
-    )
-    return not is_one_of_few and _ALL_VALUES.fullmatch(first.name) is not None
+    if first.name in keys or nearest(first.name, keys) or (first.name, len(keys)) == ('x', 1):
+        return False
+    needed = [each.name for each in _required(parameters) if each.name != 'trial']
+    is_alone = needed == [first.name] and len(keys) > 1
+    return is_alone or _ALL_VALUES.fullmatch(first.name) is not None
 
 
 def _names_in(function: Callable[..., Any]) -> set[str]:

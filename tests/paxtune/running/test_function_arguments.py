@@ -70,6 +70,10 @@ def test_values_are_passed_by_name(function: Callable[..., Any], keys: list[str]
         lambda x: x.x + x.y,
         lambda *all_of_them: 0.0,
         lambda _: 0.0,
+        lambda theta: 0.0,
+        lambda z, trial: 0.0,
+        lambda inputs, verbose=False: 0.0,
+        functools.partial(lambda theta, data: 0.0, data=3),
     ],
 )
 def test_values_are_passed_as_one(function: Callable[..., Any]) -> None:
@@ -83,6 +87,10 @@ def test_values_are_passed_as_one(function: Callable[..., Any]) -> None:
         (lambda y: y, ['x']),
         (lambda x, yy: x + yy, ['x', 'y']),
         (lambda lr: lr, ['lr', 'wd']),
+        (lambda lrr: lrr, ['lr']),
+        (lambda lrr: lrr, ['lr', 'wd']),
+        (lambda theta: theta, ['x']),
+        (lambda theta, more: theta, ['x', 'y']),
         (lambda lr, *, width: lr, ['lr']),
         (lambda lr=1.0: lr, ['rate']),
         (product, ['lr']),
