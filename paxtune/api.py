@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,8 +13,9 @@ from absl import logging
 from etils import epy
 
 from paxtune.algorithms import Algorithm
-from paxtune.engines.base import Engine, Job
+from paxtune.engines.base import Engine, Job, is_count
 from paxtune.engines.choice import engine_for
+from paxtune.objectives.measurement import in_words
 from paxtune.objectives.rewards import Objectives, Reward
 from paxtune.running.callbacks import Callback, OnTrialEnd
 from paxtune.running.tuner import NOT_BEGUN, Paused
@@ -61,7 +62,7 @@ def tune(
     engine: Engine | None = None,
     workers: int | None = None,
     callbacks: Callbacks | None = None,
-    prior_studies: Iterable[PathLike] = (),
+    prior_studies: Collection[PathLike] = (),
     fork_study: PathLike | None = None,
     study: Study | None = None,
     should_interrupt: Callable[[], bool] = lambda: False,
@@ -131,6 +132,7 @@ def tune(
         >>> abs(study.best.decisions['x'] - 3) < 1
         True
     """
+    _require_kinds(locals())
     workload = workload_of(what, space, objective, study)
     engine = engine_for(workload, engine, workers, _num_processes())
     if job_log_dir is None and not isinstance(workload, FunctionWorkload):
@@ -174,7 +176,7 @@ def preview(
     *,
     job_log_dir: PathLike,
     engine: Engine | None = None,
-    prior_studies: Iterable[PathLike] = (),
+    prior_studies: Collection[PathLike] = (),
     fork_study: PathLike | None = None,
     exp: str = '',
     num_processes: int = 1,
@@ -203,6 +205,40 @@ def preview(
         with load_study(fork_study) as source:
             _fork(source, found.study)
     return found, engine
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike) and os.fspath(value) != ''
+
+
+def _is_callback(value: Any) -> bool:
+    return isinstance(value, Callback) or (callable(value) and not isinstance(value, type))
+
+
+def _are_several(value: Any, is_one: Callable[[Any], bool]) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str) and all(map(is_one, value))
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    'job_log_dir': (_is_path, 'the path of a directory'),
+    'engine': (lambda value: isinstance(value, Engine), 'an engine, such as Threads(2)'),
+    'workers': (is_count, 'an integer of at least 1'),
+    'callbacks': (
+        lambda value: _are_several(value, _is_callback),
+        'a list of callbacks and of functions of a study and a trial',
+    ),
+    'prior_studies': (lambda value: _are_several(value, _is_path), 'a list of directories'),
+    'fork_study': (_is_path, 'the directory of a study'),
+    'study': (lambda value: isinstance(value, Study), 'a study in memory'),
+    'should_interrupt': (callable, 'a function without arguments'),
+}
+
+
+def _require_kinds(given: Mapping[str, Any]) -> None:
+    for name, (fits, expected) in _KINDS.items():
+        is_missing = given[name] is None and name not in ('prior_studies', 'should_interrupt')
+        if not (is_missing or fits(value := given[name])):
+            raise UserError(f'{name}: expected {expected}, not {in_words(value)}')
 
 
 def run_trials(engine: Engine, job: Job, fork_study: PathLike | None) -> None:
@@ -263,7 +299,7 @@ def _fork(source: Study, study: Study) -> None:
 def _warn_of_failure(study: Study) -> None:
     # Trials that all fail have a bug in common.
     lost = [trial for trial in study.trials if trial.state == 'INFEASIBLE']
-    if lost and not any(trial.rewards for trial in study.trials):
+    if lost and not study.candidates:
         reasons = commonest(trial.reason or '' for trial in lost)
         logging.warning(
             'No trial was completed. %s',

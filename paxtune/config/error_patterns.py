@@ -4,6 +4,7 @@ import re
 import sys
 
 from trainer.symbolic.component import Component
+from trainer.symbolic.errors import text_of
 
 
 class ErrorPattern(Component):
@@ -41,7 +42,7 @@ class ErrorPattern(Component):
         """True if an error is one of these."""
         if not any(_is_called(cls, self.type) for cls in type(error).__mro__):
             return False
-        return self.message is None or re.search(self.message, str(error)) is not None
+        return self.message is None or re.search(self.message, text_of(error)) is not None
 
 
 def _is_called(cls: type, name: str) -> bool:

@@ -5,7 +5,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from paxtune.config.search import Search
 from paxtune.running.callbacks import Callback
@@ -21,6 +21,7 @@ from paxtune.study.study import Study
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.plain_numbers import plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +39,20 @@ class Job:
     runner: Runner
     callbacks: Sequence[Callback]
     should_interrupt: Callable[[], bool]
+
+
+def is_count(value: Any) -> bool:
+    """Returns True for an integer of at least 1."""
+    value = plain(value)
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def require_counts(engine: Any, *names: str) -> None:
+    """Raises UserError unless the named fields are integers of at least 1."""
+    for name in names:
+        if not is_count(given := getattr(engine, name)):
+            where = f'{type(engine).__name__}.{name}'
+            raise UserError(f'{where}: expected an integer of at least 1, not {given!r}')
 
 
 class Engine:

@@ -183,6 +183,10 @@ def _pack(args: argparse.Namespace) -> "int | Literal['auto'] | None":
 
 
 def _require_engine(args: argparse.Namespace) -> None:
+    for name in ('workers', 'trial_processes', 'worker_memory'):
+        given = getattr(args, name)
+        if given is not None and not given > 0:
+            raise UserError(f'--{name}={given}: expected a number above 0')
     for flag in FLAGS:
         if flag.engine and flag.engine != args.engine and flag.is_given(args):
             raise UserError(f'--{flag.name} needs --engine={flag.engine}')

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Literal
 
-from paxtune.engines.base import Engine, Job
+from paxtune.engines.base import Engine, Job, require_counts
 from paxtune.engines.supervised import require_one_process
 from paxtune.engines.threads import run_in_threads
 from paxtune.running.experiment_runner import ExperimentRunner, runner_in
@@ -39,8 +39,10 @@ class Packed(Engine):
     count: int | Literal['auto'] = 'auto'
 
     def __post_init__(self) -> None:
-        if self.count != 'auto' and self.count < 2:
-            raise UserError(f'--pack={self.count}: expected at least 2, auto or off')
+        if self.count != 'auto':
+            require_counts(self, 'count')
+        if self.count == 1:
+            raise UserError('Packed(1): expected at least 2 trials, or auto')
 
     @property
     def description(self) -> str:

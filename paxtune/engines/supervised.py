@@ -9,7 +9,7 @@ from pathlib import Path
 
 from absl import logging
 
-from paxtune.engines.base import Job
+from paxtune.engines.base import Job, require_counts
 from paxtune.running.event_poller import Watcher
 from paxtune.running.json_logs import LOGS
 from paxtune.running.supervisor import Supervisor, WorkerError, modules_of
@@ -20,6 +20,7 @@ from paxtune.study.redefinition import fingerprint
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.plain_numbers import plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,12 +42,11 @@ class WorkerConfig:
     pack: int = dataclasses.field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise UserError(f'--workers={self.count}: expected at least 1')
-        if self.pack < 1:
-            raise UserError(f'--pack={self.pack}: expected at least 1')
-        if self.memory_gb is not None and not self.memory_gb > 0:
-            raise UserError(f'--worker_memory={self.memory_gb}: expected more than 0 (GiB)')
+        require_counts(self, 'count', 'pack')
+        memory = plain(self.memory_gb)
+        if memory is not None and not (isinstance(memory, int | float) and memory > 0):
+            where = f'{type(self).__name__}.memory_gb (--worker_memory)'
+            raise UserError(f'{where}: expected a number above 0, not {memory!r}')
 
     @property
     def memory_bytes(self) -> int | None:

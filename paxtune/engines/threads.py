@@ -6,13 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
-from paxtune.engines.base import Engine, Job
+from paxtune.engines.base import Engine, Job, require_counts
 from paxtune.running.event_poller import Watcher
 from paxtune.running.tuner import INTERRUPTED, Paused, Tuner, take_up
 from paxtune.study.store import StudyStore
 from paxtune.study.transitions import DetachedError
 from trainer.runtime import wall_clock
-from trainer.symbolic.errors import UserError
 
 _LOOK_SECONDS = 0.2
 
@@ -32,8 +31,7 @@ class Threads(Engine):
     count: int
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise UserError(f'Threads({self.count}): expected at least 1')
+        require_counts(self, 'count')
 
     @property
     def description(self) -> str:

@@ -57,9 +57,13 @@ def with_carried(
 
 def in_words(value: object) -> str:
     """Renders a value without its address in memory, for people."""
-    text, kind = repr(value), type(value).__name__
+    kind = type(value).__name__
+    try:
+        text = repr(value)
+    except Exception:  # The user's own class.
+        text = ''
     article = 'an' if kind[0] in 'aeiouAEIOU' else 'a'
-    return f'{article} {kind}' if ' at 0x' in text or len(text) > 80 else text
+    return f'{article} {kind}' if not text or ' at 0x' in text or len(text) > 80 else text
 
 
 def as_number(name: str, value: Any) -> float:

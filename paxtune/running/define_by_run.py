@@ -43,6 +43,17 @@ def traced(function: Callable[[], Any]) -> pg.Dict:
     return pg.Dict(decisions)
 
 
+def require_own(function: Callable[[], Any], space: pg.Dict | pg.Object) -> None:
+    """Raises UserError unless a function without parameters makes the decisions of a space."""
+    own, given = list(traced(function)), list(map(str, space.sym_keys()))
+    if {*own} != {*given}:
+        made = f'the decisions {", ".join(own)}' if own else 'no decision'
+        raise UserError(
+            f'{name_of(function)} has no parameters and makes {made}, and the space has '
+            f'{", ".join(given)}: give it parameters with the names of the space, or pass no space'
+        )
+
+
 def call(function: Callable[[], Any], spec: pg.DNASpec, dna: pg.DNA) -> Any:
     """Calls a function with decisions made; a generator begins.
 

@@ -163,7 +163,9 @@ def _stepped(last: int, yielded: Any) -> tuple[int, dict[str, float]]:
         step = as_step(step)
     except (UserError, ValueError):
         pair = '(step, metrics), whose step is an integer from 0'
-        raise UserError(f'the function must yield metrics, or {pair}, not {yielded!r}') from None
+        raise UserError(
+            f'the function must yield metrics, or {pair}, not {in_words(yielded)}'
+        ) from None
     if step <= last:
         raise UserError(f'the function yields step {step} after step {last}: steps must grow')
     return step, _named(metrics)

@@ -11,7 +11,7 @@ from etils import epy
 from paxtune.config import other_names
 from paxtune.config.named_components import named_part
 from paxtune.config.search import Search
-from paxtune.running.define_by_run import traced
+from paxtune.running.define_by_run import require_own, traced
 from paxtune.running.function_arguments import require_fitting, signature_of
 from paxtune.running.function_fields import objective_of, space_of
 from paxtune.running.function_runner import FunctionRunner
@@ -22,8 +22,9 @@ from paxtune.study.study import Study
 from paxtune.study.workload import RunnerWorkload
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError, nearest
+from trainer.symbolic.fields import fit
 from trainer.symbolic.identity import validate_decisions
-from trainer.symbolic.overrides import replaced
+from trainer.symbolic.overrides import replaced, type_at
 
 with epy.lazy_imports():  # They import JAX, and a study of a function has no use for it.
     from paxtune import experiment as experiments
@@ -31,6 +32,8 @@ with epy.lazy_imports():  # They import JAX, and a study of a function has no us
     from trainer import experiment as trainer_experiment
 
 C = TypeVar('C', bound=Component)
+
+_ANY_SEARCH = Search(None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +66,8 @@ class Workload:
             UserError: as `SearchPlan.compile`.
         """
         known = functools.partial(first_rung, self.what) if self.trains else dict
-        value = _changed(self.what, _made(changes, self.what.search, known))
+        made = _made(changes, self.what.search, known)
+        value = _changed(self.what, {f'search.{name}': each for name, each in made.items()})
         data = value.data() if isinstance(value, RunnerWorkload) else None
         return SearchPlan.compile(value, None, data, self.exp, self.command)
 
@@ -108,18 +112,21 @@ class FunctionWorkload(Workload):
             raise UserError(
                 'space: a function with arguments needs one, such as {"x": pg.floatv(0.0, 1.0)}'
             )
-        return space_of(space)
+        made = space_of(space)
+        is_traced = isinstance(space, pg.hyper.DynamicEvaluationContext)
+        if not (is_traced or signature_of(self.what).parameters):
+            require_own(self.what, made)
+        return made
 
     def _configured(self, changes: Mapping[str, Any]) -> Search:
         changes = _made(changes, None)
         if self.study is not None:
-            search = self.study.search.clone(deep=True)
+            search = self.study.search
         elif 'objective' in changes:
             search = Search(changes.pop('objective'))
         else:
             raise UserError("objective: say 'minimize' or 'maximize', or give a reward")
-        search.rebind(changes, raise_on_no_change=False)
-        return search
+        return _changed(search, changes)
 
 
 def workload_of(
@@ -179,17 +186,21 @@ def _made(
             raise UserError(f'a search has no {name!r}. {hint}'.rstrip())
     if (objective := changes.get('objective')) is not None:
         changes = {**changes, 'objective': objective_of(objective)}
-    return {
+    made = {
         name: named_part(search, name, value, f'{name}={value!r}', known())
         if name in ('algorithm', 'scheduler') and isinstance(value, str)
         else value
         for name, value in changes.items()
     }
+    for name, value in made.items():
+        where = 'num_trials' if name == 'budget.trials' else name
+        fit(type_at(_ANY_SEARCH, name, where), value, where, 'None')
+    return made
 
 
 def _changed(value: C, changes: Mapping[str, Any]) -> C:
-    copy: C = value.clone(deep=True)
-    copy.rebind(
-        {f'search.{name}': value for name, value in changes.items()}, raise_on_no_change=False
-    )
-    return copy
+    try:
+        return value.clone(deep=True).rebind(changes, raise_on_no_change=False)
+    except (TypeError, ValueError) as error:
+        text = str(error).removeprefix('search.')
+        raise UserError(text.replace('budget: trials', 'num_trials')) from error

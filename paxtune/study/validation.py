@@ -158,6 +158,7 @@ def validate_steps(feasibility: Feasibility) -> None:
     reasons: list[str] = []
     for sample in fitting(feasibility.space, draws(feasibility.space)):
         interrupt.check()
+        identity: Hashable = None
         try:
             identity = tuple(map(steps_identity, sample.values.values()))
             if identity not in known:

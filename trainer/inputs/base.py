@@ -166,8 +166,15 @@ class Input(Interpretation):
         return pad_batch(batch, self.batch_padding_size, self)
 
     def reset(self) -> None:
-        """Goes back to the first batch."""
-        raise NotImplementedError(type(self).__name__)
+        """Goes back to the first batch. Training, and a rolling evaluation without end, need none.
+
+        Raises:
+            UserError: the input has no method of its own.
+        """
+        raise UserError(
+            f'{self.sym_path or type(self).__name__}: {type(self).__name__} ends, and has no reset '
+            'that starts it again: write it, or repeat the data'
+        )
 
     def get_position(self) -> dict[str, Any]:
         """The position of the next batch, as small JSON data for checkpoints."""
@@ -235,8 +242,8 @@ def require_methods(data: Input, path: str) -> None:
             continue
         kind = type(each)
         missing = [name for name in _REQUIRED if getattr(kind, name) is getattr(Input, name)]
-        # A training input starts once.
-        if missing and not (missing == ['reset'] and data.is_training):
+        starts_once = data.is_training or not data.reset_for_eval
+        if missing and not (missing == ['reset'] and starts_once):
             where = str(each.sym_path) or path
             raise UserError(
                 f'{where}: {kind.__name__} has no {", ".join(missing)}: write '

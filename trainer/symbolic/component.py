@@ -17,13 +17,14 @@ import contextvars
 import hashlib
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import pyglove as pg
 
 from trainer.symbolic import identity
-from trainer.symbolic.errors import nearest
+from trainer.symbolic.errors import UserError, nearest
 from trainer.symbolic.plain_numbers import plain as plain  # Fields convert numbers from here on.
 
 C = TypeVar('C', bound='Component')
@@ -70,6 +71,9 @@ CountList = Annotated[list[int], '', _NUMBER]
 _binding: contextvars.ContextVar[bool] = contextvars.ContextVar('binding', default=False)
 
 
+_MISFIT = re.compile(r'Expect |Value (cannot be None|.* is not in candidate list)', re.DOTALL)
+"""The start of an error of PyGlove's types."""
+
 OWN_PACKAGES = ('trainer', 'paxtune')
 """Packages whose components have names without modules, which may move."""
 
@@ -90,17 +94,18 @@ class _ComponentMeta(type(pg.Object)):  # type: ignore[misc]
         return own.replace(parameters=list(own.parameters.values())[1:])
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        given = {**dict(zip(cls.init_arg_list, args, strict=False)), **kwargs}
         try:
             made = super().__call__(*args, **kwargs)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             known = list(map(str, cls.__schema__.fields))
             hints = [nearest(name, known) for name in kwargs if name not in known]
-            if not any(hints):
-                raise
-            raise TypeError(f'{error}. {" ".join(filter(None, hints))}') from error
+            if any(hints):
+                raise TypeError(f'{error}. {" ".join(filter(None, hints))}') from error
+            _explain(error, cls, {name: (cls, name) for name in given}, given)
+            raise
         if not _binding.get():
-            names = zip(cls.init_arg_list, args, strict=False)
-            identity.validate_arguments(made, {**dict(names), **kwargs})
+            identity.validate_arguments(made, given)
         return made
 
 
@@ -161,10 +166,21 @@ class Component(pg.Object, metaclass=_ComponentMeta):
 
     def rebind(self, path_value_pairs: Any = None, **kwargs: Any) -> Any:
         """Changes values by path, in place, as `pg.Object.rebind` does; returns this component."""
-        changed = super().rebind(path_value_pairs, **kwargs)
+        changes = kwargs
         if isinstance(path_value_pairs, Mapping):
-            kwargs = {**path_value_pairs, **kwargs}
-        identity.validate_arguments(self, kwargs)
+            changes = {**path_value_pairs, **kwargs}
+        try:
+            changed = super().rebind(path_value_pairs, **kwargs)
+        except (TypeError, ValueError) as error:
+            paths = {name: pg.KeyPath.parse(str(name)) for name in changes}
+            owners = {
+                name: (self.sym_get(path.parent), path.key)
+                for name, path in paths.items()
+                if path and self.sym_has(path.parent)
+            }
+            _explain(error, type(self), owners, changes)
+            raise
+        identity.validate_arguments(self, changes)
         return changed
 
     def check(self) -> None:
@@ -173,6 +189,31 @@ class Component(pg.Object, metaclass=_ComponentMeta):
         Not called while a field contains an open decision. An invalid combination therefore fails
         when the trial is materialized, before it trains.
         """
+
+
+def _explain(
+    error: Exception,
+    cls: type,
+    places: Mapping[Any, tuple[Any, str | int]],
+    given: Mapping[Any, Any],
+) -> None:
+    """Raises an error of PyGlove's types again: the field, the expected values, and the given one.
+
+    Args:
+        error: of any kind.
+        cls: the class of the component.
+        places: the owner and its key for each field, by path.
+        given: the values that were passed, by path.
+    """
+    if not _MISFIT.match(str(error)):
+        return
+    from trainer.symbolic import fields  # It imports this module.
+
+    for path, (owner, key) in places.items():
+        try:
+            fields.fit(fields.spec_of(owner, key), given[path], f'{cls.__name__}.{path}', 'None')
+        except UserError as found:
+            raise type(error)(str(found)) from None
 
 
 def _check(component: Component) -> None:

@@ -96,6 +96,14 @@ class LostProcessError(Exception):
     """Another process of the job does not answer any more. See `trainer.runtime.processes`."""
 
 
+def text_of(error: BaseException) -> str:
+    """Returns the message of an error, of any class: the user's own may fail to make it."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f'its message cannot be made ({type(failure).__name__})'
+
+
 def in_short(error: Exception) -> str:
     """The message of an error on one line: PyGlove's contain a whole experiment, or nothing.
 
@@ -103,7 +111,7 @@ def in_short(error: Exception) -> str:
         >>> in_short(ValueError('expected a Stack: Dict(\\n  x=1\\n)')), in_short(AssertionError())
         ('expected a Stack: Dict( x=1 )', 'AssertionError')
     """
-    return shortened(' '.join(str(error).split()), max_length=600) or type(error).__name__
+    return shortened(' '.join(text_of(error).split()), max_length=600) or type(error).__name__
 
 
 def shortened(line: str, max_length: int = 4000) -> str:
@@ -141,7 +149,7 @@ _FULL = re.compile(
 
 def full_disk_text(error: BaseException, where: object = 'this run') -> str:
     """Renders the remedy for a full disk; `where` is the directory of the run, if known."""
-    reason = shortened(' '.join(str(error).split()), max_length=240)
+    reason = shortened(' '.join(text_of(error).split()), max_length=240)
     return (
         f'no space is left on the disk of {where} ({reason}). Make room, and resume: everything '
         'continues from its last checkpoint'
@@ -158,7 +166,7 @@ def is_disk_full(error: BaseException) -> bool:
         False
     """
     return any(
-        getattr(each, 'errno', None) in (errno.ENOSPC, errno.EDQUOT) or _FULL.search(str(each))
+        getattr(each, 'errno', None) in (errno.ENOSPC, errno.EDQUOT) or _FULL.search(text_of(each))
         for each in causes(error)
     )
 

@@ -13,8 +13,14 @@ from trainer.symbolic.ranges import IntRange
 _MAX_NAMES = 8
 
 
-def fit(spec: Any, value: Any, where: str) -> Any:
+def fit(spec: Any, value: Any, where: str, null: str = 'null') -> Any:
     """Converts `value` to the type of a field: an int becomes a float in a float field.
+
+    Args:
+        spec: the type; None for any.
+        value: of a flag, a file or Python.
+        where: names the field in messages.
+        null: the word for no value in messages, which is 'None' in Python.
 
     Raises:
         UserError: the value does not fit; the message has the path, the expected type and the
@@ -23,25 +29,24 @@ def fit(spec: Any, value: Any, where: str) -> Any:
     if spec is None:
         return value
     for inner_spec, inner, inner_where in _inside(spec, value, where):
-        fit(inner_spec, inner, inner_where)
+        fit(inner_spec, inner, inner_where, null)
     # PyGlove accepts true as the integer 1, which is a mistake of the user.
     if isinstance(value, bool) and not any(
         isinstance(option, pg.typing.Bool | pg.typing.Any) for option in _options(spec)
     ):
-        raise UserError(_mismatch(spec, value, where))
+        raise UserError(_mismatch(spec, value, where, null))
     try:
         return spec.apply(value)
     except (ArithmeticError, TypeError, ValueError, KeyError) as error:
-        raise UserError(_mismatch(spec, value, where)) from error
+        raise UserError(_mismatch(spec, value, where, null)) from error
 
 
 def spec_of(owner: Any, key: str | int) -> Any:
-    """The type of `key` in an object, a mapping or a list; None if it has no type."""
+    """The type of `key` in an object, its class, a mapping or a list; None if it has no type."""
     if isinstance(owner, pg.List):
         return owner.value_spec and owner.value_spec.element.value
-    if isinstance(owner, pg.Object):
-        schema = owner.__schema__
-    else:
+    schema: Any = getattr(owner, '__schema__', None)
+    if schema is None:
         schema = owner.value_spec and owner.value_spec.schema
     field = schema and schema.get_field(key)
     return field and field.value
@@ -54,15 +59,15 @@ def wants_integer(spec: Any) -> bool:
     return takes and not any(isinstance(o, pg.typing.Float | pg.typing.Any) for o in options)
 
 
-def describe(spec: Any) -> str:
+def describe(spec: Any, null: str = 'null') -> str:
     """Describes the values that a type accepts.
 
     Example:
         >>> describe(pg.typing.Int().noneable())
         'an integer or null'
     """
-    null = ['null'] if _takes_null(spec) else []
-    return ' or '.join([_describe_option(option) for option in _options(spec)] + null)
+    empty = [null] if _takes_null(spec) else []
+    return ' or '.join([_describe_option(option, null) for option in _options(spec)] + empty)
 
 
 def to_literal(value: Any) -> str:
@@ -80,8 +85,11 @@ def to_literal(value: Any) -> str:
     return repr(value)
 
 
-def _mismatch(spec: Any, value: Any, where: str) -> str:
-    return f'{where}: expected {describe(spec)}, got {to_literal(value)}'
+def _mismatch(spec: Any, value: Any, where: str, null: str) -> str:
+    got = repr(value) if null == 'None' and isinstance(value, bool | None) else to_literal(value)
+    if isinstance(value, type) and issubclass(value, Component):
+        got = f'the class {value.__name__}: write {value.__name__}(…)'
+    return f'{where}: expected {describe(spec, null)}, got {got}'
 
 
 def _takes_null(spec: Any) -> bool:
@@ -115,11 +123,11 @@ def _inside(spec: Any, value: Any, where: str) -> Iterator[tuple[Any, Any, str]]
                 yield field.value, item, f'{where}.{name}'
 
 
-def _describe_option(spec: Any) -> str:
+def _describe_option(spec: Any, null: str) -> str:
     if isinstance(spec, pg.typing.Enum):
-        return ' or '.join(map(repr, spec.values))
+        return ' or '.join(repr(each) for each in spec.values if each is not None)
     if isinstance(spec, pg.typing.List):
-        return f'a list, each item {describe(spec.element.value)}'
+        return f'a list, each item {describe(spec.element.value, null)}'
     if isinstance(spec, pg.typing.Object) and issubclass(spec.cls, Component):
         classes = [found.__name__ for found in names.loaded_classes(spec.cls)]
         return ' or '.join(classes[:_MAX_NAMES] + ['…'] * (len(classes) > _MAX_NAMES))

@@ -8,12 +8,13 @@ import traceback
 import types
 from pathlib import Path
 
-from trainer.symbolic.errors import UserError, causes
+from trainer.symbolic.errors import UserError, causes, text_of
 
 
 def described(error: BaseException) -> str:
     """Renders an error for people, with the last line of the user's code that led to it."""
-    text = str(error.msg if isinstance(error, SyntaxError) else error).strip().split('\n')[0]
+    text = str(error.msg) if isinstance(error, SyntaxError) else text_of(error)
+    text = text.strip().split('\n')[0]
     if not isinstance(error, UserError):
         text = f'{type(error).__name__}: {text}' if text else type(error).__name__
     place = user_line(error)

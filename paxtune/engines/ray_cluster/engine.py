@@ -15,7 +15,7 @@ from typing import Any
 
 from absl import logging
 
-from paxtune.engines.base import Job
+from paxtune.engines.base import Job, require_counts
 from paxtune.engines.cluster import Cluster
 from paxtune.engines.cluster_worker import ClusterWorker
 from paxtune.engines.network_service import FOLDER
@@ -62,8 +62,7 @@ class Ray(Cluster):
     runtime_env: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.processes < 1:
-            raise UserError(f'--trial_processes={self.processes}: expected at least 1')
+        require_counts(self, 'processes')
         super().__post_init__()
         if self.strategy not in STRATEGIES:
             raise UserError(

@@ -53,6 +53,25 @@ def test_a_space_may_be_the_result_of_a_trace() -> None:
     assert [trial.decisions for trial in by_name.trials] == decisions
 
 
+class Model:
+    """Its instances can be called, and the class is passed."""
+
+    def __call__(self, x: float) -> float:
+        return x
+
+
+def test_a_function_without_parameters_takes_no_other_space() -> None:
+    def own() -> int:
+        return pg.oneof([1, 2], name='x')
+
+    space = {'x': pg.oneof([1, 2])}
+    assert len(run(own, space=space).trials) == 2
+    cases: list[Any] = [(own, {'y': pg.oneof([1, 2])}), (lambda: 1.0, space), (Model, space)]
+    for function, given in cases:
+        with pytest.raises(UserError, match=r'has no parameters and makes .*, and the space has '):
+            run(function, space=given)
+
+
 def test_unnamed_decisions_are_numbered_and_generators_decide_before_they_yield() -> None:
     calls = []
 

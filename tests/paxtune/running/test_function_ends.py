@@ -57,6 +57,31 @@ def test_an_end_of_a_function_is_that_of_its_trial(end: BaseException, engine: A
                 assert f'{Path(__file__).name}:' in str(trial.reason)
 
 
+class Mute(ValueError):
+    """Its text and its form for people cannot be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError('no text')
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize('engine', [None, Threads(2)], ids=['alone', 'threads'])
+def test_a_failure_without_a_text_is_that_of_its_trial(engine: Any, tmp_path: Path) -> None:
+    def fails(x: float, trial: Any) -> Any:
+        if trial.id == 2:
+            raise Mute
+        if trial.id == 3:
+            return {'objective': Mute()}
+        return Mute() if trial.id == 4 else x
+
+    with tune(fails, engine=engine, job_log_dir=tmp_path, **ALONE) as study:
+        reasons = [str(trial.reason) for trial in study.trials]
+    assert reasons[1].startswith('Mute: its message cannot be made (RuntimeError)')
+    assert reasons[2].startswith('the metric objective is a Mute, and must be a number')
+    assert 'metrics by name, not a Mute' in reasons[3]
+
+
 def test_an_exit_is_matched_by_the_patterns_of_errors() -> None:
     def exits(x: float) -> float:
         sys.exit(3)

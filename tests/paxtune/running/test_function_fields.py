@@ -11,6 +11,7 @@ import pytest
 
 from paxtune.api import tune
 from paxtune.objectives.rewards import MetricReward
+from paxtune.schedulers import PopulationBasedTraining
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from tests.factories.function_studies import OBJECTIVE, SPACE, search
@@ -209,6 +210,27 @@ def test_a_function_without_a_metric_says_so(gives: Any) -> None:
 def test_trials_that_all_diverge_warn(value: float, caplog: pytest.LogCaptureFixture) -> None:
     with run(lambda values: value, num_trials=3):
         assert f'No trial was completed. 3 × the reward is {value}' in caplog.text
+
+
+def test_a_population_that_diverges_after_a_generation_warns(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def diverges(values: Any) -> Iterator[float]:
+        yield from (1.0, 1.0, math.nan)
+
+    population = PopulationBasedTraining(population_size=2, interval=2)
+    with run(diverges, num_trials=6, scheduler=population) as study:
+        assert any(trial.rewards for trial in study.trials)
+        assert study.best is None
+    assert 'No trial was completed. 4 × the reward is nan' in caplog.text
+
+
+def test_trials_that_are_only_measured_warn_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def measures(x: int, trial: Any) -> dict[str, float]:
+        return {'loss': 1.0 / (trial.id - 1)}
+
+    with run(measures, num_trials=2, study=open_study(None, SPACE, search=search(objective=None))):
+        assert not caplog.messages
 
 
 def test_errors_that_differ_in_an_address_are_the_same() -> None:

@@ -334,7 +334,7 @@ def test_each_part_has_as_much_as_any_other() -> None:
 def test_workers_refuse_unsupported_options() -> None:
     with pytest.raises(UserError, match='at least 1'):
         Workers(0)
-    with pytest.raises(UserError, match='more than 0'):
+    with pytest.raises(UserError, match='above 0'):
         Workers(1, memory_gb=-1.0)
     with pytest.raises(UserError, match=r'cannot import .*<lambda>: put it .*paxtune\.Threads'):
         tune(lambda values: 0.0, space={'x': True}, objective='minimize', engine=Workers(1))

@@ -36,7 +36,7 @@ from paxtune.study.samples import first_fitting
 from tests.factories.labelled import FAULTS, MESSAGES, Points, classifier
 from tests.factories.tunables import rates
 from trainer.experiment import Evaluation, Experiment
-from trainer.inputs.base import Batch
+from trainer.inputs.base import Batch, EndOfData
 from trainer.runtime.signals import SkipTrial
 from trainer.symbolic.errors import UserError
 
@@ -114,6 +114,19 @@ def test_a_fault_of_some_decisions_is_left_to_trials() -> None:
     faulty = made.clone().rebind({'train_input.first': pg.oneof([1, 2, 3, 0])})
     faulty.rebind({'search.constraints': [Requires('train_input.first == 0', 'shifted')]})
     SearchPlan.compile(faulty)
+
+
+class Empty(Points):
+    """Has no example."""
+
+    def get_next(self) -> Batch:
+        raise EndOfData
+
+
+def test_an_input_without_examples_is_reported_first() -> None:
+    made = searched(classifier()).rebind(train_input=Empty())
+    with pytest.raises(UserError, match=r'^train_input: no examples'):
+        SearchPlan.compile(made)
 
 
 class Skipping(Points):

@@ -9,7 +9,8 @@ import pytest
 
 from tests.factories.labelled import FAULTS, MESSAGES, Accuracy, Points, classifier
 from trainer.inputs import Arrays, ArraysInput, arrays_of
-from trainer.inputs.base import Batch, Input
+from trainer.inputs.base import Batch, EndOfData, Input
+from trainer.inputs.evaluation import eval_batches
 from trainer.layers import Linear
 from trainer.losses import SigmoidCrossEntropy, SoftmaxCrossEntropy
 from trainer.measures.base import Outcome
@@ -143,3 +144,26 @@ def test_missing_methods_of_an_input_are_named_together() -> None:
     prepare_inputs(classifier(train_input=Endless(batch_size=4, is_training=True)))
     with pytest.raises(UserError, match=r'^eval_inputs\.test: Endless has no reset: write it '):
         prepare_inputs(classifier(eval_inputs={'test': Endless(batch_size=4)}))
+
+
+class Ending(Endless):
+    """Has one batch."""
+
+    def _on_bound(self) -> None:
+        super()._on_bound()
+        self._left = 1
+
+    def get_next(self) -> Batch:
+        if not self._left:
+            raise EndOfData
+        self._left -= 1
+        return super().get_next()
+
+
+def test_a_rolling_evaluation_without_an_end_needs_no_reset() -> None:
+    rolling: dict[str, Any] = {'reset_for_eval': False, 'eval_loop_num_batches': 2}
+    data = Endless(batch_size=4, **rolling)
+    prepare_inputs(classifier(eval_inputs={'test': data}))
+    assert len(list(eval_batches(data))) == 2
+    with pytest.raises(UserError, match='Ending ends, and has no reset that starts it again'):
+        list(eval_batches(Ending(batch_size=4, **rolling)))
