@@ -1,4 +1,6 @@
-"""Names of other tuners for the arguments of `paxtune.tune` and the flags of a search."""
+"""Names of other tuners for the arguments of `paxtune.tune`, and the flags of our commands."""
+
+from collections.abc import Collection
 
 _TRIALS = ('num_trials=20', '--num_trials=20')
 _GOAL = ("objective='minimize'", '--metric=eval/loss --goal=minimize')
@@ -29,4 +31,42 @@ PYTHON = {name: python for name, (python, _) in _WORDS.items()}
 """The argument of `paxtune.tune` to write, by another name for it."""
 
 FLAGS = {f'--{name}': flag for name, (_, flag) in _WORDS.items() if flag}
-"""The flag to write, by another name for it."""
+"""The flag of a search to write, by another name for it."""
+
+_OF_STUDIES = {
+    'DIR, the --job_log_dir of a search': 'log_dir logdir job_log_dir study_dir directory path '
+    'study_name experiment_name project',
+    '--limit=10': 'n num head num_trials n_trials max_trials max_results',
+    '--top=5': 'n num k n_best num_best',
+    '--count=2': 'n num num_trials n_trials',
+    '--out=FILE': 'output output_file output_path file filename',
+    '--format=csv': 'csv output_format f',
+    '--sort=COLUMN': 'sort_by sorted_by order order_by',
+    '--state=STATE': 'states status filter filter_status',
+    '--columns=NAME,…': 'column fields attributes attrs select',
+    '--host=ADDRESS': 'bind bind_all address ip server_host',
+    '--public_host=NAME': 'allowed_hosts server_name hostname domain',
+    '--base_path=/PATH': 'path_prefix url_prefix static_prefix prefix root_path',
+    '--interval=SECONDS': 'refresh refresh_interval reload_interval poll_interval',
+    '--watch': 'follow live tail',
+    '--yes': 'y force assume_yes no_confirm',
+    '--exp=NAME': 'experiment module import_module',
+}
+
+
+def of_command(flags: Collection[str]) -> dict[str, str]:
+    """Returns the flag of a command on studies to write, by another name for it.
+
+    Args:
+        flags: of the command, and DIR where it takes a directory.
+
+    Example:
+        >>> of_command(['DIR', '--limit'])['--n'], of_command(['--top'])['--n']
+        ('--limit=10', '--top=5')
+    """
+    return {
+        f'--{name}': text
+        for text, names in _OF_STUDIES.items()
+        if text.replace(',', '=').partition('=')[0] in flags
+        for name in names.split()
+    }

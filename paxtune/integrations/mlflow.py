@@ -86,8 +86,9 @@ class MlflowCallback(Tracker):
         name = record.exp or (record.experiment if directory is None else directory.name)
         self._parent = self._resumed_or_made(_STUDY_RUN, name, {})
         self._client.update_run(self._parent, status='RUNNING')
+        algorithm = type(study.suggester.algorithm).__name__
         known = {} if directory is None else {'directory': str(directory)}
-        self._set_tags(self._parent, {'algorithm': record.algorithm, **known})
+        self._set_tags(self._parent, {'algorithm': algorithm, **known})
 
     def _begin(self, study: 'Study', trial: 'Trial') -> str:
         run = self._resumed_or_made(str(trial.id), f'trial {trial.id}', {_PARENT: self._parent})

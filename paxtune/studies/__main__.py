@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None) -> int:
     if rest and hasattr(args, 'trials') and all(text.isdecimal() for text in rest):
         args.trials += map(int, rest)
     elif rest:
-        flags.error(f'unrecognized arguments: {" ".join(rest)}')
+        args.parser.error(f'unrecognized arguments: {" ".join(rest)}')
 
     args.where = study_location.from_flags(args)
     with study_location.readable(args.where, Path(args.dir) if hasattr(args, 'dir') else None):

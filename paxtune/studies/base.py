@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from paxtune.config import other_names
 from paxtune.reports.tables import FORMATS
 from paxtune.service import study_location
 from trainer.symbolic.errors import UserError
@@ -58,7 +59,7 @@ class Command:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        parser.set_defaults(run=self.run)
+        parser.set_defaults(run=self.run, parser=parser)
         if self.is_on_all:
             parser.add_argument(
                 'dir', nargs='?', default='runs', metavar='ROOT', help='default: runs'
@@ -85,6 +86,8 @@ class Command:
         )
         for name, settings in self.flags:
             parser.add_argument(name, **settings)
+        known = [*(name for name, _ in self.flags), '--exp', *['--format'] * self.is_view]
+        parser.other_names = other_names.of_command(known if is_in_service else ['DIR', *known])
 
 
 COMMANDS: list[Command] = []

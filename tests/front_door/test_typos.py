@@ -42,6 +42,25 @@ def test_a_typo_lists_near_names(entered: Path, flags: list[str], near: str) -> 
     assert not (entered / 'runs').exists()
 
 
+@pytest.mark.parametrize(
+    ('flags', 'near'),
+    [
+        (['page', 'runs/mine', '--por=1'], r'--por=1\. Did you mean --port'),
+        (['trials', 'runs/mine', '--n=3'], r'--n=3\. Write --limit=10'),
+        (['best', 'runs/mine', '--n', '3'], r'--n 3\. Write --top=5'),
+        (['trials', 'runs/mine', '--sort-by=x'], r'Write --sort=COLUMN'),
+        (['trials', 'runs/mine', '--csv'], r'Write --format=csv'),
+        (['page', 'runs/mine', '--path-prefix=/x'], r'Write --base_path=/PATH'),
+        (['delete', 'runs/mine', '1', '--force'], r'Write --yes'),
+        (['show', 'runs/mine', '--logdir=x'], r'Write DIR, the --job_log_dir of a search'),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else '',
+)
+def test_a_flag_of_a_command_on_studies_has_near_names(flags: list[str], near: str) -> None:
+    with pytest.raises(UserError, match=rf'^unrecognized arguments: .*{near}'):
+        module_of('paxtune.studies').main(flags)
+
+
 def test_a_flag_that_is_near_to_none_points_to_the_help() -> None:
     with pytest.raises(UserError, match=r'^unrecognized arguments: --rooot=x\. --help lists the'):
         module_of('paxtune.studies').main(['list', '--rooot=x'])

@@ -13,6 +13,9 @@ from paxtune.engines.threads import Threads
 from paxtune.engines.workers import Workers
 from trainer.symbolic.errors import UserError
 
+TEXT: Any = 'a'
+PART: Any = 1.5
+
 ARGUMENTS: list[tuple[str, Any, str]] = [
     ('num_trials', 'a', "num_trials: expected an integer or None, got 'a'"),
     ('num_trials', 2.5, 'num_trials: expected an integer or None, got 2.5'),
@@ -80,13 +83,13 @@ def test_a_field_that_does_not_fit_is_named(make: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ('make', 'message'),
     [
-        (lambda: Threads('a'), "Threads.count: expected an integer of at least 1, not 'a'"),
-        (lambda: Threads(1.5), 'Threads.count: expected an integer of at least 1, not 1.5'),
+        (lambda: Threads(TEXT), "Threads.count: expected an integer of at least 1, not 'a'"),
+        (lambda: Threads(PART), 'Threads.count: expected an integer of at least 1, not 1.5'),
         (lambda: Workers(0), 'Workers.count: expected an integer of at least 1, not 0'),
         (lambda: Workers(2, pack=0), 'Workers.pack: expected an integer of at least 1, not 0'),
         (
-            lambda: Workers(memory_gb='1'),
-            r"Workers.memory_gb \(--worker_memory\): expected a number above 0, not '1'",
+            lambda: Workers(memory_gb=TEXT),
+            r"Workers.memory_gb \(--worker_memory\): expected a number above 0, not 'a'",
         ),
         (lambda: Workers(memory_gb=0), 'expected a number above 0, not 0'),
     ],

@@ -23,7 +23,7 @@ from typing import Annotated, Any, TypeVar
 
 import pyglove as pg
 
-from trainer.symbolic import identity
+from trainer.symbolic import fields, identity
 from trainer.symbolic.errors import UserError, nearest
 from trainer.symbolic.plain_numbers import plain as plain  # Fields convert numbers from here on.
 
@@ -207,8 +207,6 @@ def _explain(
     """
     if not _MISFIT.match(str(error)):
         return
-    from trainer.symbolic import fields  # It imports this module.
-
     for path, (owner, key) in places.items():
         try:
             fields.fit(fields.spec_of(owner, key), given[path], f'{cls.__name__}.{path}', 'None')

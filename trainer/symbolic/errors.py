@@ -29,10 +29,12 @@ class UnavailableError(UserError):
 
 @contextlib.contextmanager
 def prefixed(where: str) -> Iterator[None]:
-    """Context manager that puts a place before the message of a UserError."""
+    """Context manager that puts a place before the message of a UserError without it."""
     try:
         yield
     except UserError as error:
+        if str(error).startswith((f'{where}:', f'{where}.', f'{where}[')):
+            raise
         raise UserError(f'{where}: {error}') from error
 
 

@@ -1,16 +1,24 @@
 """Types of fields: conversion of values, and descriptions for messages."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pyglove as pg
 
-from trainer.symbolic import names
-from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import IntRange
 
+Made = TypeVar('Made', bound=pg.Object)
+
 _MAX_NAMES = 8
+
+
+def loaded_classes(base: type[Made]) -> Iterator[type[Made]]:
+    """Yields every registered subclass of `base`, and `base`, in the order of registration."""
+    for name, found in pg.JSONConvertible.registered_types():
+        is_one = isinstance(found, type) and issubclass(found, base)
+        if is_one and name == getattr(found, '__serialization_key__', ''):
+            yield found
 
 
 def fit(spec: Any, value: Any, where: str, null: str = 'null') -> Any:
@@ -87,7 +95,7 @@ def to_literal(value: Any) -> str:
 
 def _mismatch(spec: Any, value: Any, where: str, null: str) -> str:
     got = repr(value) if null == 'None' and isinstance(value, bool | None) else to_literal(value)
-    if isinstance(value, type) and issubclass(value, Component):
+    if isinstance(value, type) and issubclass(value, pg.Object):
         got = f'the class {value.__name__}: write {value.__name__}(…)'
     return f'{where}: expected {describe(spec, null)}, got {got}'
 
@@ -128,8 +136,8 @@ def _describe_option(spec: Any, null: str) -> str:
         return ' or '.join(repr(each) for each in spec.values if each is not None)
     if isinstance(spec, pg.typing.List):
         return f'a list, each item {describe(spec.element.value, null)}'
-    if isinstance(spec, pg.typing.Object) and issubclass(spec.cls, Component):
-        classes = [found.__name__ for found in names.loaded_classes(spec.cls)]
+    if isinstance(spec, pg.typing.Object) and issubclass(spec.cls, pg.Object):
+        classes = [found.__name__ for found in loaded_classes(spec.cls)]
         return ' or '.join(classes[:_MAX_NAMES] + ['…'] * (len(classes) > _MAX_NAMES))
     for kind, words in _WORDS.items():
         if isinstance(spec, kind):

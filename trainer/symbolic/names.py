@@ -4,26 +4,19 @@ import functools
 import importlib
 import importlib.util
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyglove as pg
 
 from trainer.symbolic.component import OWN_PACKAGES, Component
 from trainer.symbolic.errors import UserError, nearest
+from trainer.symbolic.fields import loaded_classes
 
 _SEARCH_SPACES = 'search_spaces'
 PACKAGES = (*OWN_PACKAGES, _SEARCH_SPACES)
 """Packages whose modules may be imported because a file or a flag names a class in them."""
 
 _CLASS = re.compile(r"^class (\w+)|serialization_name='(\w+)'", re.MULTILINE)
-
-
-def loaded_classes(base: type[Component] = Component) -> Iterator[type[Component]]:
-    """Yields every registered subclass of `base`, and `base`, in the order of registration."""
-    for name, found in pg.JSONConvertible.registered_types():
-        if isinstance(found, type) and issubclass(found, base) and name == full_name(found):
-            yield found
 
 
 def full_name(component_class: type[Component]) -> str:
@@ -72,7 +65,7 @@ def class_in_flag(name: str) -> type[Component]:
         found = class_in_file(name)
         if found:
             return found
-    loaded = list(loaded_classes())
+    loaded = list(loaded_classes(Component))
     matching = [c for c in loaded if name == c.__name__ or f'.{full_name(c)}'.endswith(f'.{name}')]
     if len(matching) > 1:
         full_names = ' or '.join(full_name(c) for c in matching)

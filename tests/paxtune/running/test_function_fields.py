@@ -219,7 +219,8 @@ def test_a_population_that_diverges_after_a_generation_warns(
         yield from (1.0, 1.0, math.nan)
 
     population = PopulationBasedTraining(population_size=2, interval=2)
-    with run(diverges, num_trials=6, scheduler=population) as study:
+    space = {'x': pg.floatv(0.0, 1.0)}
+    with run(diverges, num_trials=6, scheduler=population, space=space) as study:
         assert any(trial.rewards for trial in study.trials)
         assert study.best is None
     assert 'No trial was completed. 4 × the reward is nan' in caplog.text
@@ -229,8 +230,10 @@ def test_trials_that_are_only_measured_warn_of_nothing(caplog: pytest.LogCapture
     def measures(x: int, trial: Any) -> dict[str, float]:
         return {'loss': 1.0 / (trial.id - 1)}
 
-    with run(measures, num_trials=2, study=open_study(None, SPACE, search=search(objective=None))):
-        assert not caplog.messages
+    with open_study(None, SPACE, search=search(objective=None)) as study:
+        tune(measures, num_trials=2, study=study)
+        assert states(study) == ['INFEASIBLE', 'COMPLETED']
+    assert not caplog.messages
 
 
 def test_errors_that_differ_in_an_address_are_the_same() -> None:

@@ -31,8 +31,10 @@ from paxtune.schedulers import (
 from paxtune.schedulers.resources import without_effect
 from paxtune.search_space.constraints import Constraint, Infeasible, Requires
 from paxtune.search_space.space import Space
+from paxtune.study.feasibility import Feasibility
 from paxtune.study.plan import SearchPlan
 from paxtune.study.samples import first_fitting
+from paxtune.study.validation import validate_steps
 from tests.factories.labelled import FAULTS, MESSAGES, Points, classifier
 from tests.factories.tunables import rates
 from trainer.experiment import Evaluation, Experiment
@@ -124,9 +126,11 @@ class Empty(Points):
 
 
 def test_an_input_without_examples_is_reported_first() -> None:
-    made = searched(classifier()).rebind(train_input=Empty())
+    made = searched(classifier()).rebind(train_input=Empty(batch_size=4, is_training=True))
     with pytest.raises(UserError, match=r'^train_input: no examples'):
         SearchPlan.compile(made)
+    with pytest.raises(UserError, match=r'^train_input: no examples\n\(So it is in all of 50'):
+        validate_steps(Feasibility(Space(made), made.search))
 
 
 class Skipping(Points):

@@ -7,6 +7,7 @@ import pytest
 from trainer.symbolic import names
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.fields import loaded_classes
 
 
 class Outer(Component):
@@ -71,4 +72,4 @@ def test_loaded_classes_are_those_under_a_base() -> None:
     class Leaf(Outer):
         pass
 
-    assert list(names.loaded_classes(Outer)) == [Outer, Leaf]
+    assert list(loaded_classes(Outer)) == [Outer, Leaf]
