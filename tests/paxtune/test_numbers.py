@@ -221,3 +221,22 @@ def test_one_decision_in_two_places_of_a_space_is_refused() -> None:
     named = pg.oneof([4, 8], name='width')
     study = searched(lambda a, b: float(a == b), {'a': named, 'b': named}, num_trials=2)
     assert [trial.reward for trial in study.trials] == [1.0, 1.0]
+
+
+def test_pyglove_hides_that_a_decision_stands_twice_in_its_dict() -> None:
+    width = pg.oneof([4, 8])
+    given = pg.Dict(a=width, b=width)
+    copy = pg.Dict(a=pg.oneof([4, 8]), b=pg.oneof([4, 8]))
+    # The second one is a copy, which nothing tells from a decision of its own.
+    assert given.sym_getattr('a') is width
+    assert given.sym_getattr('b') is not width and pg.eq(given, copy)
+    study = searched(lambda a, b: float(a == b), given, algorithm=paxtune.Grid(), num_trials=None)
+    assert sorted(trial.reward or 0.0 for trial in study.trials) == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_pyglove_fails_on_candidates_that_begin_with_an_array() -> None:
+    arrays = [np.array([1, 2]), np.array([3, 4])]
+    with pytest.raises(ValueError, match='truth value of an array'):
+        pg.oneof(arrays)
+    study = searched(lambda x: float(x[0]), {'x': pg.oneof([each.tolist() for each in arrays])})
+    assert len(study.trials) == 2
