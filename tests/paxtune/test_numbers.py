@@ -227,7 +227,7 @@ def test_pyglove_hides_that_a_decision_stands_twice_in_its_dict() -> None:
     width = pg.oneof([4, 8])
     given = pg.Dict(a=width, b=width)
     copy = pg.Dict(a=pg.oneof([4, 8]), b=pg.oneof([4, 8]))
-    # The second one is a copy, which nothing tells from a decision of its own.
+    # The second one is a copy, and nothing says that it is one.
     assert given.sym_getattr('a') is width
     assert given.sym_getattr('b') is not width and pg.eq(given, copy)
     study = searched(lambda a, b: float(a == b), given, algorithm=paxtune.Grid(), num_trials=None)
