@@ -22,8 +22,18 @@ METADATA = 'metadata'
 _EXTRA = ('chex', 'equinox', 'jaxopt', 'jaxtyping', 'tensorflow_probability', 'typeguard')
 """Modules that Vizier's designers import: the extra `vizier`."""
 
+_MIN_SINGLE, _MIN_WIDTH = 1e-37, 1e-6
 _MAX_INTEGERS = 1000  # Designers enumerate them.
 _START = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)  # Creation time of trial 0.
+
+
+def _exceeds_single(point: pg.geno.Float) -> bool:
+    """Returns True if single precision, in which designers compute, has no values for a range."""
+    low, high = abs(point.min_value), abs(point.max_value)
+    largest, smallest = max(low, high), min(low, high)
+    is_log = point.scale in ('log', 'rlog')
+    is_narrow = point.max_value - point.min_value < _MIN_WIDTH * largest
+    return is_narrow or largest > 1 / _MIN_SINGLE or (smallest if is_log else largest) < _MIN_SINGLE
 
 
 class FlatProblem:
@@ -31,9 +41,10 @@ class FlatProblem:
 
     Each decision point is a parameter. A range of floats is DOUBLE with its scale. A range of
     integers is INTEGER or, if it is logarithmic or wide, DOUBLE with rounding, because designers
-    ignore scales of integers. A choice between numbers is DISCRETE, any other one CATEGORICAL.
-    Constants are omitted. An inactive decision has the middle value, or the first candidate. Each
-    reward is a metric to be maximized, `objective_0` and so on.
+    ignore scales of integers. A range that exceeds single precision goes from 0 to 1. A choice
+    between numbers is DISCRETE, any other one CATEGORICAL. Constants are omitted. An inactive
+    decision has the middle value, or the first candidate. Each reward is a metric to be maximized,
+    `objective_0` and so on.
 
     Attributes:
         statement: the `vz.ProblemStatement`.
@@ -53,6 +64,11 @@ class FlatProblem:
         self._space = FlatSpace(spec)
         self._features = {
             feature.id or '$': feature for feature in self._space.features if self._varies(feature)
+        }
+        self._in_unit = {
+            feature.id
+            for feature in self._features.values()
+            if feature.kind == 'number' and _exceeds_single(self._space.ranges[feature.id])
         }
         self.statement = vz.ProblemStatement()
         for name, feature in self._features.items():
@@ -83,7 +99,9 @@ class FlatProblem:
             scales = {'log': vz.ScaleType.LOG, 'rlog': vz.ScaleType.REVERSE_LOG}
             scale = scales.get(point.scale, vz.ScaleType.LINEAR)
             few = point.max_value - point.min_value < _MAX_INTEGERS
-            if is_integer(point) and few and scale == vz.ScaleType.LINEAR:
+            if feature.id in self._in_unit:
+                root.add_float_param(name, 0.0, 1.0)
+            elif is_integer(point) and few and scale == vz.ScaleType.LINEAR:
                 low, high = int(point.min_value), int(point.max_value)
                 root.add_int_param(name, low, high, scale_type=scale)
             else:
@@ -97,6 +115,8 @@ class FlatProblem:
 
     def _value(self, feature: Feature, decisions: Decisions) -> str | float:
         known = decisions.get(feature.id)
+        if feature.id in self._in_unit:
+            return 0.5 if known is None else self._space.to_unit_value(feature.id, known)
         if feature.kind == 'number':
             return from_unit(self._space.ranges[feature.id], 0.5) if known is None else known
         if feature.kind == 'category':
@@ -117,7 +137,8 @@ class FlatProblem:
                 if feature.kind == 'ordinal':
                     distances = {i: abs(feature.numbers[i] - value) for i in feature.order}
                     value = min(distances, key=distances.__getitem__)
-                row[i] = self._space.to_unit_value(feature.id, value)
+                in_unit = feature.id in self._in_unit
+                row[i] = value if in_unit else self._space.to_unit_value(feature.id, value)
         return self._space.decode(row)
 
     def trials(self, observations: Sequence[Observation]) -> tuple[list[Any], list[Any]]:

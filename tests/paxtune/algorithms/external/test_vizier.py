@@ -83,6 +83,23 @@ def test_flat_problems_round_trip_decisions(make):
         assert problem.decisions(parameters) == pytest.approx(decisions)
 
 
+@pytest.mark.parametrize(
+    'hyper',
+    [
+        pg.floatv(-1e301, 1e301),
+        pg.floatv(5e-324, 1e301, 'log'),
+        pg.floatv(0.0, 1e301),
+        pg.floatv(1e6, 1e6 + 1e-6),
+    ],
+    ids=['both signs', 'widest', 'wide', 'narrow'],
+)
+def test_ranges_beyond_single_precision_are_searched(hyper):
+    history = run(Eagle(), pg.dna_spec(pg.Dict(x=hyper, y=pg.floatv(0.0, 1.0))), 4)
+    found = {trial.decisions['x'] for trial in history}
+    assert len(found) == 4
+    assert all(hyper.min_value <= each <= hyper.max_value for each in found)
+
+
 def test_invalid_suggestions_of_a_designer_are_repaired():
     spec = pg.dna_spec(pg.Dict(some=pg.manyof(2, ['a', 'b', 'c']), fixed=pg.oneof([7])))
     problem = FlatProblem(spec, 1)
