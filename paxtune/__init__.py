@@ -11,10 +11,7 @@ Example:
 import shutil as _shutil
 import sys as _sys
 import textwrap as _textwrap
-from importlib import import_module as _import_module
-from importlib import util as _util
 from pathlib import Path as _Path
-from types import ModuleType as _ModuleType
 
 from etils import epy
 
@@ -28,36 +25,6 @@ for _message in _clashes.found(_Path(__file__).parents[1]):
     _lines = _textwrap.wrap(f'error: {_message}', _columns, break_long_words=False)
     print(*_lines, sep='\n', file=_sys.stderr)
     raise SystemExit(2)
-
-
-class _AfterPyGlove:
-    """Lets fields of PyGlove take numbers of NumPy as soon as it is imported.
-
-    `pg.floatv(np.float32(0.1), 1.0)` may come before the first use of a name of this package.
-    """
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> object:
-        if name != 'pyglove':
-            return None
-        _sys.meta_path.remove(_AfterPyGlove)  # type: ignore[arg-type]
-        spec = _util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def execute_both(module: _ModuleType) -> None:
-            execute(module)
-            _import_module('trainer.symbolic.plain_numbers')
-
-        spec.loader.exec_module = execute_both  # type: ignore[method-assign]
-        return spec
-
-
-if 'pyglove' in _sys.modules:
-    _import_module('trainer.symbolic.plain_numbers')
-else:
-    _sys.meta_path.insert(0, _AfterPyGlove)  # type: ignore[arg-type]
 
 __version__ = '0.3.0'
 

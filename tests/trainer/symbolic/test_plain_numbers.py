@@ -107,9 +107,15 @@ def test_json_has_plain_numbers() -> None:
     assert with_plain_numbers(plain_ones) is plain_ones
 
 
-@pytest.mark.parametrize('imports', ['paxtune, pyglove as pg', 'pyglove as pg, paxtune'])
-def test_ranges_take_numbers_before_a_name_of_the_package_is_used(imports: str) -> None:
-    code = f'import numpy as np, {imports}; print(pg.floatv(np.float32(0.5), 1).min_value)'
+@pytest.mark.parametrize(
+    'imports',
+    [
+        'from paxtune import tune; import pyglove as pg',
+        'import pyglove as pg, paxtune; paxtune.tune',
+    ],
+)
+def test_ranges_take_numbers_once_a_name_of_the_package_is_used(imports: str) -> None:
+    code = f'{imports}; import numpy as np; print(pg.floatv(np.float32(0.5), 1).min_value)'
     done = subprocess.run(
         [sys.executable, '-c', code],
         cwd=ROOT,
