@@ -9,11 +9,13 @@ from paxtune.study.record import CodeVersion, StudyRecord
 from trainer.symbolic.code_hashes import code_hashes, differing
 
 _NAMED = 3
+_FORMAT = 2
+"""The format of the hashes. Hashes of other formats are not compared."""
 
 
 def current(*values: Any) -> CodeVersion:
     """Hashes the users' classes and functions in values, as this process has them."""
-    return CodeVersion(str(sys.implementation.cache_tag), code_hashes(*values))
+    return CodeVersion(f'{sys.implementation.cache_tag} {_FORMAT}', code_hashes(*values))
 
 
 def of_trial(record: StudyRecord, number: int) -> CodeVersion | None:

@@ -295,7 +295,7 @@ class CodeVersion:
     """A version of the users' code, for people. No suggestion depends on it.
 
     Attributes:
-        python: the version of Python, whose hashes differ from those of others.
+        python: the version of Python, and the format of the hashes: others are not compared.
         hashes: hashes of classes and functions by full name (`trainer.symbolic.code_hashes`).
         since: the first trial that it may have trained.
     """

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from search_spaces import lm
+from tests.factories.edited_cells import EDITS, cell, notebook
 from trainer.symbolic.code_hashes import code_hashes, differing
 
 SOURCE = '''
@@ -216,3 +218,107 @@ def test_results_that_a_run_adds_to_lists_are_no_change_of_code() -> None:
         assert code_hashes(objective) == before
     found['RESULTS'] = [1]
     assert differing(before, code_hashes(objective)) == ['__main__.made.<locals>.objective']
+
+
+COUNTING = """
+import types
+
+calls, state = 0, types.SimpleNamespace(calls=0)
+
+class Counted:
+    calls = own = made = 0
+
+    def __init__(self):
+        self.seen = 0
+
+    @classmethod
+    def count(cls):
+        cls.made += 1
+
+    def __call__(self, x):
+        self.seen += 1
+        type(self).own += 1
+        Counted.calls += 1
+        self.count()
+
+counted = Counted()
+
+def made():
+    total = other = 0
+    def count():
+        nonlocal other
+        other += 1
+    def objective(x):
+        global calls
+        nonlocal total
+        calls += 1
+        total += 1
+        objective.calls += 1
+        state.calls += 1
+        counted(x)
+        count()
+        return total + other + calls
+    objective.calls = 0
+    return objective
+"""
+
+
+def test_counters_of_a_run_are_no_change_of_code() -> None:
+    found: dict[str, Any] = {'__name__': '__main__'}
+    exec(COUNTING, found)
+    objective = found['made']()
+    before = code_hashes(objective)
+    assert [each.rpartition('.')[2] for each in before] == ['Counted', 'count', 'objective']
+    objective(1)
+    assert code_hashes(objective) == before
+    again: dict[str, Any] = {'__name__': '__main__'}
+    exec(COUNTING, again)
+    tried = again['made']()
+    tried(1)
+    assert code_hashes(tried) == before
+
+
+@pytest.mark.parametrize(
+    ('before', 'now', 'expected'),
+    [
+        ({'f': 'a', 'g': 'b'}, {'f': 'b', 'g': 'a'}, ['f', 'g']),
+        ({'f': 'a', 'g': 'b'}, {'f': 'a', 'g': 'a'}, ['g']),
+        ({'f': 'a'}, {'g': 'a'}, []),
+        ({'f': 'a'}, {'f': 'a', 'g': 'b'}, ['g']),
+        ({'l': 'a', 'l#2': 'b'}, {'l': 'b', 'l#2': 'a'}, ['l', 'l#2']),
+        ({'l': 'a', 'l#2': 'b'}, {'l': 'b'}, []),
+        ({'l': 'b'}, {'l': 'a', 'l#2': 'b'}, ['l']),
+    ],
+)
+def test_code_is_compared_by_name(
+    before: dict[str, str], now: dict[str, str], expected: list[str]
+) -> None:
+    assert differing(before, now) == expected
+
+
+def test_a_long_list_costs_little_and_is_not_kept() -> None:
+    values = [0] * 3_000_000
+
+    def objective() -> list[int]:
+        return values
+
+    before, start = sys.getrefcount(values), time.process_time()
+    hashes = code_hashes(objective)
+    assert time.process_time() - start < 0.1
+    assert sys.getrefcount(values) == before
+    values.append(1)
+    assert code_hashes(objective) == hashes
+
+
+@pytest.mark.parametrize('name', EDITS)
+def test_an_edit_is_found_by_another_process(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'a_notebook', types.ModuleType('a_notebook'))
+    hashes = []
+    for edits in (), (), EDITS[name][2:]:
+        found = notebook()
+        for each in (*EDITS[name][:2], *edits):
+            cell(each, found)
+        hashes.append(code_hashes(found['made']))
+    before, same, now = hashes
+    assert differing(before, same) == []
+    assert differing(before, now)

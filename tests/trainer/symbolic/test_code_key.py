@@ -14,131 +14,14 @@ from typing import Any
 import jax
 import pytest
 
+from tests.factories.edited_cells import EDITS, NET, cell, notebook
 from trainer.layers import Dropout, Linear, Mlp, Stack
 from trainer.symbolic.code_key import code_key
-
-HEAD = """
-import dataclasses, functools, types
-import flax.linen as nn, jax, jax.numpy as jnp
-from flax import nnx
-from typing import Any, NamedTuple
-from trainer.layers import Layer, LinenAdapter, Linear, NnxAdapter
-from trainer.learner import Optimizer, Schedule
-from trainer.losses import SoftmaxCrossEntropy
-"""
-NET = 'class Net(Layer):\n    def forward(self, x): return {}\nmade = Net()'
-"""A cell."""
-
-
-def cell(source: str, notebook: dict[str, Any]) -> Any:
-    """Runs a cell; returns the value that it calls `made`."""
-    exec(compile(source, '<cell>', 'exec'), notebook)
-    return notebook.get('made')
 
 
 @pytest.fixture(autouse=True)
 def module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'a_notebook', types.ModuleType('a_notebook'))
-
-
-def notebook() -> dict[str, Any]:
-    found = {'__name__': 'a_notebook'}
-    cell(HEAD, found)
-    return found
-
-
-EDITS = {
-    'method': ('', NET.format('x'), NET.format('2 * x')),
-    'constant': ('', NET.format('2 * x'), NET.format('2.0 * x')),
-    'helper': ('', 'def f(x): return x\n' + NET.format('f(x)'), 'def f(x): return -x'),
-    'helper of a helper': (
-        'def g(x): return x\ndef f(x): return g(x)',
-        NET.format('f(x)'),
-        'def g(x): return -x',
-    ),
-    'global number': ('', 'SCALE = 1.0\n' + NET.format('SCALE * x'), 'SCALE = 100.0'),
-    'global dict in place': ('C = {"a": 1}', NET.format('C["a"] * x'), 'C["a"] = 2'),
-    'global array': ('A = jnp.ones(3)', NET.format('A * x'), 'A = jnp.zeros(3)'),
-    'global object': (
-        'C = types.SimpleNamespace(a=1)\nclass S: a = C',
-        NET.format('S().a * x'),
-        'class S: a = 2',
-    ),
-    'default of an argument': (
-        'def f(x, by=1): return by * x',
-        NET.format('f(x)'),
-        'def f(x, by=2): return by * x',
-    ),
-    'closure': (
-        'def maker(by):\n    def f(x): return by * x\n    return f\nf = maker(1)',
-        NET.format('f(x)'),
-        'f = maker(2)',
-    ),
-    'lambda': ('f = lambda x: x', NET.format('f(x)'), 'f = lambda x: -x'),
-    'partial': (
-        'def g(x, by): return by * x\nf = functools.partial(g, by=1)',
-        NET.format('f(x)'),
-        'f = functools.partial(g, by=2)',
-    ),
-    'jitted function': (
-        '@jax.jit\ndef f(x): return x',
-        NET.format('f(x)'),
-        '@jax.jit\ndef f(x): return -x',
-    ),
-    'own gradient': (
-        '@jax.custom_vjp\ndef f(x): return x\nf.defvjp(lambda x: (x, None), lambda _, g: (g,))',
-        NET.format('f(x)'),
-        'f.defvjp(lambda x: (x, None), lambda _, g: (-g,))',
-    ),
-    'base': (
-        'class Base(Layer):\n    def forward(self, x): return x',
-        'class Net(Base): pass\nmade = Net()',
-        'class Base(Layer):\n    def forward(self, x): return -x\n'
-        'class Net(Base): pass\nmade = Net()',
-    ),
-    'attribute of the class': (
-        '',
-        'class Net(Layer):\n    by = 1\n    def forward(self, x): return self.by * x\nmade = Net()',
-        'Net.by = 2',
-    ),
-    'patched method': ('', NET.format('x'), 'Net.forward = lambda self, x: -x'),
-    'patched property': (
-        'class Base(Layer):\n    @property\n    def by(self): return 1',
-        'class Net(Base):\n    def forward(self, x): return self.by * x\nmade = Net()',
-        'Base.by = property(lambda self: 2)',
-    ),
-    'static method': (
-        '',
-        'class Net(Layer):\n    @staticmethod\n    def f(x): return x\nmade = Net()',
-        'class Net(Layer):\n    @staticmethod\n    def f(x): return -x\nmade = Net()',
-    ),
-    'nested value': (
-        'class Loss(SoftmaxCrossEntropy):\n    def of(self, o, l): return super().of(o, l)',
-        'class Net(Layer):\n    loss: Any\nmade = Net([Loss()])',
-        'class Loss(SoftmaxCrossEntropy):\n    def of(self, o, l): return 2 * super().of(o, l)\n'
-        'made = Net([Loss()])',
-    ),
-    'function in a field': (
-        'class Net(Layer):\n    f: Any',
-        'def f(x): return x\nmade = Net(f)',
-        'def f(x): return -x\nmade = Net(f)',
-    ),
-    'module of linen': (
-        'class M(nn.Module):\n    @nn.compact\n    def __call__(self, x): return x',
-        'class Net(LinenAdapter):\n    def make(self): return M()\nmade = Net()',
-        'class M(nn.Module):\n    @nn.compact\n    def __call__(self, x): return -x',
-    ),
-    'module of nnx': (
-        'class M(nnx.Module):\n    def __call__(self, x): return x',
-        'class Net(NnxAdapter):\n    def make(self, rngs): return M()\nmade = Net()',
-        'class M(nnx.Module):\n    def __call__(self, x): return -x',
-    ),
-    'fields of a module of linen': (
-        'module = nn.Dense(3)',
-        'class Net(LinenAdapter):\n    def make(self): return module.clone()\nmade = Net()',
-        'module = nn.Dense(4)',
-    ),
-}
 
 
 @pytest.mark.parametrize('name', EDITS)
