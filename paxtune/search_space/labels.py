@@ -1,5 +1,6 @@
 """Names of decisions and candidates for people and JSON, and their inverse."""
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -37,55 +38,70 @@ def display_value(value: Any, with_derived: bool = True) -> Any:
     return display_name(value, with_derived)
 
 
-def display_name(value: Any, with_derived: bool = True) -> str:
-    """One-line text of a value, without defaults and open decisions.
+def display_name(value: Any, with_derived: bool = True, with_open: bool = False) -> str:
+    """One-line text of a value, without defaults.
 
-    The expressions of derived values are omitted unless `with_derived`.
+    The expressions of derived values are omitted unless `with_derived`, and the names of open
+    decisions unless `with_open`.
 
     Example:
-        >>> display_name(pg.Dict(widths=[1, 2], depth=pg.oneof([3, 4])))
-        '{widths=[1, 2]}'
+        >>> branch = pg.Dict(widths=[1, 2], depth=pg.oneof([3, 4]))
+        >>> display_name(branch), display_name(branch, with_open=True)
+        ('{widths=[1, 2]}', '{widths=[1, 2], depth}')
     """
+    named = functools.partial(display_name, with_derived=with_derived, with_open=with_open)
     if isinstance(value, Derived):
         return str(value.expression)
     if isinstance(value, pg.Object | pg.Dict):
         items = ', '.join(
-            f'{name}={display_name(child, with_derived)}'
-            for name, child in explicit_fields(value, with_derived)
+            name if isinstance(child, pg.hyper.HyperValue) else f'{name}={named(child)}'
+            for name, child in explicit_fields(value, with_derived, with_open)
         )
         if isinstance(value, pg.Dict):
             return f'{{{items}}}'
         name = type(value).__name__
         return f'{name}({items})' if items else name
     if isinstance(value, list | tuple):
-        return f'[{", ".join(display_name(child, with_derived) for child in value)}]'
+        return f'[{", ".join(map(named, value))}]'
     return repr(plain(value))
 
 
-def explicit_fields(value: pg.Object | pg.Dict, with_derived: bool = True) -> list[tuple[str, Any]]:
+def explicit_fields(
+    value: pg.Object | pg.Dict, with_derived: bool = True, with_open: bool = False
+) -> list[tuple[str, Any]]:
     """Fields of a value that are neither default nor open decisions, as in `display_name`."""
+    hidden = (*(() if with_open else [pg.hyper.HyperValue]), *(() if with_derived else [Derived]))
     found = []
     for name, child in value.sym_items():
         field = value.__schema__.get_field(name) if isinstance(value, pg.Object) else None
         default = field is not None and pg.eq(field.default_value, child)
-        hidden = pg.hyper.HyperValue if with_derived else pg.hyper.HyperValue | Derived
         if not default and not isinstance(child, hidden):
             found.append((name, child))
     return found
 
 
 def candidate_names(candidates: Sequence[Any]) -> list[Any]:
-    """Distinct names of candidates; equal names are numbered.
+    """Distinct names of candidates.
 
-    Derived values are omitted if the names are distinct without them.
+    Derived values are omitted if the names are distinct without them. Equal names have the names of
+    their open decisions, too. If they are still equal, they are numbered.
 
     Example:
-        >>> candidate_names([64, 'gelu', None, pg.Dict(), pg.Dict()])
-        [64, 'gelu', None, '{} #3', '{} #4']
+        >>> depth, rate = pg.oneof([1, 2]), pg.floatv(0.0, 1.0)
+        >>> candidate_names([64, 'gelu', pg.Dict(depth=depth), pg.Dict(rate=rate)])
+        [64, 'gelu', '{depth}', '{rate}']
+        >>> candidate_names([None, pg.Dict(), pg.Dict()])
+        [None, '{} #1', '{} #2']
     """
     plain = [display_value(candidate, with_derived=False) for candidate in candidates]
     if len({(type(each), each) for each in plain}) < len(plain):
         plain = [display_value(candidate) for candidate in candidates]
+    plain = [
+        display_name(candidate, with_open=True)
+        if isinstance(candidate, pg.Symbolic) and (plain.count(each) > 1 or each == '{}')
+        else each
+        for each, candidate in zip(plain, candidates, strict=True)
+    ]
     keys = [(type(each), each) for each in plain]
     return [
         each if keys.count(key) == 1 else f'{each} #{index}'

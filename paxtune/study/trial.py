@@ -259,7 +259,12 @@ class Trial:
 
 def directory_in(home: JobPath, trial: Trial) -> JobPath:
     """Returns the directory of a trial."""
-    return home / TRIALS / trial_directory_name(trial.id, trial.decisions)
+    decisions = trial.decisions
+    named = home / TRIALS / trial_directory_name(trial.id, decisions)
+    # An older study has other names of candidates, such as `{} #0`.
+    if named.exists() or not any(isinstance(value, str) for value in decisions.values()):
+        return named
+    return next(iter((home / TRIALS).glob(f'{trial.id:04d}-*')), named)
 
 
 def aggregated(trial: Trial, scoring: Scoring) -> dict[str, float]:

@@ -50,7 +50,22 @@ def test_candidate_names_are_plain_values_or_display_names():
     given = [1, True, 1.0, 'x', None, Dense(), Dense(16), Block(heads=pg.oneof([1, 2])), [1, 'a']]
     expected = [1, True, 1.0, 'x', None, 'Dense', 'Dense(width=16)', 'Block', "[1, 'a']"]
     assert [(type(a), a) for a in candidate_names(given)] == [(type(b), b) for b in expected]
-    assert candidate_names([Dense(), Dense(width=pg.oneof([1, 2]))]) == ['Dense #0', 'Dense #1']
+    assert candidate_names([Dense(), Dense(width=pg.oneof([1, 2]))]) == ['Dense', 'Dense(width)']
+
+
+def test_branches_have_the_names_of_their_decisions():
+    depth, rate = pg.oneof([1, 2]), pg.floatv(0.0, 1.0)
+    given = [
+        None,
+        pg.Dict(depth=depth),
+        pg.Dict(deep=pg.Dict(rate=rate)),
+        pg.Dict(kind='a', x=rate),
+    ]
+    names = [None, '{depth}', '{deep={rate}}', "{kind='a'}"]
+    assert candidate_names(given) == names
+    assert [match_candidate(name, names) for name in names] == [0, 1, 2, 3]
+    same = [pg.Dict(kind='a', x=rate), pg.Dict(kind='a', y=rate), pg.Dict(kind='a', y=depth)]
+    assert candidate_names(same) == ["{kind='a', x}", "{kind='a', y} #1", "{kind='a', y} #2"]
     assert candidate_names([float('nan'), float('inf')]) == ['nan', 'inf']
 
 
