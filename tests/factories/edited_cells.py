@@ -244,4 +244,32 @@ EDITS = {
         NET.format('S().f(x)'),
         'S.by = 2',
     ),
+    'partial method': (
+        '',
+        'class Net(Layer):\n    def f(self, x, by): return by * x\n'
+        '    g = functools.partialmethod(f, by=1)\n'
+        '    def forward(self, x): return self.g(x)\nmade = Net()',
+        'class Net(Layer):\n    def f(self, x, by): return by * x\n'
+        '    g = functools.partialmethod(f, by=2)\n'
+        '    def forward(self, x): return self.g(x)\nmade = Net()',
+    ),
+    'descriptor': (
+        'class D:\n    def __init__(self, by): self.by = by\n'
+        '    def __get__(self, owner, kind): return self.by',
+        'class S:\n    by = D(1)\n' + NET.format('S().by * x'),
+        'class S:\n    by = D(2)',
+    ),
+    'function for a type': (
+        '@functools.singledispatch\ndef f(x): return x\n@f.register\ndef _(x: int): return x',
+        NET.format('f(x)'),
+        '@f.register\ndef _(x: int): return -x',
+    ),
+    'method for a type': (
+        'class S:\n    @functools.singledispatchmethod\n    def f(self, x): return x\n'
+        '    @f.register\n    def _(self, x: int): return x',
+        NET.format('S().f(x)'),
+        'class S:\n    @functools.singledispatchmethod\n    def f(self, x): return x\n'
+        '    @f.register\n    def _(self, x: int): return -x',
+    ),
+    'long text': ('T = "a" * 100_000', NET.format('len(T) * x'), 'T += "b"'),
 }

@@ -35,7 +35,7 @@ from trainer.symbolic.code_walk import (
 from trainer.symbolic.names import PACKAGES
 
 _MAX_VISITED = 10_000
-_MAX_ITEMS = 1_000
+_MAX_ITEMS = 10_000
 _CONSTRUCTORS = ('__init__', '__post_init__', '__new__')
 _DIGITS = 16
 

@@ -229,7 +229,7 @@ def constant_text(value: Any, most: int | None = None) -> str | None:
 
     Args:
         value: any value.
-        most: the number of items and characters that count, beside the lengths.
+        most: the number of items that count, beside the lengths.
     """
     return _constant_text(value, [sys.maxsize if most is None else most], _MAX_NESTED)
 
@@ -239,9 +239,11 @@ def _constant_text(value: Any, left: list[int], nested: int) -> str | None:
     if kind is types.CodeType:
         return code_text(value)
     if kind in SCALARS:
-        short = value[: left[0]] if kind in (str, bytes) else value
-        left[0] -= len(short) if kind in (str, bytes) else 1
-        return f'{kind.__name__} {short!r}'
+        left[0] -= 1
+        if kind in (str, bytes) and len(value) > _MAX_ITEMS:
+            content = value.encode(errors='surrogatepass') if kind is str else value
+            return f'{kind.__name__} {hashlib.sha256(content).hexdigest()}'
+        return f'{kind.__name__} {value!r}'
     if kind not in CONTAINERS or not nested:  # A list may hold itself.
         return None
     is_set, texts = kind in (set, frozenset), []
@@ -279,7 +281,7 @@ def array_text(value: Any) -> str | None:
 
 def wrapped(value: Any) -> tuple[Any, ...]:
     """The parts of a callable object or a descriptor that wraps functions; () for others."""
-    if isinstance(value, functools.partial):
+    if isinstance(value, functools.partial | functools.partialmethod):
         return value.func, value.args, value.keywords
     if isinstance(value, types.MethodType):
         return value.__func__, value.__self__
@@ -289,10 +291,16 @@ def wrapped(value: Any) -> tuple[Any, ...]:
         return (value.__func__,)
     if isinstance(value, functools.cached_property):
         return (value.func,)
-    if isinstance(value, type) or not callable(value) or not hasattr(value, '__wrapped__'):
+    if isinstance(value, functools.singledispatchmethod):
+        return value.func, value.dispatcher
+    if isinstance(value, type | types.FunctionType) or not callable(value):
         return ()
-    more = vars(value).values() if hasattr(value, '__dict__') else ()  # Such as custom gradients.
-    return (value.__wrapped__, *(part for part in more if isinstance(part, types.FunctionType)))
+    # An object may make any other attribute on demand, a new one each time.
+    found = getattr(value, '__dict__', {})
+    if '__wrapped__' not in found and not hasattr(type(value), '__wrapped__'):
+        return ()
+    more = (part for part in found.values() if isinstance(part, types.FunctionType))
+    return (value.__wrapped__, *more)  # Others are such as custom gradients.
 
 
 def _counts(name: str, attribute: Any) -> bool:
@@ -300,7 +308,8 @@ def _counts(name: str, attribute: Any) -> bool:
     if isinstance(attribute, types.FunctionType) or wrapped(attribute):
         return True
     is_technical = name.startswith('__') or name == '_abc_impl'
-    return not is_technical and not hasattr(type(attribute), '__get__')
+    is_descriptor = hasattr(type(attribute), '__get__') and is_library(type(attribute))
+    return not is_technical and not is_descriptor
 
 
 def _is_replaced(name: str, attribute: Any) -> bool:

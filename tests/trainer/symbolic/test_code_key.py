@@ -119,9 +119,16 @@ def test_unusual_objects_have_keys() -> None:
         def __repr__(self) -> str:
             raise RuntimeError
 
-    first, second = Raises(), {Raises(): 1}
+    class Makes:
+        def __getattr__(self, name: str) -> Any:
+            return Makes()
+
+        def __call__(self) -> None: ...
+
+    first, second, third = Raises(), {Raises(): 1}, Makes()
     assert code_key(lambda: first) == code_key(lambda: first) != code_key(lambda: Raises)
     assert code_key(lambda: second)
+    assert code_key(lambda: third)
 
 
 def test_a_replaced_method_of_our_own_class_is_another_key() -> None:
