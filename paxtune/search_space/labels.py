@@ -98,7 +98,7 @@ def candidate_names(candidates: Sequence[Any]) -> list[Any]:
         plain = [display_value(candidate) for candidate in candidates]
     plain = [
         display_name(candidate, with_open=True)
-        if isinstance(candidate, pg.Symbolic) and (plain.count(each) > 1 or each == '{}')
+        if isinstance(candidate, pg.Symbolic) and (plain.count(each) > 1 or '{}' in each)
         else each
         for each, candidate in zip(plain, candidates, strict=True)
     ]
