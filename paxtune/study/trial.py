@@ -264,7 +264,9 @@ def directory_in(home: JobPath, trial: Trial) -> JobPath:
     # An older study has other names of candidates, such as `{} #0`.
     if named.exists() or not any(isinstance(value, str) for value in decisions.values()):
         return named
-    return next(iter((home / TRIALS).glob(f'{trial.id:04d}-*')), named)
+    for former in (home / TRIALS).glob(f'{trial.id:04d}-*'):
+        return former
+    return named
 
 
 def aggregated(trial: Trial, scoring: Scoring) -> dict[str, float]:

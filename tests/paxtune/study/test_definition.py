@@ -41,7 +41,7 @@ def test_a_trial_keeps_a_directory_that_an_older_version_named(tmp_path: Path) -
     with open_study(tmp_path, toy(layer=pg.oneof([Dense(), Dense(pg.oneof([1, 2]))]))) as study:
         trial = ask(study)
         named = trial.directory
-        assert named.name == trial.directory.name != '0001-layer=Dense_0'
+        assert named is not None and named.name != '0001-layer=Dense_0'
         former = named.with_name('0001-layer=Dense_0')
         former.mkdir(parents=True)
         assert trial.directory == former
