@@ -29,9 +29,7 @@ def space_of(given: Any) -> Any:
     if isinstance(given, pg.hyper.DynamicEvaluationContext):  # `pg.hyper.trace` returns it.
         given = given.hyper_dict
     for path, each in _parts(given, ''):
-        if isinstance(each, dict) and _TYPE in each:
-            where = f'{path or "it"} has the key {_TYPE!r}, which stands for classes'
-            raise UserError(f'space: {where}: give it another name. {_words(path, each)}'.rstrip())
+        _require_holdable(path, each)
     validate_decisions(given)  # A `pg.Dict` holds copies.
     value = pg.Dict(given) if type(given) is dict else given
     if not isinstance(value, pg.Object | pg.Dict):
@@ -43,6 +41,23 @@ def space_of(given: Any) -> Any:
             + '; '.join(words[:_SHOWN] or ['Write one as pg.oneof([…]) or pg.floatv(low, high)'])
         )
     return value
+
+
+def _require_holdable(path: str, value: Any) -> None:
+    """Raises UserError for a dict or a list that PyGlove cannot hold, or takes for a class."""
+    where = path or 'it'
+    if isinstance(value, dict):
+        if _TYPE in value:
+            why = f'{where} has the key {_TYPE!r}, which stands for classes'
+            raise UserError(f'space: {why}: give it another name. {_words(path, value)}'.rstrip())
+        if wrong := [key for key in value if not isinstance(key, str | int)]:
+            raise UserError(f'space: the name {wrong[0]!r} in {where} must be a text')
+    # PyGlove compares the first item with a text.
+    elif isinstance(value, list) and value and is_array(value[0]):
+        raise UserError(
+            f'space: {where} is a list that begins with an array: give each array a name in a '
+            'dict, or array.tolist()'
+        )
 
 
 def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:

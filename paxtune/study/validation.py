@@ -38,7 +38,7 @@ def validate_search(feasibility: Feasibility, sample: Samples) -> None:
     if search.budget.trials is None and space.size is None:
         raise UserError(
             'search.budget.trials: a range has infinitely many values, so a number of trials must '
-            'be given (--num_trials)'
+            'be given: num_trials=20, or --num_trials=20'
         )
     algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
     algorithm.check_space(space.spec, len(search.rewards))

@@ -46,6 +46,9 @@ def reason_of(function: Any) -> str:
         ({'x': {'_type': 'choice', '_value': [1, 2]}}, r"x has the key '_type'.*pg\.oneof\(\[1, 2"),
         ({'_type': pg.oneof([1, 2])}, "the key '_type', which stands for classes"),
         ({'x': pg.oneof([1, 2]), 'y': [{'_type': 'a'}]}, r"y\[0\] has the key '_type'"),
+        ({'x': {'y': [np.eye(2)]}}, r'x\.y is a list that begins with an array: give each array a'),
+        ({None: pg.oneof([1, 2])}, 'the name None in it must be a text'),
+        ({'x': {(1, 2): pg.oneof([1, 2])}}, r'the name \(1, 2\) in x must be a text'),
     ],
 )
 def test_a_space_without_decisions_says_how_they_are_written(space: Any, words: str) -> None:
