@@ -34,7 +34,7 @@ BUDGETS = {
     'paxtune/plots': 1_730,
     'paxtune/pyglove_backend': 900,
     'paxtune/reports': 3_030,
-    'paxtune/running': 3_315,
+    'paxtune/running': 3_328,
     'paxtune/scale': 430,
     'paxtune/schedulers': 2_245,
     'paxtune/search_space': 1_519,
