@@ -146,6 +146,27 @@ def test_a_claim_in_doubt_leases_the_trial(service: Service) -> None:
     assert service.coordinator.revoked(['a']).workers == ['a']
 
 
+def test_a_claim_that_was_not_committed_leases_nothing(service: Service) -> None:
+    service.study('').add({})
+    worker = service.study('a')
+    service.database.before_commit = worker.store.close
+    with pytest.raises(DetachedError):
+        ask(worker)
+    assert service.coordinator.claim('b', None).trial is not None
+    assert service.coordinator.num_leases == 1
+
+
+def test_a_lease_that_was_not_committed_does_not_expire(service: Service) -> None:
+    people, worker = service.study(''), service.study('a')
+    people.add({})
+    service.database.before_commit = worker.store.close
+    with pytest.raises(DetachedError):
+        ask(worker)
+    service.now += 11
+    assert service.coordinator.revoked(['a']).workers == []
+    assert people.trial(1).state == 'REQUESTED'
+
+
 def test_an_update_of_another_trial_is_refused(service: Service) -> None:
     study = service.study('')
     study.add({})
