@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,6 +14,7 @@ from absl import logging
 from etils import epy
 
 from paxtune.algorithms import Algorithm
+from paxtune.config.budget import hours_of
 from paxtune.engines.base import Engine, Job, is_count
 from paxtune.engines.choice import engine_for
 from paxtune.objectives.measurement import in_words
@@ -54,6 +56,7 @@ def tune(
     *,
     space: Any = None,
     num_trials: int | None = None,
+    timeout: float | datetime.timedelta | None = None,
     job_log_dir: PathLike | None = None,
     objective: Reward | Objectives | Literal['minimize', 'maximize'] | None = None,
     algorithm: Algorithm | str | None = None,
@@ -62,6 +65,7 @@ def tune(
     engine: Engine | None = None,
     workers: int | None = None,
     callbacks: Callbacks | None = None,
+    quiet: bool = False,
     prior_studies: Collection[PathLike] = (),
     fork_study: PathLike | None = None,
     study: Study | None = None,
@@ -85,6 +89,8 @@ def tune(
             it runs once more, with their first values, to find them. For an experiment: decisions,
             and other values, by path.
         num_trials: the study's total (`Budget.trials`); None for all that a finite space has.
+        timeout: the seconds that the search may take, in all calls, or a `timedelta`. It sets
+            `Budget.hours`, times the number of trials at a time.
         job_log_dir: the directory of the study and of its trials: a local one, or with `Remote`
             also one in Google Cloud Storage, `gs://…`. None keeps the study of a function in
             memory.
@@ -95,8 +101,9 @@ def tune(
             their ends; by default the scheduler of the experiment.
         seed: the random seed of the algorithm.
         callbacks: listen to the study; a function of the study and a trial is called when the trial
-            has ended. By default `paxtune.Progress()` on a terminal and in a notebook; elsewhere a
-            line on standard error every ten seconds, and at the end. [] is silent.
+            has ended. By default `paxtune.Progress()` on a terminal and in a notebook; elsewhere
+            lines on standard error for trials that end.
+        quiet: shows no progress: no callback is the default.
         prior_studies: directories of studies that the algorithm of a new study learns from.
         fork_study: the directory of a study whose trials a new study begins with.
         study: a study in memory that this call continues, in its space, and with its search where
@@ -148,6 +155,8 @@ def tune(
         compilation_cache.enable()
         given: dict[str, Any] = {'objective': objective, 'seed': seed, 'budget.trials': num_trials}
         given |= {'algorithm': algorithm, 'scheduler': scheduler}
+        if timeout is not None:
+            given['budget.hours'] = hours_of(timeout, engine.trials_at_once)
         changes = {name: value for name, value in given.items() if value is not None}
         try:
             with interrupt.asking(should_interrupt):
@@ -166,7 +175,7 @@ def tune(
             held.enter_context(opened)
         else:
             study = open_plan(None, plan, store=study.store)
-        job = Job(study, workload.runner(), _listening(callbacks), should_interrupt)
+        job = Job(study, workload.runner(), _listening(callbacks, quiet), should_interrupt)
         run_trials(engine, job, fork_study)
     return engine.reopened(study)
 
@@ -275,9 +284,9 @@ def _num_processes() -> int:
     return processes.count() if 'jax' in sys.modules else 1
 
 
-def _listening(
-    callbacks: Callbacks | None,
-) -> list[Callback]:
+def _listening(callbacks: Callbacks | None, quiet: bool) -> list[Callback]:
+    if callbacks is None and quiet:
+        return []
     if callbacks is None:
         # A library may import the kernel where no notebook runs.
         is_notebook = 'ipykernel' in sys.modules and displays.standard_console().is_jupyter

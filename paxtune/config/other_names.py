@@ -4,14 +4,14 @@ from collections.abc import Collection
 
 _TRIALS = ('num_trials=20', '--num_trials=20')
 _GOAL = ("objective='minimize'", '--metric=eval/loss --goal=minimize')
-_HOURS = ('budget=paxtune.Budget(hours=1.0)', '--max_hours=1')
+_HOURS = ('timeout=3600', '--max_hours=1')
 _WORKERS = ('workers=2', '--workers=2')
 _SCHEDULER = ("scheduler='median'", '--scheduler=median')
 _ALGORITHM = ("algorithm='tpe'", '--algorithm=tpe')
 _DIRECTORY = ("job_log_dir='runs/mine'", '--job_log_dir=runs/mine')
 _SPACE = ("space={'x': pg.floatv(0.0, 1.0)}", "--tune 'path=floatv(0.0, 1.0)'")
 _SEED = ('seed=1', '--seed=1')
-_SILENT = ('callbacks=[]', '')
+_SILENT = ('quiet=True', '--quiet')
 
 _NAMES = {
     _TRIALS: 'n_trials max_trials trials num_samples n_iter max_evals iterations',
@@ -23,7 +23,7 @@ _NAMES = {
     _DIRECTORY: 'storage study_name directory output_dir log_dir logdir local_dir storage_path',
     _SPACE: 'search_space param_space config params parameters hyperparameters',
     _SEED: 'random_state random_seed rng',
-    _SILENT: 'quiet verbose show_progress show_progress_bar progress_bar',
+    _SILENT: 'verbose silent show_progress show_progress_bar progress_bar',
 }
 _WORDS = {name: words for words, names in _NAMES.items() for name in names.split()}
 

@@ -138,7 +138,7 @@ def _component(value: 'Component | None') -> str:
     return '' if value is None else str(value.format(compact=True, hide_default_values=True))
 
 
-def _budget(budget: 'Budget', num_trials: int) -> str:
+def _budget(budget: 'Budget', num_trials: int | None) -> str:
     limits = {
         'trials': num_trials,
         'hours': budget.hours,
@@ -158,6 +158,8 @@ def _time(study: 'Study', processes: int) -> str:
     own = [each for each in trials if each.is_terminal and not each.lineage.is_imported]
     if not own:
         return 'unknown before a first trial has ended'
+    if study.num_trials is None:
+        return 'all hours of the budget'
     left = study.num_trials - sum(trial.is_terminal for trial in trials)
     seconds = mean_seconds(own)
     total = seconds * left / min(processes, max(left, 1))

@@ -180,7 +180,7 @@ def _made(
     """Makes the parts of changes that have names; raises UserError for a field that is unknown."""
     fields = [str(name) for name in Search.__schema__.fields]
     for name in changes:
-        if name not in (*fields, 'budget.trials'):
+        if name not in (*fields, 'budget.trials', 'budget.hours'):
             other = other_names.PYTHON.get(name)
             hint = nearest(name, [*fields, 'num_trials']) if other is None else f'Write {other}'
             raise UserError(f'a search has no {name!r}. {hint}'.rstrip())

@@ -33,14 +33,15 @@ def default_scheduler(search: Search, space: Space) -> tuple[Scheduler | None, s
     if not space.is_tunable:
         return None, 'trials are functions'
     number = search.budget.trials or (space.size or 0) * search.replicates
-    if number <= _FEW:
+    if 0 < number <= _FEW:
         return None, f'{number} trials'
     if why_not := _why_not(search, space):
         return None, why_not
     train, lowest = space.value.train, first_rung(space.value)
     if not lowest or lowest['min_resource'] >= train.num_train_steps:
         return None, 'trials of searched lengths, or without evaluations before their ends'
-    why = f'{number} trials of {train.num_train_steps:,} steps, evaluated every'
+    count = f'{number} ' if number else ''
+    why = f'{count}trials of {train.num_train_steps:,} steps, evaluated every'
     return Adaptive(**lowest), f'{why} {train.evaluation.every:,}'
 
 

@@ -10,6 +10,7 @@ from paxtune.study.trial import Trial
 from paxtune.study.trial_table import Trials, column
 
 _HOUR = 3600.0
+_SECOND = 1 / _HOUR
 
 
 def hours(trials: Sequence[Trial]) -> float:
@@ -52,10 +53,15 @@ def used_up(budget: Budget, trials: Sequence[Trial], sign: float, replicates: in
 def hours_used_up(budget: Budget, trials: Sequence[Trial]) -> str | None:
     """Names the limit of hours that is reached; None without one."""
     if budget.hours is not None and hours(trials) >= budget.hours:
-        return f'its {budget.hours:g} hours are used up'
+        return f'its {_rendered(budget.hours)} are used up'
     if budget.device_hours is not None and device_hours(trials) >= budget.device_hours:
         return f'its {budget.device_hours:g} device hours are used up'
     return None
+
+
+def _rendered(hours: float) -> str:
+    is_short = _SECOND <= hours < 0.1
+    return f'{hours * _HOUR:g} seconds' if is_short else f'{hours:g} hours'
 
 
 def seconds_left(

@@ -23,7 +23,7 @@ from paxtune.study.store import StudyStore
 from paxtune.study.study_view import StudyView
 from paxtune.study.suggester import Suggester
 from paxtune.study.trial import Scoring, Trial
-from paxtune.study.trial_queue import TrialQueue
+from paxtune.study.trial_queue import UNLIMITED, TrialQueue
 from paxtune.study.trial_table import Trials
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
@@ -96,9 +96,10 @@ class Study(StudyView):
         return RunningTrial(record, self.context, self._scoring, self.store)
 
     @property
-    def num_trials(self) -> int:
-        """The number of trials that the study is to have."""
-        return self._queue.num_trials
+    def num_trials(self) -> int | None:
+        """The number of trials that the study is to have; None if only hours limit it."""
+        number = self._queue.num_trials
+        return None if number == UNLIMITED else number
 
     @property
     def exhausted(self) -> bool:

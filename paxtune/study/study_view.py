@@ -1,11 +1,13 @@
 """The reading half of a study."""
 
-from typing import TYPE_CHECKING, Literal, Self
+import collections
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from paxtune.objectives.rewards import Reward
 from paxtune.search_space.parameters import reader
 from paxtune.study import replicates
 from paxtune.study.plan import SearchPlan
+from paxtune.study.reasons import commonest
 from paxtune.study.record import Status, StudyRecord, TrialRecord
 from paxtune.study.record_checks import DamagedRecordError
 from paxtune.study.store import StudyStore
@@ -96,7 +98,10 @@ class StudyView:
         """Returns one trial, or the best; raises UserError if there is none."""
         if number == 'best':
             if (best := self.best) is None:
-                raise UserError(f'no trial of {self.directory or "the study"} was completed')
+                where = self.directory or 'the study'
+                if not self.rewards:
+                    raise UserError(f'no trial of {where} is the best: it has no objective')
+                raise UserError(f'no trial of {where} was completed{self._ends()}')
             return best
         if (known := self._table.ended(number)) is not None:
             return known
@@ -107,6 +112,14 @@ class StudyView:
             there = f'it has 1 to {newest}' if newest else 'it has none'
             where = self.directory or 'the study'
             raise UserError(f'{where} has no trial {number}: {there}') from None
+
+    def _ends(self) -> str:
+        """Counts trials by state, with the commonest reason of infeasible ones."""
+        trials = self.current
+        counts = collections.Counter(str(trial.status) for trial in trials)
+        states = ', '.join(f'{count} {state}' for state, count in sorted(counts.items()))
+        found = commonest(trial.reason or '' for trial in trials if trial.state == 'INFEASIBLE')
+        return f' ({states or "it has none"})' + (f': {found[0][1]}' if found else '')
 
     @property
     def candidates(self) -> list[Trial]:
@@ -125,6 +138,25 @@ class StudyView:
         """
         best = self.top(1)
         return best[0] if best else None
+
+    @property
+    def best_trial(self) -> Trial:
+        """The same as `best`, for a study that must have one.
+
+        Raises:
+            UserError: no trial was completed, or the study has no objective, or several.
+        """
+        return self.trial('best')
+
+    @property
+    def best_params(self) -> dict[str, Any]:
+        """The decisions of `best_trial`, by path; raises as it does."""
+        return {**self.best_trial.decisions}
+
+    @property
+    def best_value(self) -> float:
+        """The reward of `best_trial`; raises as it does."""
+        return self.best_trial.rewards[0]
 
     def top(self, count: int) -> list[Trial]:
         """Returns the best trials, best first; with replicates one for each configuration.

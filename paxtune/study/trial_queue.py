@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,9 @@ from paxtune.study.transitions import IllegalTransition, TurnLostError
 from paxtune.study.trial import Trial
 from paxtune.study.trial_table import Trials, column
 from trainer.symbolic.errors import UserError
+
+UNLIMITED = sys.maxsize
+"""The number of trials of a study that only hours limit."""
 
 
 class TrialQueue:
@@ -52,12 +56,11 @@ class TrialQueue:
 
     @property
     def num_trials(self) -> int:
-        """The number of trials that the study is to have."""
-        wanted = self._search.budget.trials
-        if wanted is None:
-            assert self._space.size is not None
-            return self._space.size * self._search.replicates
-        return wanted
+        """The number of trials that the study is to have, at most."""
+        wanted, size = self._search.budget.trials, self._space.size
+        if wanted is None and size is None:
+            return UNLIMITED
+        return size * self._search.replicates if wanted is None else wanted
 
     @property
     def _budget(self) -> tuple[object, ...]:

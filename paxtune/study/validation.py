@@ -35,10 +35,10 @@ Samples: TypeAlias = Callable[[int], Sample]
 def validate_search(feasibility: Feasibility, sample: Samples) -> None:
     """Raises UserError if a space cannot be searched as configured."""
     space, search = feasibility.space, feasibility.search
-    if search.budget.trials is None and space.size is None:
+    if search.budget.trials is None and space.size is None and not search.budget.has_hours:
         raise UserError(
             'search.budget.trials: a range has infinitely many values, so a number of trials must '
-            'be given: num_trials=20, or --num_trials=20'
+            'be given: num_trials=20, or --num_trials=20; or a time: timeout=3600, or --max_hours=1'
         )
     algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
     algorithm.check_space(space.spec, len(search.rewards))

@@ -13,6 +13,7 @@ from paxtune.reports.tables import assignments
 from paxtune.running.callbacks import Callback
 from paxtune.study.columns import reward_headings
 from paxtune.study.default_scheduler import default_scheduler
+from paxtune.study.record import Status
 from paxtune.terminal.displays import display_for, standard_console
 from paxtune.terminal.live_screen import Labels, error_text
 from paxtune.terminal.live_view import LiveView
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from paxtune.study.trial import Trial
 
 _PLAIN_SECONDS = 10.0
+_EACH = 100  # Trials that have a line each.
 
 
 class Progress(Callback):
@@ -39,7 +41,7 @@ class Progress(Callback):
     def __init__(self, console: Console | None = None, interrupt: Interrupt | None = None):
         """Prepares a display; a screen also says that an interrupt was requested."""
         self.reward_names: Sequence[str] = ['reward']
-        self.num_trials = 0
+        self.num_trials: int | None = None
         self._console = console or standard_console()
         self._names: dict[str, str] = {}
         self._metrics: dict[int, dict[str, float]] = {}
@@ -74,8 +76,9 @@ class Progress(Callback):
                 '--scheduler=none trains all to their ends'
             )
         if self._done_before:
-            verb = 'is' if self.num_trials == 1 else 'are'
-            self.say(f'{self._done_before} of {counted(self.num_trials, "trial")} {verb} done')
+            whole = self.num_trials or self._done_before
+            verb = 'is' if whole == 1 else 'are'
+            self.say(f'{self._done_before} of {counted(whole, "trial")} {verb} done')
 
     def _show(self, study: 'Study') -> None:
         """Starts a screen, where there is a place for one."""
@@ -96,7 +99,7 @@ class Progress(Callback):
 
     def on_trial_start(self, study: 'Study', trial: 'Trial') -> None:
         self._metrics[trial.id] = {}
-        self._say_plain(f'trial {trial.id}/{self.num_trials}: {self._decisions(trial)}')
+        self._say_plain(self._begin(trial))
 
     def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
         self.say(f'trial {trial.id}: resumed from step {step}')
@@ -131,12 +134,24 @@ class Progress(Callback):
 
     def ended_text(self, study: 'Study', trial: 'Trial') -> str:
         """Renders the end of a trial, the best one so far, and the time that is left."""
-        text = f'trial {trial.id}: {trial.status}' + (f' ({trial.reason})' if trial.reason else '')
+        return f'trial {trial.id}: {self._end(trial)}{self._standing(study)}'
+
+    def result_text(self, study: 'Study', trial: 'Trial') -> str:
+        """Renders the same with the decisions and the reward, for lines that begin no trial."""
+        has_result = trial.status is Status.COMPLETED and trial.rewards
+        end = self._rendered(trial.rewards) if has_result else self._end(trial)
+        return f'{self._begin(trial)} → {end}{self._standing(study)}'
+
+    def _end(self, trial: 'Trial') -> str:
+        return f'{trial.status}' + (f' ({trial.reason})' if trial.reason else '')
+
+    def _standing(self, study: 'Study') -> str:
+        text = ''
         if len(study.rewards) == 1 and (found := study.winners(1)):
             best = found[0]
             rewards = self._rendered(best.rewards) + error_text(best)
-            text += f'; best is trial {best.trial.id} with {rewards}'
-        return f'{text}; {self._time_left()}'
+            text = f'; best is trial {best.trial.id} with {rewards}'
+        return f'{text}; {self._time_left()}' if self.num_trials else text
 
     def on_study_end(self, study: 'Study') -> None:
         if self._view is not None:
@@ -157,11 +172,15 @@ class Progress(Callback):
             self.say(text)
 
     def _time_left(self) -> str:
-        left = self.num_trials - self._done_before - self.num_ended
+        left = (self.num_trials or 0) - self._done_before - self.num_ended
         if left <= 0:
             return 'all trials are done'
         seconds = (time.monotonic() - self._started) / self.num_ended * left
         return rendered_time(seconds)
+
+    def _begin(self, trial: 'Trial') -> str:
+        total = f'/{self.num_trials}' if self.num_trials else ''
+        return f'trial {trial.id}{total}: {self._decisions(trial)}'
 
     def _decisions(self, trial: 'Trial') -> str:
         replicate = trial.lineage.replicate
@@ -176,10 +195,13 @@ class Progress(Callback):
 
 
 class Lines(Callback):
-    """Shows the trials that end as lines on standard error: few of them, and the last one."""
+    """Shows the trials that end as lines on standard error.
+
+    Each of the first hundred trials has one. Later lines are at least some seconds apart.
+    """
 
     def __init__(self, console: Console | None = None, seconds: float = _PLAIN_SECONDS) -> None:
-        """Prepares the lines; `seconds` is the least time between two."""
+        """Prepares the lines; `seconds` is the least time between later ones."""
         self._progress = Progress(console or Console(stderr=True, highlight=False))
         self._seconds = seconds
         self._printed = time.monotonic()
@@ -191,7 +213,8 @@ class Lines(Callback):
     def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
         self._held = trial
         self._progress.num_ended += 1
-        if time.monotonic() - self._printed >= self._seconds:
+        is_early = self._progress.num_ended <= _EACH
+        if is_early or time.monotonic() - self._printed >= self._seconds:
             self._print(study)
 
     def on_study_end(self, study: 'Study') -> None:
@@ -199,5 +222,5 @@ class Lines(Callback):
 
     def _print(self, study: 'Study') -> None:
         if self._held is not None:
-            self._progress.say(self._progress.ended_text(study, self._held))
+            self._progress.say(self._progress.result_text(study, self._held))
         self._held, self._printed = None, time.monotonic()

@@ -17,12 +17,11 @@ from trainer.symbolic.errors import UserError
     [
         ('n_trials', 'Write num_trials=20'),
         ('direction', "Write objective='minimize'"),
-        ('timeout', r'Write budget=paxtune\.Budget\(hours=1\.0\)'),
-        ('max_hours', r'Write budget=paxtune\.Budget\(hours=1\.0\)'),
+        ('max_hours', 'Write timeout=3600'),
         ('n_jobs', 'Write workers=2'),
         ('pruner', "Write scheduler='median'"),
         ('sampler', "Write algorithm='tpe'"),
-        ('quiet', r'Write callbacks=\[\]'),
+        ('verbose', 'Write quiet=True'),
         ('num_trial', r'Did you mean num_trials'),
     ],
 )

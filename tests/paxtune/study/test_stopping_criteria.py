@@ -1,5 +1,6 @@
 """Budgets and target rewards end studies."""
 
+import dataclasses
 import datetime
 import time
 import types
@@ -7,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyglove as pg
 import pytest
 
+from paxtune.api import tune
 from paxtune.config.budget import Budget
 from paxtune.engines.base import Job
 from paxtune.engines.threads import Threads
@@ -17,9 +20,17 @@ from paxtune.running import trial_json
 from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import Tuner
 from paxtune.storage.open_study import open_study
-from paxtune.study.stopping_criteria import seconds_left
+from paxtune.study.stopping_criteria import seconds_left, used_up
+from paxtune.study.trial import Trial
 from tests.factories.function_studies import OBJECTIVE, SPACE, run, search
 from tests.factories.studies import ask, states
+from trainer.symbolic.errors import UserError
+
+ENDLESS: dict[str, Any] = {
+    'space': {'x': pg.floatv(0.0, 1.0)},
+    'objective': 'minimize',
+    'algorithm': 'random_search',
+}
 
 
 def test_hours_of_all_trials_together_end_a_study(tmp_path: Path) -> None:
@@ -136,3 +147,43 @@ def test_device_hours_count_devices() -> None:
 def test_a_space_that_is_searched_whole_needs_no_number() -> None:
     study = run(lambda values: {'loss': 1.0}, budget=Budget(None))
     assert len(study.trials) == 6
+
+
+def test_a_timeout_needs_no_number_of_trials(capsys: pytest.CaptureFixture[str]) -> None:
+    def slow(x: float) -> float:
+        time.sleep(0.02)
+        return x
+
+    with tune(slow, timeout=datetime.timedelta(seconds=0.09), **ENDLESS) as study:
+        assert 2 <= len(study.trials) <= 5
+        assert study.num_trials is None
+        assert study.done_reason == 'its 2.5e-05 hours are used up'
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == [f'{each.id}:' for each in study.trials]
+    with tune(slow, timeout=60, num_trials=2, **ENDLESS) as study:
+        assert study.search.budget == Budget(2, hours=1 / 60)
+        assert study.done_reason == 'it has all of its 2 trials'
+    with tune(slow, timeout=36, num_trials=2, engine=Threads(2), **ENDLESS) as study:
+        assert study.search.budget.hours == 0.02
+
+
+@pytest.mark.parametrize('given', [0, -1, '60', True, float('nan'), datetime.timedelta(0)])
+def test_a_timeout_is_a_time(given: Any) -> None:
+    with pytest.raises(UserError, match=r'^timeout=.*: expected seconds above 0'):
+        tune(lambda x: x, timeout=given, **ENDLESS)
+
+
+def test_an_endless_search_is_refused() -> None:
+    with pytest.raises(UserError, match=r'num_trials=20, .* or a time \(timeout=3600'):
+        tune(lambda x: x, **ENDLESS)
+
+
+def test_seconds_that_are_used_up_are_named_as_seconds() -> None:
+    how = search(objective=OBJECTIVE, budget=Budget(9, hours=0.01))
+    study = open_study(None, SPACE, search=how)
+    ask(study)
+    record = study.trials[0].record
+    ran = dataclasses.replace(record, run_time=dataclasses.replace(record.run_time, seconds=36.1))
+    assert used_up(how.budget, [Trial(ran, study.context)], 1.0, 1) == (
+        'its 36 seconds are used up'
+    )

@@ -288,24 +288,42 @@ def test_an_error_of_the_screen_ends_only_the_screen(
     assert last.startswith('trial 3: completed; best is trial 1 with objective=0.5')
 
 
-@pytest.mark.parametrize(('seconds', 'count'), [(0.0, 3), (60.0, 1)])
-def test_a_script_on_a_pipe_has_few_lines_and_the_last_one(seconds: float, count: int) -> None:
+def test_a_script_on_a_pipe_has_a_line_for_each_trial() -> None:
+    def train(x: float) -> float:
+        if x == 2.0:
+            raise ValueError('a bug')
+        return x
+
+    written = io.StringIO()
+    tune(train, **SQUARES, callbacks=[Lines(Console(file=written, width=200))])
+    lines = [re.sub(r' \([^)]*\.py:\d+\)', '', line) for line in written.getvalue().splitlines()]
+    best = 'best is trial 1 with objective=0.5'
+    assert [line.partition('; about')[0] for line in lines] == [
+        f'trial 1/3: x=0.5 → objective=0.5; {best}',
+        f'trial 2/3: x=2 → infeasible (ValueError: a bug); {best}',
+        f'trial 3/3: x=3 → objective=3; {best}; all trials are done',
+    ]
+
+
+@pytest.mark.parametrize(('seconds', 'count'), [(0.0, 120), (60.0, 101)])
+def test_lines_of_a_large_study_are_apart(seconds: float, count: int) -> None:
     written = io.StringIO()
     lines = Lines(Console(file=written, width=200), seconds)
-    tune(lambda x: x, **SQUARES, callbacks=[lines])
+    space = {'x': pg.oneof(range(120))}
+    tune(lambda x: x, space=space, objective='minimize', algorithm='grid', callbacks=[lines])
     found = written.getvalue().splitlines()
     assert len(found) == count
-    assert found[-1] == (
-        'trial 3: completed; best is trial 1 with objective=0.5; all trials are done'
-    )
+    assert found[-1].startswith('trial 120/120: x=119 → objective=119; best is trial 1 with')
+    assert found[-1].endswith('; all trials are done')
 
 
 def test_tune_on_a_pipe_prints_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     tune(lambda x: x, **SQUARES)
     out, err = capsys.readouterr()
-    assert out == '' and 'trial 3: completed' in err
-    tune(lambda x: x, **SQUARES, callbacks=[])
-    assert capsys.readouterr().err == ''
+    assert out == '' and 'trial 3/3: x=' in err
+    for silent in ({'callbacks': []}, {'quiet': True}):
+        tune(lambda x: x, **SQUARES, **silent)
+        assert capsys.readouterr() == ('', '')
 
 
 class TerminalText(io.StringIO):
