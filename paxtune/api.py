@@ -20,6 +20,7 @@ from paxtune.engines.choice import engine_for
 from paxtune.objectives.measurement import in_words
 from paxtune.objectives.rewards import Objectives, Reward
 from paxtune.running.callbacks import Callback, OnTrialEnd
+from paxtune.running.import_names import require_no_import
 from paxtune.running.tuner import NOT_BEGUN, Paused
 from paxtune.running.workloads import FunctionWorkload, Workload, workload_of
 from paxtune.schedulers import Scheduler
@@ -139,6 +140,7 @@ def tune(
         >>> abs(study.best.decisions['x'] - 3) < 1
         True
     """
+    require_no_import()
     _require_kinds(locals())
     workload = workload_of(what, space, objective, study)
     engine = engine_for(workload, engine, workers, _num_processes())

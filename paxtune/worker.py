@@ -13,8 +13,8 @@ import argparse
 import contextlib
 import dataclasses
 import importlib
+import json
 import logging
-import pkgutil
 import signal
 import sys
 import threading
@@ -111,6 +111,7 @@ def _flags() -> argparse.ArgumentParser:
     ):
         flags.add_argument(f'--{name}', required=True, help=description)
     flags.add_argument('--function', metavar='MODULE:NAME', help='function to call in each trial')
+    flags.add_argument('--argv', default='[]', help='arguments of its script, as JSON')
     flags.add_argument('--pack', type=int, default=1, metavar='K', help='train K trials at a time')
     flags.add_argument('--cores', default='', help='CPU cores to run on')
     flags.add_argument('--supervised', action='store_true', help='end when stdin closes')
@@ -167,18 +168,20 @@ def _work(
 ) -> int:
     from paxtune.engines.base import Job
     from paxtune.running.function_runner import FunctionRunner
+    from paxtune.running.import_names import imported
     from paxtune.running.trial_errors import StudyStoppedError
     from paxtune.running.tuner import Paused
     from paxtune.running.workloads import Workload
     from trainer.runtime.interrupt import Interrupt
 
     compilation_cache.enable()
+    argv = json.loads(args.argv)
+    # Before the study, which may have classes of the script.
+    function = imported(args.function, argv) if args.function else None
     study = join_study(store, directory)
-    _warn_of_other_code(study, args.function)
+    _warn_of_other_code(study, function, is_of_script=bool(argv))
     garbage_collection.end_start_up()
-    runner = (
-        FunctionRunner.named(args.function) if args.function else Workload(study.value).runner()
-    )
+    runner = FunctionRunner(function) if function else Workload(study.value).runner()
     with Interrupt(exit_now) as interrupt:
         # SLURM signals all processes of a job, and the supervisor among them forwards the signal.
         interrupt.same_seconds = 5.0
@@ -203,11 +206,11 @@ def _work(
     return 0
 
 
-def _warn_of_other_code(study: 'Study', function: str | None) -> None:
+def _warn_of_other_code(study: 'Study', function: object, is_of_script: bool) -> None:
     code = study.record.code
-    now = code_versions.current(
-        study.value, study.search, function and pkgutil.resolve_name(function)
-    )
+    now = code_versions.current(study.value, study.search, function)
+    if is_of_script:
+        now = code_versions.in_module(now, str(getattr(function, '__module__', '')), '__main__')
     if names := code_versions.changed(code[-1] if code else None, now):
         command.say(
             f'warning: the code of {code_versions.named(names)} is not the code of the search: '

@@ -1,10 +1,13 @@
 """The engine of a search, where its caller names none or only a number of workers."""
 
+import sys
+
 from etils import epy
 
 from paxtune.engines.base import Engine
 from paxtune.engines.in_process import InProcess
 from paxtune.running.workloads import FunctionWorkload, Workload
+from trainer.command import say
 from trainer.symbolic.errors import UserError
 
 with epy.lazy_imports():  # They import JAX, and a study of a function has no use for it.
@@ -46,8 +49,13 @@ def _parallel(workload: Workload, workers: int) -> Engine:
         return worker_engine.Workers(workers)
     if workers == 1:
         return InProcess()
-    is_importable = workload.runner().import_name is not None
-    return worker_engine.Workers(workers) if is_importable else threads.Threads(workers)
+    if (why := workload.why_not_in_workers()) is None:
+        return worker_engine.Workers(workers)
+    say(
+        f'{workers} trials at a time in threads, where Python takes turns: {why.rstrip(".")}.',
+        sys.stderr,
+    )
+    return threads.Threads(workers)
 
 
 def _together(engine: Engine | None) -> Engine:

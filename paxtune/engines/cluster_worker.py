@@ -77,7 +77,7 @@ class ClusterWorker:
         assert isinstance(study.directory, Path)
         return cls(
             str(study.directory.absolute()),
-            config.imports(study),
+            config.imports(job),
             config.flags(job),
             config.memory_bytes,
             study.search.faults.max_attempts,

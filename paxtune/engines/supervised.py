@@ -74,9 +74,10 @@ class WorkerConfig:
         own = job.runner.worker_flags()
         return f'--definition={fingerprint(job.study.record)}', *own, *packed
 
-    def imports(self, study: Study) -> tuple[str, ...]:
+    def imports(self, job: Job) -> tuple[str, ...]:
         """Returns the modules that workers of a study import."""
-        return tuple(sorted({*modules_of(study.value), *self.modules}))
+        has_script = any(each.startswith('--argv=') for each in job.runner.worker_flags())
+        return tuple(sorted({*modules_of(job.study.value, has_script), *self.modules}))
 
 
 def require_one_process(count: int) -> None:
@@ -119,7 +120,7 @@ def supervise(job: Job, config: WorkerConfig, service: Service) -> None:
         study.directory,
         _home(study, service),
         config.count,
-        config.imports(study),
+        config.imports(job),
         token=service.token,
         flags=[*config.flags(job), *service.worker_flags],
         memory_bytes=config.memory_bytes,

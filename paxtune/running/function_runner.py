@@ -1,8 +1,8 @@
 import contextlib
 import functools
 import inspect
+import json
 import operator
-import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 from absl import logging
 
 from paxtune.objectives.measurement import as_number, as_step, in_words
-from paxtune.running import define_by_run
+from paxtune.running import define_by_run, import_names
 from paxtune.running.function_arguments import bound, keys_of, signature_of
+from paxtune.running.import_names import NotImportableError
 from paxtune.running.runner import Reports, Runner, Running
 from paxtune.running.trial_errors import own_code, reason_of
 from paxtune.search_space.decisions import to_dna
@@ -43,29 +44,22 @@ class FunctionRunner(Runner):
         self._function = function
         self._has_arguments = bool(signature_of(function).parameters)
 
-    @classmethod
-    def named(cls, name: str) -> 'FunctionRunner':
-        """Imports the function of a name (`import_name`)."""
-        return cls(pkgutil.resolve_name(name))
+    def worker_flags(self) -> list[str]:
+        try:
+            name = import_names.import_name(self._function)
+        except NotImportableError as error:
+            raise UserError(f'workers are processes: {error}. Or use paxtune.Threads(…)') from None
+        is_of_script = import_names.is_of_script(self._function)
+        return [f'--function={name}', *([f'--argv={json.dumps(sys.argv)}'] if is_of_script else [])]
 
     @property
-    def import_name(self) -> str | None:
-        """The name by which another process imports the function; None where it cannot."""
-        module, name = _place(self._function)
-        found = None if module == '__main__' else sys.modules.get(module)
-        with contextlib.suppress(AttributeError):
-            same = getattr(found, '__spec__', None) and operator.attrgetter(name)(found)
-            if same is self._function:
-                return f'{module}:{name}'
+    def why_not_in_workers(self) -> str | None:
+        """The reason why other processes cannot call the function; None if they can."""
+        try:
+            import_names.import_name(self._function)
+        except NotImportableError as error:
+            return str(error)
         return None
-
-    def worker_flags(self) -> list[str]:
-        if self.import_name is None:
-            raise UserError(
-                f'workers are processes, which cannot import {_place(self._function)[1]}: put it '
-                'at the top level of a module, or use engine=paxtune.Threads(…)'
-            )
-        return [f'--function={self.import_name}']
 
     def prepare(self, study: Study, trial: RunningTrial) -> Running:
         return functools.partial(self._run, study, trial)
@@ -123,11 +117,6 @@ def _inherited(study: Study, trial: RunningTrial) -> Report | None:
     measured = [each for trial in found for each in trial.measurements if each.step == step]
     is_new = bool(measured) and not trial.view.measurements
     return Report(step, measured[0].metrics, is_last=True) if is_new else None
-
-
-def _place(function: Callable[..., Any]) -> tuple[str, str]:
-    name = getattr(function, '__qualname__', repr(function))
-    return getattr(function, '__module__', None) or '', name
 
 
 def _timed(yielded: Iterator[Any]) -> Iterator[Any]:

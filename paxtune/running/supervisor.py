@@ -372,11 +372,11 @@ def wait_for_the_last(directory: Path, seconds: float = 20.0) -> None:
         ) from None
 
 
-def modules_of(value: Any) -> list[str]:
+def modules_of(value: Any, has_script: bool = False) -> list[str]:
     """Lists the modules of the classes that a value is built of, or names.
 
     Raises:
-        UserError: a class is defined in the script that was started.
+        UserError: a class is of the script that was started, and workers do not have it.
     """
     import pyglove as pg
 
@@ -387,6 +387,7 @@ def modules_of(value: Any) -> list[str]:
     found = {type(each).__module__ for each in objects.values()}
     named = [each for each in objects.values() if isinstance(each, DnaGenerator | VizierDesigner)]
     found |= set(filter(None, (import_path.imported_module(each.factory) for each in named)))
+    found -= {'__main__'} if has_script else set()
     if '__main__' in found:
         raise UserError(
             'workers are other processes, which cannot import names that are defined in the '

@@ -25,6 +25,7 @@ from trainer.symbolic.errors import UserError, nearest
 from trainer.symbolic.fields import fit
 from trainer.symbolic.identity import validate_decisions
 from trainer.symbolic.overrides import replaced, type_at
+from trainer.symbolic.serialization import to_json_text
 
 with epy.lazy_imports():  # They import JAX, and a study of a function has no use for it.
     from paxtune import experiment as experiments
@@ -101,6 +102,16 @@ class FunctionWorkload(Workload):
 
     def runner(self) -> FunctionRunner:
         return FunctionRunner(self.what)
+
+    def why_not_in_workers(self) -> str | None:
+        """The reason why trials cannot run in other processes; None if they can."""
+        if self.study is not None:
+            return 'the study is in memory'
+        try:
+            to_json_text(pg.clone(self._value(), deep=True))
+        except UserError as error:
+            return str(error)
+        return self.runner().why_not_in_workers
 
     def _value(self) -> Any:
         space = self.space

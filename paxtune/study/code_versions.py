@@ -1,6 +1,7 @@
 """Versions of the users' code in a study: they separate the trials of changed code."""
 
 import dataclasses
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,14 @@ _FORMAT = 2
 def current(*values: Any) -> CodeVersion:
     """Hashes the users' classes and functions in values, as this process has them."""
     return CodeVersion(f'{sys.implementation.cache_tag} {_FORMAT}', code_hashes(*values))
+
+
+def in_module(version: CodeVersion, module: str, other: str) -> CodeVersion:
+    """Returns a version with the code of one module under the name of another one."""
+    names = {name: re.sub(rf'^{re.escape(module)}\.', f'{other}.', name) for name in version.hashes}
+    return dataclasses.replace(
+        version, hashes={names[name]: each for name, each in version.hashes.items()}
+    )
 
 
 def of_trial(record: StudyRecord, number: int) -> CodeVersion | None:

@@ -58,9 +58,9 @@ class TrialQueue:
     def num_trials(self) -> int:
         """The number of trials that the study is to have, at most."""
         wanted, size = self._search.budget.trials, self._space.size
-        if wanted is None and size is None:
-            return UNLIMITED
-        return size * self._search.replicates if wanted is None else wanted
+        if wanted is not None:
+            return wanted
+        return UNLIMITED if size is None else size * self._search.replicates
 
     @property
     def _budget(self) -> tuple[object, ...]:

@@ -135,9 +135,7 @@ def test_a_request_to_stop_is_the_reason_of_all_threads() -> None:
 # --- Workers ---
 
 
-def test_workers_run_what_they_can_import() -> None:
-    assert FunctionRunner(process_of).import_name == 'tests.factories.function_studies:process_of'
-    assert FunctionRunner(lambda x: x).import_name is None
+def test_the_number_of_workers_fits_the_workload() -> None:
     with pytest.raises(UserError, match='at least 1'):
         tune(process_of, workers=0, **PARALLEL)
     with pytest.raises(UserError, match='Threads run functions'):

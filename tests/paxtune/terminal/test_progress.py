@@ -296,7 +296,7 @@ def test_a_script_on_a_pipe_has_a_line_for_each_trial() -> None:
 
     written = io.StringIO()
     tune(train, **SQUARES, callbacks=[Lines(Console(file=written, width=200))])
-    lines = [re.sub(r' \([^)]*\.py:\d+\)', '', line) for line in written.getvalue().splitlines()]
+    lines = [re.sub(r' \([^()]*\.py:\d+\)', '', line) for line in written.getvalue().splitlines()]
     best = 'best is trial 1 with objective=0.5'
     assert [line.partition('; about')[0] for line in lines] == [
         f'trial 1/3: x=0.5 → objective=0.5; {best}',
@@ -321,8 +321,9 @@ def test_tune_on_a_pipe_prints_to_standard_error(capsys: pytest.CaptureFixture[s
     tune(lambda x: x, **SQUARES)
     out, err = capsys.readouterr()
     assert out == '' and 'trial 3/3: x=' in err
-    for silent in ({'callbacks': []}, {'quiet': True}):
-        tune(lambda x: x, **SQUARES, **silent)
+    silent: list[dict[str, Any]] = [{'callbacks': []}, {'quiet': True}]
+    for each in silent:
+        tune(lambda x: x, **SQUARES, **each)
         assert capsys.readouterr() == ('', '')
 
 
