@@ -98,6 +98,8 @@ with epy.lazy_api_imports(globals()):
     from trainer.runtime.signals import SkipTrial as SkipTrial
     from trainer.runtime.signals import StopTrial as StopTrial
     from trainer.symbolic.derived import derived as derived
+    from trainer.symbolic.ranges import floatv as floatv
     from trainer.symbolic.ranges import intv as intv
+    from trainer.symbolic.ranges import oneof as oneof
 
 __all__ = [name for name in globals()['__dir__']() if name[0].isalpha() and name != 'epy']

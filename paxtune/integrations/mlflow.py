@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from paxtune.integrations.tracker import Tracker
+from paxtune.search_space.decision_rows import rows
 from paxtune.study.record import Status
 from trainer.symbolic import extras
 
@@ -32,7 +33,8 @@ class MlflowCallback(Tracker):
     """Shows a study in MLflow: a run, and a nested run for each trial.
 
     Decisions are parameters, measurements are metrics by step. Tags have the state of a trial, its
-    reason and its reward. A trial that resumes continues its run, which is found by its tags. An
+    reason and its reward. The run of the study has its search and its decisions as parameters, and
+    the best reward by the number of ended trials as a metric. A trial that resumes continues its run, which is found by its tags. An
     error of MLflow is a warning, and ends no search.
 
     Example:
@@ -89,15 +91,15 @@ class MlflowCallback(Tracker):
         algorithm = type(study.suggester.algorithm).__name__
         known = {} if directory is None else {'directory': str(directory)}
         self._set_tags(self._parent, {'algorithm': algorithm, **known})
+        # A parameter stays as it is. The number of trials may change later.
+        logged = self._client.get_run(self._parent).data.params
+        new = {name: each for name, each in _facts(study).items() if name not in logged}
+        self._log_params(self._parent, new)
 
     def _begin(self, study: 'Study', trial: 'Trial') -> str:
         run = self._resumed_or_made(str(trial.id), f'trial {trial.id}', {_PARENT: self._parent})
-        names, make = valid_names(study.space.paths), self._mlflow.entities.Param
-        params = [
-            make(names[path], str(value)[:_MAX_CHARACTERS])
-            for path, value in trial.decisions.items()
-        ]
-        self._log_all(run, params=params)
+        names = valid_names(study.space.paths)
+        self._log_params(run, {names[path]: value for path, value in trial.decisions.items()})
         return run
 
     def _log(self, run: str, step: int, values: Mapping[str, float]) -> None:
@@ -116,6 +118,11 @@ class MlflowCallback(Tracker):
             is_left = facts['state'] == 'interrupted'
             self._client.update_run(run, 'SCHEDULED' if is_left else status)
         self._set_tags(run, facts)
+
+    def _stand(self, study: 'Study') -> None:
+        if len(study.rewards) == 1 and (best := study.best) is not None:
+            ended = sum(trial.is_terminal for trial in study.current)
+            self._log(self._parent, ended, {'best_reward': best.rewards[0]})
 
     def _end(self, study: 'Study') -> None:
         if len(study.rewards) == 1 and (best := study.best) is not None:
@@ -143,10 +150,32 @@ class MlflowCallback(Tracker):
             ],
         )
 
+    def _log_params(self, run: str, values: Mapping[str, Any]) -> None:
+        make = self._mlflow.entities.Param
+        params = [make(name, str(value)[:_MAX_CHARACTERS]) for name, value in values.items()]
+        self._log_all(run, params=params)
+
     def _log_all(self, run: str, **entities: list[Any]) -> None:
         for kind, listed in entities.items():
             for batch in _batches(listed):
                 self._client.log_batch(run, **{kind: batch})
+
+
+def _facts(study: 'Study') -> dict[str, str]:
+    """The search of a study and the decisions of its space, as parameters of its run."""
+    scheduler = study.scheduler
+    facts = {
+        'objective': ', '.join(reward.label for reward in study.rewards) or 'none',
+        'algorithm': type(study.suggester.algorithm).__name__,
+        'scheduler': 'none' if scheduler is None else type(scheduler).__name__,
+        'seed': str(study.search.seed),
+    }
+    for row in rows(study.space):
+        is_plain = row.scale in ('', 'linear')
+        name, legal = f'space/{row.path}', row.legal if is_plain else f'{row.legal} ({row.scale})'
+        facts[name] = f'{facts[name]}; {legal}' if name in facts else legal
+    names = valid_names(facts)
+    return {names[name]: each for name, each in facts.items()}
 
 
 @contextlib.contextmanager

@@ -55,6 +55,9 @@ class Tracker(Callback):
     def _close(self, run: Any, trial: 'Trial') -> None:
         """Closes the run of a trial that does not run now."""
 
+    def _stand(self, study: 'Study') -> None:
+        """Shows the standing of the study after a trial has ended."""
+
     def _end(self, study: 'Study') -> None:
         """Closes the connection."""
 
@@ -105,6 +108,8 @@ class Tracker(Callback):
                 self._runs[trial.id] = self._begin(study, trial)
             if measurement is None:
                 self._update(study, trial, is_over)
+                if trial.is_terminal:
+                    self._stand(study)
             else:
                 values = {**measurement.metrics, **_named(study, measurement.rewards)}
                 self._log(self._runs[trial.id], measurement.step, values)

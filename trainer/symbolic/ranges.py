@@ -4,6 +4,7 @@ PyGlove has ranges of floats only. `IntRange`, made by `intv`, is a decision for
 `IntPoint` is its decision point in a search space.
 """
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import pyglove as pg
@@ -163,3 +164,35 @@ def intv(
         12
     """
     return IntRange(min_value, max_value, scale, name=name)
+
+
+def floatv(
+    min_value: float, max_value: float, scale: str | None = None, *, name: str | None = None
+) -> Any:
+    """Makes a decision between all numbers of a range: `pg.floatv`.
+
+    Args:
+        min_value: the smallest number.
+        max_value: the largest number, included.
+        scale: as of `intv`.
+        name: a name for the decision.
+
+    Example:
+        >>> floatv(1e-4, 1e-1, 'log').scale
+        'log'
+    """
+    return pg.floatv(min_value, max_value, scale, name=name)
+
+
+def oneof(candidates: Iterable[Any], *, name: str | None = None) -> Any:
+    """Makes a decision between candidates: `pg.oneof`.
+
+    Args:
+        candidates: values, which may have decisions in them.
+        name: a name for the decision.
+
+    Example:
+        >>> list(oneof(['adam', 'sgd']).candidates)
+        ['adam', 'sgd']
+    """
+    return pg.oneof(candidates, name=name)

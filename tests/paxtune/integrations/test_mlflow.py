@@ -130,6 +130,19 @@ def test_mlflow_has_the_decisions_measurements_and_state_of_each_trial(
     assert parent.info.run_name == tmp_path.name
     assert study.best is not None
     assert parent.data.tags['paxtune.best_trial'] == str(study.best.id)
+    params = parent.data.params
+    assert params.pop('space/layers_0_').startswith('one of a, ')
+    assert params == {
+        'objective': 'objective',
+        'algorithm': 'RandomSearch',
+        'scheduler': 'none',
+        'seed': '0',
+        'space/rate': 'a number from 0.0 to 1.0',
+        'space/layers_0_.width': 'one of 1, 2',
+    }
+    assert parent.data.metrics == {'best_reward': study.best.reward}
+    steps = curve(uri, parent, 'best_reward')
+    assert steps[-1][0] == 8 and sorted(steps) == steps
     assert {trial.status for trial in study.trials} == {'completed', 'infeasible'}
     assert children.keys() == {trial.id for trial in study.trials}
     for trial in study.trials:
