@@ -38,7 +38,7 @@ def started(name: str, directory: Path) -> 'subprocess.Popen[str]':
 
 def run(name: str, directory: Path) -> str:
     with started(name, directory) as process:
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=900)
     assert process.returncode == 0, output
     return output
 
@@ -64,7 +64,7 @@ def results(directory: Path) -> list[Any]:
 def killed_in_a_trial(loop: str, directory: Path, number: int) -> int:
     """Kills a tuned loop within a trial that has saved two epochs; returns the saved ones."""
     with started(f'{loop}_loop_tuned', directory) as process:
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 600
         epoch = 0
         while epoch < 2 and time.monotonic() < deadline and process.poll() is None:
             found = list((directory / 'runs' / loop / 'trials').glob(f'{number}*/state.npz'))

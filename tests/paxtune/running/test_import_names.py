@@ -192,7 +192,7 @@ def run(path: Path, *flags: str) -> 'subprocess.CompletedProcess[str]':
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
 
 
