@@ -34,8 +34,8 @@ class MlflowCallback(Tracker):
 
     Decisions are parameters, measurements are metrics by step. Tags have the state of a trial, its
     reason and its reward. The run of the study has its search and its decisions as parameters, and
-    the best reward by the number of ended trials as a metric. A trial that resumes continues its run, which is found by its tags. An
-    error of MLflow is a warning, and ends no search.
+    the best reward by the number of ended trials as a metric. A trial that resumes continues its
+    run, which is found by its tags. An error of MLflow is a warning, and ends no search.
 
     Example:
         >>> MlflowCallback('http://127.0.0.1:5000', experiment='language models')
