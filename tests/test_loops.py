@@ -1,8 +1,6 @@
 """Existing training loops, and the lines that make them tunable."""
 
 import difflib
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -65,11 +63,11 @@ def killed_in_a_trial(loop: str, directory: Path, number: int) -> int:
     """Kills a tuned loop within a trial that has saved two epochs; returns the saved ones."""
     with started(f'{loop}_loop_tuned', directory) as process:
         deadline = time.monotonic() + 600
-        epoch = 0
+        trials, epoch = directory / 'runs' / loop / 'trials', 0
         while epoch < 2 and time.monotonic() < deadline and process.poll() is None:
-            found = list((directory / 'runs' / loop / 'trials').glob(f'{number}*/state.npz'))
+            found = list(trials.glob(f'{number:04}-*/state.npz'))
             epoch = int(np.load(found[0])['epoch' if loop == 'jax' else 'arr_0']) if found else 0
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
     return epoch
 
 
