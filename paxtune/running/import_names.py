@@ -1,7 +1,7 @@
 """Names by which worker processes import a function: of a module, or of the script that runs.
 
 A worker imports the script as `multiprocessing` does: under another name than `__main__`, so that
-code under `if __name__ == '__main__':` is not executed again.
+code below the main guard is not executed again.
 """
 
 import ast
@@ -23,7 +23,7 @@ from trainer.symbolic.errors import UserError
 from trainer.symbolic.user_code import unwrapped
 
 _MAIN, _IMPORTED_MAIN = '__main__', '__mp_main__'
-_GUARD = "if __name__ == '__main__':"
+_GUARD = f"if __name__ == '{_MAIN}':"
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 _importing: list[str] = []
