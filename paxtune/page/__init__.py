@@ -1,8 +1,10 @@
-"""The study page: a live view of one study in a browser, and changes of it.
+"""The study page: a live view of a study in a browser, and changes of it; or of all in a directory.
 
-`server` makes the Dash application and serves it. `access` decides which requests it answers, and
-`failures` answers those that fail. `live` reads the study repeatedly. Each file in `views` is a
-view, which renders the snapshot: a new view is one new file. `figures` redraws changed figures, and
+`front` serves applications, and answers the requests that `access` allows; `failures` answers those
+that fail. `server` makes the Dash application of a study, and `studies` has one for each study of a
+directory beside their list. `live` reads a study repeatedly, `live_studies` a directory, and
+`results` keeps the results of both. Each file in `views` is a view, which renders the snapshot: a
+new view is one new file. `figures` redraws changed figures, and
 `choices` has the inputs of a browser for them. `rows` sorts and filters trials. `actions` changes
 the study, by the functions of the commands. `widgets` renders tables and text. Code that needs JAX,
 and the figures of the model, run as commands in another process (`commands`), so the server stays
