@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
+from paxtune.analysis.trial_values import thinned
 from paxtune.page import choices, widgets
 from paxtune.page.live import LiveStudy
 from paxtune.page.results import Source
@@ -29,6 +30,7 @@ Chosen: TypeAlias = Mapping[str, str | None]
 _HEIGHT, _TEXT_HEIGHT = 440, 64
 _LONG_TITLE = 30  # Characters.
 _PHONE = 42  # Characters of a title that a phone shows in a line.
+_MAX_TICKS = 5  # Numbers on an axis of half a phone.
 _TITLE, _MARGIN = 18, 56  # Pixels: a line of the title, the room below a plot.
 _FONT = "system-ui, 'DejaVu Sans', sans-serif"
 _CONFIG: Any = {
@@ -272,9 +274,28 @@ def _finished(made: 'go.Figure', revision: str) -> 'go.Figure':
 
 def _divide_title(axis: Any, columns: int) -> None:
     """Divides the title of a horizontal axis that several plots share a phone with."""
-    if axis.title.text and columns > 1:
+    if columns < 2:
+        return
+    if axis.title.text:
         axis.title.text = _divided(axis.title.text, _LONG_TITLE // columns)
         axis.title.font.size = 11
+    ticks = axis.tickvals or ()
+    # Numbers name those between them; texts do not.
+    if len(ticks) > _MAX_TICKS and all(map(_is_number, axis.ticktext or ())):
+        kept = thinned(len(ticks), _MAX_TICKS)
+        axis.update(
+            tickvals=[ticks[row] for row in kept],
+            ticktext=[axis.ticktext[row] for row in kept],
+            tickangle=0,
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _divided(title: str, width: int) -> str:

@@ -126,10 +126,11 @@ def train_command(study: StudyView, trial: Trial, exp: str | None = None) -> str
         trial: the trial.
         exp: the experiment whose module has the classes; that of the study by default.
     """
-    # Without a search of its own, the value is a `Tunable`. A path names no study elsewhere.
-    if study.record.search or study.directory is None:
-        return ''
     exp = exp or study.record.exp
+    # A `Tunable` of a class that is missing here holds its search. A path names no study elsewhere.
+    is_trained = hasattr(study.space.value, 'parts') or (exp and not study.record.search)
+    if not is_trained or study.directory is None:
+        return ''
     known = [f'--exp={exp}'] if exp else []
     which = 'best' if len(study.rewards) == 1 and study.best is trial else str(trial.id)
     target = [f'--trial={which}', f'--job_log_dir={study.directory}/best-{trial.id}']
