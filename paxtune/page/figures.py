@@ -279,15 +279,11 @@ def _divide_title(axis: Any, columns: int) -> None:
     if axis.title.text:
         axis.title.text = _divided(axis.title.text, _LONG_TITLE // columns)
         axis.title.font.size = 11
-    ticks = axis.tickvals or ()
+    ticks, texts = ([] if each is None else [*each] for each in (axis.tickvals, axis.ticktext))
     # Numbers name those between them; texts do not.
-    if len(ticks) > _MAX_TICKS and all(map(_is_number, axis.ticktext or ())):
+    if len(ticks) > _MAX_TICKS and all(map(_is_number, texts)):
         kept = thinned(len(ticks), _MAX_TICKS)
-        axis.update(
-            tickvals=[ticks[row] for row in kept],
-            ticktext=[axis.ticktext[row] for row in kept],
-            tickangle=0,
-        )
+        axis.update(tickvals=[ticks[row] for row in kept], ticktext=[texts[row] for row in kept])
 
 
 def _is_number(text: str) -> bool:
