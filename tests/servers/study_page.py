@@ -19,7 +19,8 @@ _IS_DRAWN = """() => {
     const view = document.querySelector('#view');
     const all = selector => [...document.querySelectorAll(selector)];
     const isDrawn = view !== null && view.children.length > 0
-        && document.querySelector('[data-dash-is-loading="true"]') === null
+        && view.dataset.dashIsLoading !== 'true'
+        && view.querySelector('[data-dash-is-loading="true"]') === null
         && !view.textContent.includes('Drawing …')
         && all('.dash-graph').every(graph => graph.querySelector('.main-svg') !== null);
     window.drawnSince = isDrawn ? window.drawnSince || performance.now() : 0;

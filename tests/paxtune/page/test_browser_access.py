@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 
 _FOCUSED = """() => {
     const each = document.activeElement, style = getComputedStyle(each);
+    if (each === document.body) return ['', true];  // After the last element.
     return [each.textContent, style.outlineStyle !== 'none' || style.boxShadow !== 'none'];
 }"""
 _COLOUR = 'getComputedStyle(document.body).backgroundColor'
