@@ -30,7 +30,7 @@ BUDGETS = {
     'paxtune/engines': 3_011,
     'paxtune/integrations': 1_061,
     'paxtune/objectives': 1_309,
-    'paxtune/page': 3_511,
+    'paxtune/page': 3_530,
     'paxtune/plots': 1_730,
     'paxtune/pyglove_backend': 900,
     'paxtune/reports': 3_030,
