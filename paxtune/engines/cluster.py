@@ -18,7 +18,7 @@ from paxtune.engines.supervised import (
 )
 from paxtune.running.runner import Runner
 from paxtune.running.supervisor import modules_of
-from paxtune.running.tuner import take_up
+from paxtune.running.tuner import prepare_to_run
 from paxtune.service.address import Service
 from paxtune.service.leases import LEASE_SECONDS
 from paxtune.storage.database import Database
@@ -89,7 +89,7 @@ class Cluster(WorkerConfig, Engine):
             return study, served.pop_all()
 
     def run(self, job: Job) -> None:
-        take_up(job.study)
+        prepare_to_run(job.study)
         worker = ClusterWorker.of(job, self, self.processes_per_worker)
         watched(job, lambda look: self.keep(job, worker, look))
 

@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
             raise WorkerError(self.message)
 
 
-def outcome_of(run: Callable[[], Outcome]) -> Outcome:
+def caught_outcome(run: Callable[[], Outcome]) -> Outcome:
     """Calls `run`, and returns the outcome where it raises an error of a supervisor."""
     try:
         return run()
@@ -125,4 +125,4 @@ class ClusterWorker:
                 kept.run(is_leaving, look)
                 return Outcome(0 if kept.is_done else DETACHED, '', kept.false_starts > 0)
 
-            return outcome_of(run)
+            return caught_outcome(run)

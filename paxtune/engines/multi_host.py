@@ -18,7 +18,7 @@ from paxtune.engines.base import Engine, Job
 from paxtune.experiment import Tunable
 from paxtune.running.experiment_runner import ExperimentRunner
 from paxtune.running.runner import Reports, Runner
-from paxtune.running.trial_errors import StudyStoppedError, guarded, own_code
+from paxtune.running.trial_errors import StudyStoppedError, ends_as_errors, guarded
 from paxtune.running.trial_spec import PreparedTrial, TrialSpec
 from paxtune.running.tuner import Paused, Tuner
 from paxtune.search_space.space import Space
@@ -150,7 +150,7 @@ def _prepared(
     spec: TrialSpec, make_parts: Callable[[], Mapping[str, Tunable]], search: Search
 ) -> PreparedTrial:
     """Prepares a trial. The first process decides for all if its costs make it infeasible."""
-    with processes.together(), own_code():
+    with processes.together(), ends_as_errors():
         found = spec.prepared(make_parts(), search)
     costs = dataclasses.replace(found.costs, refusal=processes.broadcast(found.costs.refusal))
     return dataclasses.replace(found, costs=costs)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, supervise
-from paxtune.running.tuner import take_up
+from paxtune.running.tuner import prepare_to_run
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
 from paxtune.storage.open_study import open_plan
@@ -67,5 +67,5 @@ class Remote(Engine):
         return study, contextlib.nullcontext()
 
     def run(self, job: Job) -> None:
-        take_up(job.study)
+        prepare_to_run(job.study)
         supervise(job, self.workers, self.service)

@@ -10,7 +10,7 @@ from paxtune.engines.leased import leased
 from paxtune.engines.multi_host import MultiHost
 from paxtune.engines.remote import Remote
 from paxtune.engines.supervised import require_one_process
-from paxtune.running.tuner import take_up
+from paxtune.running.tuner import prepare_to_run
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.study_location import ServiceLocation
 from paxtune.storage.open_study import join_study
@@ -63,5 +63,5 @@ class RemoteMultiHost(MultiHost):
         store = job.study.store
         assert isinstance(store, RemoteStore)
         store.worker = new_worker()
-        take_up(job.study)
+        prepare_to_run(job.study)
         super().run(leased(job))

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from paxtune.engines.base import Engine, Job, require_counts
 from paxtune.running.event_poller import Watcher
-from paxtune.running.tuner import INTERRUPTED, Paused, Tuner, take_up
+from paxtune.running.tuner import INTERRUPTED, Paused, Tuner, prepare_to_run
 from paxtune.study.store import StudyStore
 from paxtune.study.transitions import DetachedError
 from trainer.runtime import wall_clock
@@ -59,7 +59,7 @@ def run_in_threads(job: Job, count: int, work: Work) -> None:
         Exception: as `in_threads`.
     """
     study = job.study
-    take_up(study)
+    prepare_to_run(study)
     note_start_up(study.store)
     for callback in job.callbacks:
         callback.on_study_start(study)

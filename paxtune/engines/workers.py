@@ -8,7 +8,7 @@ from pathlib import Path
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, supervise
 from paxtune.running.supervisor import wait_for_the_last
-from paxtune.running.tuner import take_up
+from paxtune.running.tuner import prepare_to_run
 from paxtune.service.address import Service
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.leases import LEASE_SECONDS
@@ -46,7 +46,7 @@ class Workers(WorkerConfig, Engine):
         study = job.study
         assert isinstance(study.directory, Path) and isinstance(study.store, LocalStore)
         wait_for_the_last(study.directory)
-        take_up(study)
+        prepare_to_run(study)
         # The service has the database from here on; this process only reads it.
         coordinator = StudyCoordinator(study.store, self.lease_seconds, workers_may_live=False)
         name = study.store.name

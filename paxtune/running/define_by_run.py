@@ -8,7 +8,7 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.running.function_arguments import name_of
-from paxtune.running.trial_errors import ExitError, own_code, reason_of
+from paxtune.running.trial_errors import ExitError, ends_as_errors, reason_of
 from paxtune.search_space.decisions import decision_points
 from trainer.runtime.interrupt import noted_ctrl_c
 from trainer.runtime.signals import Signal
@@ -30,7 +30,7 @@ def traced(function: Callable[[], Any]) -> pg.Dict:
     # A trial with these decisions would end with the signal.
     with context.collect() as decisions, contextlib.suppress(Signal), noted_ctrl_c():
         try:
-            with own_code():
+            with ends_as_errors():
                 returned = _begun(function)
             if isinstance(returned, Component):
                 name = name_of(function)

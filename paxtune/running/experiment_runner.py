@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.running.runner import Refusal, Reports, Runner, Running
-from paxtune.running.trial_errors import guarded, own_code
+from paxtune.running.trial_errors import ends_as_errors, guarded
 from paxtune.running.trial_json import REMEDY, OtherTrialError, require_no_link
 from paxtune.running.trial_spec import PreparedTrial, TrialSpec, experiments
 from paxtune.study.record import REPLICATE
@@ -33,7 +33,7 @@ class ExperimentRunner(Runner):
         self._run = train
 
     @during(INITIALIZATION)
-    @own_code()
+    @ends_as_errors()
     def prepare(self, study: Study, trial: RunningTrial) -> Running | Refusal:
         compile_events.listen()
         parts = experiments(study, trial.view)

@@ -14,7 +14,7 @@ from paxtune.running import define_by_run, import_names
 from paxtune.running.function_arguments import bound, keys_of, signature_of
 from paxtune.running.import_names import NotImportableError
 from paxtune.running.runner import Reports, Runner, Running
-from paxtune.running.trial_errors import own_code, reason_of
+from paxtune.running.trial_errors import ends_as_errors, reason_of
 from paxtune.search_space.decisions import to_dna
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
@@ -92,11 +92,11 @@ class FunctionRunner(Runner):
     def _call(self, study: Study, trial: RunningTrial) -> Any:
         if not self._has_arguments:
             spec = study.space.spec
-            with own_code():
+            with ends_as_errors():
                 return define_by_run.call(self._function, spec, to_dna(spec, trial.view.by_id))
         values = trial.materialize()
         arguments = bound(self._function, values, keys_of(values, self._function), trial)
-        with own_code():
+        with ends_as_errors():
             return self._function(*arguments.args, **arguments.kwargs)
 
     @contextlib.contextmanager
@@ -122,7 +122,7 @@ def _inherited(study: Study, trial: RunningTrial) -> Report | None:
 def _timed(yielded: Iterator[Any]) -> Iterator[Any]:
     """Yields the same values; measures the time between them as steps."""
     while True:
-        with phase(STEPS), own_code():
+        with phase(STEPS), ends_as_errors():
             found = next(yielded, _END)
         if found is _END:
             return
@@ -136,7 +136,7 @@ def _closed(yielded: Iterator[Any], trial: RunningTrial) -> Iterator[None]:
         yield
     finally:
         try:
-            with own_code():
+            with ends_as_errors():
                 getattr(yielded, 'close', lambda: None)()
         except Exception as error:
             logging.warning(

@@ -37,7 +37,7 @@ class ExitError(Exception):
 
 
 @contextlib.contextmanager
-def own_code() -> Iterator[None]:
+def ends_as_errors() -> Iterator[None]:
     """Turns every end of a trial's own code into an Exception of it, except for a Ctrl-C.
 
     A process that this code has forked, and that returns from it, ends here.
@@ -61,10 +61,10 @@ def _end_fork(process: int, code: int) -> None:
 
 
 def guarded(reports: Generator[T, None, None]) -> Generator[T, None, None]:
-    """Yields the same values; the code of a trial makes them (`own_code`)."""
+    """Yields the same values; the code of a trial makes them (`ends_as_errors`)."""
     with contextlib.closing(reports):
         while True:
-            with own_code():
+            with ends_as_errors():
                 try:
                     report = next(reports)
                 except StopIteration:

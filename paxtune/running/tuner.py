@@ -55,7 +55,7 @@ _COLLECTING = 20.0  # The time to the next collection, by the time that one take
 _GONE = DatabaseUnavailableError, sqlalchemy.exc.SQLAlchemyError
 
 
-def take_up(study: Study) -> None:
+def prepare_to_run(study: Study) -> None:
     """Withdraws a request to pause, and writes records that an earlier process did not write."""
     stop_requests.resume(study.store)
     begun = trials_with_directories(study.directory)
@@ -116,11 +116,11 @@ class Tuner:
     def run(self) -> None:
         """Takes a study up, and runs trials until it is done; raises as `join`."""
         if not self.study.store.is_shared:
-            take_up(self.study)
+            prepare_to_run(self.study)
         self.join()
 
     def join(self) -> None:
-        """Runs trials of a study that is taken up, beside other tuners, until it is done.
+        """Runs trials of a prepared study, beside other tuners, until it is done.
 
         Raises:
             Paused: `should_interrupt` or a request asked for it, or hours are used up.

@@ -119,7 +119,7 @@ def opened(args: Args, can_write: bool = False) -> 'Iterator[Study]':
 
 
 @contextlib.contextmanager
-def held(args: Args, is_shared: bool = False) -> 'Iterator[Study]':
+def locked(args: Args, is_shared: bool = False) -> 'Iterator[Study]':
     """Opens the study to write, and locks it against searches; shares the lock if `is_shared`."""
     with args.where.locked(is_shared), opened(args, can_write=True) as study:
         yield study

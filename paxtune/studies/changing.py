@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from paxtune.reports.tables import Document, write
 from paxtune.service import study_location
-from paxtune.studies.base import Args, flag, held, register
+from paxtune.studies.base import Args, flag, locked, register
 from trainer import command
 from trainer.command import positive_int
 from trainer.symbolic.errors import UserError
@@ -25,7 +25,7 @@ def _add(args: Args) -> None:
     from paxtune.reports.study_edits import added
 
     decisions = command.decisions_given(args.decisions, 'add')
-    with held(args) as study:
+    with locked(args) as study:
         if not args.draw:
             _require_all(study, decisions)
         write(added(study.add(decisions, warm_start=args.warm_start).view), args.format)
@@ -57,7 +57,7 @@ def _require_all(study: 'Study', decisions: Mapping[str, Any]) -> None:
 def _confirm(args: Args) -> None:
     from paxtune.reports.study_edits import confirmed
 
-    with held(args) as study:
+    with locked(args) as study:
         added = study.confirm(args.top, args.replicates)
         write(confirmed([each.view for each in added]), args.format)
 
@@ -70,7 +70,7 @@ def _confirm(args: Args) -> None:
 def _ask(args: Args) -> None:
     from paxtune.reports.ask_tell import ask
 
-    with held(args, is_shared=True) as study:
+    with locked(args, is_shared=True) as study:
         asked = ask(study, args.count)
         if args.format == 'json':
             write(Document([*asked]), args.format)
@@ -90,7 +90,7 @@ def _ask(args: Args) -> None:
 def _tell(args: Args) -> None:
     from paxtune.reports.ask_tell import tell
 
-    with held(args, is_shared=True) as study:
+    with locked(args, is_shared=True) as study:
         print(json.dumps(tell(study, args.trial, args.metrics, args.infeasible)))
 
 
@@ -113,7 +113,7 @@ def _stop(args: Args) -> None:
 def _retry(args: Args) -> None:
     from paxtune.reports.study_edits import added
 
-    with held(args) as study:
+    with locked(args) as study:
         write(added(study.retry(args.trial).view), args.format)
 
 
@@ -142,7 +142,7 @@ def _delete(args: Args) -> None:
         write(made, args.format)
         return
     if args.trials:
-        with held(args) as study:
+        with locked(args) as study:
             write(delete_trials(study, args.trials, args.yes), args.format)
         return
     # A kill may have left a part of it under another name.

@@ -1,7 +1,7 @@
 import json
 
 from paxtune.reports.tables import Document, say, write
-from paxtune.studies.base import Args, flag, held, opened, register, writing
+from paxtune.studies.base import Args, flag, locked, opened, register, writing
 from trainer.symbolic.errors import UserError
 
 
@@ -54,5 +54,5 @@ def _put(args: Args, text: str) -> None:
 def _import(args: Args) -> None:
     from paxtune.reports.study_edits import import_file
 
-    with held(args) as study:
+    with locked(args) as study:
         write(import_file(study, args.file), args.format)

@@ -3,7 +3,7 @@
 import contextlib
 
 from paxtune.running.trial_errors import StudyStoppedError
-from paxtune.running.tuner import Paused, Tuner, take_up
+from paxtune.running.tuner import Paused, Tuner, prepare_to_run
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.storage.recovery import recover
 from paxtune.storage.study_file import DATABASE
@@ -37,7 +37,7 @@ def check_recovery(world: World) -> None:
     """Checks that a study whose database is lost is rebuilt from the records of its trials."""
     directory = world.directory / 'study'
     with contextlib.closing(load_study(directory, read_only=False)) as study:
-        take_up(study)  # As the next search does: a killed one has left a record behind.
+        prepare_to_run(study)  # As the next search does: a killed one has left a record behind.
         before = _ends(study)
     (directory / DATABASE).unlink()
     recover(directory)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import ray
 
-from paxtune.engines.cluster_worker import Outcome, outcome_of
+from paxtune.engines.cluster_worker import Outcome, caught_outcome
 from paxtune.engines.job_keeper import JobKeeper
 from paxtune.engines.network_service import FOLDER, network_service
 from paxtune.engines.ray_cluster.jobs import RayJobs
@@ -121,7 +121,7 @@ class Coordinator:
             return Outcome(0)
 
         try:
-            self._end = outcome_of(run)
+            self._end = caught_outcome(run)
         except Exception as error:
             self._end = Outcome(STOPPED, f'{type(error).__name__}: {error}')
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from paxtune.engines.cluster_worker import ClusterWorker, Outcome, outcome_of
+from paxtune.engines.cluster_worker import ClusterWorker, Outcome, caught_outcome
 from paxtune.engines.network_service import kept_service
 from paxtune.running import supervisor
 from paxtune.service import tokens
@@ -69,7 +69,7 @@ class WorkerJob:
 
     def _outcome(self) -> Outcome:
         try:
-            return outcome_of(self._run)
+            return caught_outcome(self._run)
         finally:
             _ended.set()
 

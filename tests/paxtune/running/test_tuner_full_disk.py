@@ -9,7 +9,7 @@ import pytest
 
 from paxtune import search, tune
 from paxtune.running.trial_errors import StudyStoppedError
-from paxtune.running.tuner import take_up
+from paxtune.running.tuner import prepare_to_run
 from paxtune.storage.open_study import load_study
 from tests.factories.studies import states
 from tools.servers.disks import SmallDisk, small_disk
@@ -60,10 +60,10 @@ def test_a_full_disk_delays_the_records_of_trials_that_others_ended(disk: SmallD
         ended = json.loads(record.read_text())
         record.write_text(json.dumps(ended | {'state': 'active'}))
         disk.fill()
-        take_up(study)
+        prepare_to_run(study)
         assert json.loads(record.read_text())['state'] == 'active'
         disk.free()
-        take_up(study)
+        prepare_to_run(study)
         assert json.loads(record.read_text())['state'] == ended['state']
 
 

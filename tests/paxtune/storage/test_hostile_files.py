@@ -17,7 +17,7 @@ import pytest
 import paxtune
 from paxtune.running import trial_json
 from paxtune.running.trial_json import OtherTrialError
-from paxtune.running.tuner import take_up
+from paxtune.running.tuner import prepare_to_run
 from paxtune.search import main as search
 from paxtune.storage.codec import MAX_TRIAL_BYTES, TrialProto
 from paxtune.storage.local_store import holds_lock
@@ -136,7 +136,7 @@ def test_the_record_of_an_ended_trial_is_not_written_through_a_link(
     (tmp_path / 'other' / 'trial.json').write_text('{"state": "active"}')
     folder.symlink_to(tmp_path / 'other')
     with load_study(directory, read_only=False) as study:
-        take_up(study)
+        prepare_to_run(study)
     assert trial_json.read(tmp_path / 'other') == {'state': 'active'}
 
 
