@@ -106,20 +106,13 @@ def _newest_first(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _comparison(studies: 'LiveStudies') -> list[Any]:
-    choice = dcc.Dropdown(
-        _options(studies),
-        None,
-        multi=True,
-        id='compared',
-        placeholder='studies',
-        closeOnSelect=False,
-    )
+    choice = dcc.Checklist(_options(studies), id='compared', inline=True)
     return [
         html.H2('Compare studies'),
         widgets.remark(
             f'The best value so far, for at most {_MAX_COMPARED} studies of one reward.'
         ),
-        html.Div(widgets.labelled('Studies', choice), className='choices wide'),
+        html.Fieldset([html.Legend('Studies'), choice]),
         html.Div([figures.graph(name) for name in _FIGURES], className='columns'),
         html.Div(id='compared-remark', role='status'),
     ]
