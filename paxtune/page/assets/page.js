@@ -1,4 +1,4 @@
-// The colours, which a browser remembers, the names of open views, and labels of dropdowns.
+// The colours, which a browser remembers, the names of open views, and roles of Dash's controls.
 (() => {
   const KEY = 'paxtune-scheme';
   const root = document.documentElement;
@@ -60,6 +60,19 @@
     });
   };
 
+  // Dash's check boxes: they are in a list box without a name, whose options hold controls.
+  const group = () => {
+    for (const list of document.querySelectorAll('.dash-checklist[role="listbox"]')) {
+      list.setAttribute('role', 'group');
+      const legend = list.closest('fieldset')?.querySelector('legend');
+      list.setAttribute('aria-label', legend ? legend.textContent : 'Choices');
+    }
+    for (const option of document.querySelectorAll('.dash-checklist [aria-selected]')) {
+      option.removeAttribute('role');
+      option.removeAttribute('aria-selected');
+    }
+  };
+
   // The keyboard scrolls a table that is wider than its place.
   const reach = () => {
     for (const part of document.querySelectorAll('.scroll')) {
@@ -83,9 +96,9 @@
   const soon = () => {
     if (isDue) return;
     isDue = true;
-    setTimeout(() => { isDue = false; name(); label(); mend(); reach(); }, 50);
+    setTimeout(() => { isDue = false; name(); label(); mend(); group(); reach(); }, 50);
   };
   new MutationObserver(soon).observe(root, {
-    childList: true, subtree: true, attributeFilter: ['class', 'tabindex'],
+    childList: true, subtree: true, attributeFilter: ['class', 'tabindex', 'aria-selected'],
   });
 })();
