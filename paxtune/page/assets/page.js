@@ -73,10 +73,11 @@
     }
   };
 
-  // The keyboard scrolls a table that is wider than its place.
+  // The keyboard scrolls a table, or a figure, that is wider than its place.
   const reach = () => {
-    for (const part of document.querySelectorAll('.scroll')) {
-      const isWide = part.scrollWidth > part.clientWidth;
+    for (const part of document.querySelectorAll('.scroll, .figure')) {
+      const isWide = part.scrollWidth > part.clientWidth
+        && getComputedStyle(part).overflowX !== 'visible';
       if (isWide && part.tabIndex !== 0) part.tabIndex = 0;
       if (!isWide && part.hasAttribute('tabindex')) part.removeAttribute('tabindex');
     }
