@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from paxtune.reports.tables import Table, print_line, print_table
 from paxtune.study.reasons import commonest
+from trainer.symbolic.extras import MissingExtraError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,6 +68,8 @@ def costs(space: 'Space', decided: Sequence['Decisions'], is_measured: bool = Fa
         try:
             experiment = space.materialize(decisions)
             metrics, refusal, counted = _costs_of(experiment, limits, is_measured)
+        except MissingExtraError:
+            raise  # It is not the fault of the decisions.
         # Any error while tracing an impossible model is a reason, as in a trial.
         except Exception as error:
             reasons.append(str(error).strip().split('\n')[0] or type(error).__name__)

@@ -79,27 +79,50 @@ def test_an_input_names_its_extra(
         prepare_inputs(experiment)
 
 
+MINE = """
+from search_spaces.tunable_lm import Tiny
+from trainer.inputs import GrainInput, ParquetFiles, SeqIOInput
+
+
+def Rows():
+    rows = {'a': ParquetFiles(['my_data.py'])}
+    data = GrainInput(16, True, sources=rows, sequence_length=64)
+    return Tiny().clone(override={'train_input': data})
+
+
+def Task():
+    lengths = {'targets': 64}
+    data = SeqIOInput(16, True, mixture_or_task='c4', split='train', task_feature_lengths=lengths)
+    return Tiny().clone(override={'train_input': data})
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize('command', [search.main, space.main])
-def test_a_search_and_a_space_name_the_extra_before_anything_is_written(
+@pytest.mark.parametrize(
+    ('command', 'flags', 'library', 'extra'),
+    [
+        (search.main, ['--exp=my_data.Rows'], 'pyarrow', 'grain'),
+        (search.main, ['--exp=my_data.Rows', '--dry_run'], 'pyarrow', 'grain'),
+        (search.main, ['--exp=my_data.Task', '--dry_run'], 'tensorflow', 'seqio'),
+        (space.main, ['--exp=my_data.Task'], 'tensorflow', 'seqio'),
+    ],
+    ids=['search', 'dry_run', 'dry_run of a task', 'space'],
+)
+def test_a_command_names_the_extra_before_anything_is_written(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     without: Callable[[str], None],
     command: Callable[[list[str]], int],
+    flags: list[str],
+    library: str,
+    extra: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    Path('my_rows.py').write_text(
-        'from search_spaces.tunable_lm import Tiny\n'
-        'from trainer.inputs import GrainInput, ParquetFiles\n\n\n'
-        'def Rows():\n'
-        "    rows = {'a': ParquetFiles(['my_rows.py'])}\n"
-        '    data = GrainInput(16, True, sources=rows, sequence_length=64)\n'
-        "    return Tiny().clone(override={'train_input': data})\n"
-    )
-    without('pyarrow')
-    with pytest.raises(UserError, match=r'train_input: .*paxtune\[grain\]'):
-        command(['--exp=my_rows.Rows'])
+    Path('my_data.py').write_text(MINE)
+    without(library)
+    with pytest.raises(UserError, match=rf"needs {library}: .*'paxtune\[{extra}\]'"):
+        command(flags)
     assert not Path('runs').exists()
 
 
