@@ -13,9 +13,13 @@ INTEGERS = [0, 1, -1, 2, 7, 2**31 - 1, 2**31, -(2**31), 2**53, 2**63 - 1, -(2**6
 FLOATS = [0.0, -1.0, 1e-320, 1e308, -1e308, float('nan'), float('inf'), -float('inf'), 1e11]
 TEXTS = [
     *('', ' ', '$reward', '$', '=1+1', '/etc/passwd', '../../x', '{}', '[]', 'null', 'NaN'),
-    *('a' * 300, 'b' * 200_000, '\0', '\x1b[2J', '\u202e', '[' * 5000, '9' * 5000, '#', 'é'),
+    *('a' * 300, 'b' * 2**20, '\0', '\x1b[2J', '\u202e', '[' * 5000, '9' * 5000, '#', 'é'),
     *('0001-01-01T00:00:00Z', '9999-12-31T23:59:59-23:59', '2026-01-01T00:00:00', 'completed'),
+    *(':paxtune', ':paxtune-search', 'record', 'format'),  # Names of metadata of ours.
+    *('owners/paxtune/studies/mine', 'owners/paxtune/studies/mine/trials/1'),
 ]
+_NO_UTF8 = '\ud800'  # JSON can contain half of a surrogate pair.
+_REPEATED = '"status": "completed", "attempt": 7, "holder": "x", "lineage": {"parent": 1}'
 _SHARE_OF_VALID, _SHARE_OF_VALID_FIELDS = 0.1, 0.5
 _MOST_CHANGES = 3
 
@@ -48,7 +52,7 @@ class Changer:
             case float():
                 return self._rng.choice(FLOATS)
             case str():
-                return self._rng.choice([*TEXTS, value[:-1], value * 2])
+                return self._rng.choice([*TEXTS, _NO_UTF8, value[:-1], value * 2])
             case bytes():
                 return self._bytes(value)
             case list() | tuple():
@@ -127,7 +131,11 @@ class Changer:
             return self._rng.choice(TEXTS)
         for _ in range(self._rng.randint(1, _MOST_CHANGES)):
             found = self._json(found)
-        return json.dumps(found, default=str)
+        text = json.dumps(found, default=str)
+        if isinstance(found, dict) and found and self._rng.random() < 0.1:
+            # Keys that are there already, before and after them.
+            return self._rng.choice([f'{{{_REPEATED}, {text[1:]}', f'{text[:-1]}, {_REPEATED}}}'])
+        return text
 
     def _json(self, value: Any) -> Any:
         """Changes a value of JSON, at any depth."""
