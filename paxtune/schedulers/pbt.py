@@ -74,7 +74,9 @@ class PopulationBasedTraining(Scheduler):
         if last.reward is None or last.step <= _origin(curve):
             return None
         reached = self._generation_at(curve, last.step)
-        if not reached or reached <= self._generation(curve, {each.id: each for each in others}):
+        # Only a fork has a parent. A study may have thousands of others.
+        known = {} if curve.forked_from is None else {each.id: each for each in others}
+        if not reached or reached <= self._generation(curve, known):
             return None
         return Pause(f'reward {last.reward:.6g} at step {last.step}, in generation {reached}')
 
@@ -89,8 +91,8 @@ class PopulationBasedTraining(Scheduler):
         if is_growing and may_begin:
             return None
         known = {curve.id: curve for curve in curves}
-        generations = {curve.id: self._generation(curve, known) for curve in curves}
         living = [each for each in members if each.state not in _ENDED]
+        generations = {curve.id: self._generation(curve, known) for curve in living}
         paused = [each for each in living if each.state == 'paused']
         now = min((generations[each.id] for each in paused), default=0)
         behind = [each for each in living if generations[each.id] < now]

@@ -87,11 +87,10 @@ class TrialQueue:
 
     def is_exhausted(self, trials: Sequence[Trial]) -> bool:
         """Returns True if these trials have tried every point of the space."""
-        if self._suggester.replicate_due(trials) is not None:
-            return False
-        return schedule.is_exhausted(
+        has_all = schedule.is_exhausted(
             len(trials), lambda: num_tried(trials), self._space.size, self._exhausted_at
         )
+        return has_all and self._suggester.replicate_due(trials) is None
 
     def _view(self, trials: Trials, may_claim: bool = True) -> View:
         """Views the study. The same list is viewed once: nothing has changed since."""
