@@ -16,7 +16,7 @@ from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
-from trainer.runtime.directory import JobPath, has_link, write_json
+from trainer.runtime.directory import JobPath, has_link, read_text, write_json
 from trainer.runtime.wall_clock import Profile, WallClock, added
 from trainer.symbolic.errors import UserError, is_disk_full
 
@@ -139,7 +139,7 @@ def read(directory: JobPath) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(read_text(path))
     except (RecursionError, ValueError):
         found = None
     if not isinstance(found, dict):

@@ -20,7 +20,15 @@ from trainer.checkpoints.checkpoint import CheckpointStore, Restored, saved_chec
 from trainer.checkpoints.end_marker import ended
 from trainer.checkpoints.manifest import DamagedError
 from trainer.runtime import processes
-from trainer.runtime.directory import JobPath, create, is_local, job_path, locked, write_json
+from trainer.runtime.directory import (
+    JobPath,
+    create,
+    is_local,
+    job_path,
+    locked,
+    read_text,
+    write_json,
+)
 from trainer.state import TrainState
 
 JOBS = 'jobs'
@@ -194,8 +202,8 @@ def first_unprocessed(job_log_dir: epath.PathLike) -> int | None:
 
 def _progress(directory: epath.Path) -> dict[str, Any]:
     try:
-        found = json.loads((directory / PROGRESS).read_text())
+        found = json.loads(read_text(directory / PROGRESS))
         alive = found['alive']
         return {'done': int(found['done']), 'alive': None if alive is None else float(alive)}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}

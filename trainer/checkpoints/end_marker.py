@@ -13,7 +13,7 @@ from typing import Any
 from etils import epath
 
 from trainer.runtime import processes
-from trainer.runtime.directory import write_json
+from trainer.runtime.directory import read_text, write_json
 from trainer.runtime.signals import Signal
 from trainer.symbolic.errors import NonFiniteLossError
 
@@ -65,8 +65,8 @@ def remove(job_log_dir: epath.PathLike) -> None:
 def ended(job_log_dir: epath.PathLike) -> dict[str, Any] | None:
     """Reads the marker of a run; None if the run has not ended."""
     try:
-        found = json.loads((epath.Path(job_log_dir) / ENDED).read_text())
-    except (FileNotFoundError, ValueError):
+        found = json.loads(read_text(epath.Path(job_log_dir) / ENDED))
+    except (FileNotFoundError, RecursionError, ValueError):
         return None
     return found if isinstance(found, dict) else None
 

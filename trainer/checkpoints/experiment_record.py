@@ -12,7 +12,7 @@ from etils import epath
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.experiment import Experiment
-from trainer.runtime.directory import absolute, write_text
+from trainer.runtime.directory import absolute, read_text, write_text
 from trainer.symbolic.concrete import concrete
 from trainer.symbolic.errors import UserError, shortened
 from trainer.symbolic.serialization import from_json_text, to_json_text
@@ -73,10 +73,10 @@ def changes(
         if is_fork or newest_checkpoint(path.parent / 'checkpoints') is None:
             return []
         return [Change(FILE, 'missing, beside checkpoints', 'this experiment')]
-    before = path.read_text()
-    if before == record and num_shards[0] == num_shards[1]:
-        return []
     try:
+        before = read_text(path)
+        if before == record and num_shards[0] == num_shards[1]:
+            return []
         trees = _trees(before, record)
         if num_shards[0] != num_shards[1]:
             trees = [_with_global_batches(*each) for each in zip(trees, num_shards, strict=True)]

@@ -250,14 +250,19 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + '\n')
 
 
+def read_text(path: JobPath, max_bytes: int = MAX_JSON_BYTES) -> str:
+    """Reads a text that any program may have written; raises OSError, or ValueError if too long."""
+    with path.open('rb') as file:
+        content: bytes = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ValueError(f'it has more than {max_bytes:,} bytes')
+    return content.decode()
+
+
 def read_json(path: str | os.PathLike[str], where: str, max_bytes: int = MAX_JSON_BYTES) -> Any:
     """Reads plain data from a file that the user named; raises UserError if that fails."""
     try:
-        with open(expanded(path), 'rb') as file:
-            content = file.read(max_bytes + 1)
-        if len(content) > max_bytes:
-            raise ValueError(f'it has more than {max_bytes:,} bytes')
-        return json.loads(content.decode())
+        return json.loads(read_text(Path(expanded(path)), max_bytes))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f'{where}: cannot be read: {error}') from error
 

@@ -247,3 +247,13 @@ def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.Monke
     assert directory.create('~/made') == tmp_path / 'made'
     with directory.locked('~/held') as held:
         assert held == tmp_path / 'held'
+
+
+def test_a_text_that_is_too_long_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / 'a.json').write_text('[1]')
+    assert directory.read_text(tmp_path / 'a.json', 3) == '[1]'
+    os.truncate(tmp_path / 'a.json', 2**40)  # It takes no room on the disk.
+    with pytest.raises(ValueError, match='more than 3 bytes'):
+        directory.read_text(tmp_path / 'a.json', 3)
+    with pytest.raises(UserError, match=r'a file: cannot be read: it has more than 1,000 bytes'):
+        directory.read_json(tmp_path / 'a.json', 'a file', 1000)

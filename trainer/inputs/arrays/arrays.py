@@ -145,7 +145,10 @@ class NpzInput(ArraysInput):
         try:
             with open_data(place) as stream, np.load(stream, allow_pickle=False) as arrays:
                 return arrays_of({name: arrays[name] for name in arrays.files})
-        except (OSError, EOFError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+        except (
+            *(OSError, EOFError, ValueError, AttributeError, MemoryError),
+            zipfile.BadZipFile,
+        ) as error:
             paths = ' and '.join(self.settings('path'))
             raise UserError(
                 f'{self.path!r} cannot be read as an .npz file ({error}). Set {paths} to one that '

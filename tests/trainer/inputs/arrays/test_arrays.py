@@ -1,4 +1,5 @@
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -129,6 +130,14 @@ def test_invalid_npz_files_are_named(content, tmp_path):
         NpzInput(batch_size=1, path=str(path)).prepare()
     with pytest.raises(UserError, match='cannot be read'):
         NpzInput(batch_size=1, path=str(tmp_path / 'nowhere')).prepare()
+
+
+def test_an_array_that_fits_no_memory_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / 'a.npz', 'w') as archive, archive.open('x.npy', 'w') as file:
+        header = {'descr': '<f8', 'fortran_order': False, 'shape': (2**57,)}
+        np.lib.format.write_array_header_1_0(file, header)
+    with pytest.raises(UserError, match=r'cannot be read as an \.npz file'):
+        NpzInput(batch_size=1, path=str(tmp_path / 'a.npz')).prepare()
 
 
 class Evil:
