@@ -15,7 +15,7 @@ TEXTS = [
     *('', ' ', '$reward', '$', '=1+1', '/etc/passwd', '../../x', '{}', '[]', 'null', 'NaN'),
     *('a' * 300, 'b' * 2**20, '\0', '\x1b[2J', '\u202e', '[' * 5000, '9' * 5000, '#', 'é'),
     *('0001-01-01T00:00:00Z', '9999-12-31T23:59:59-23:59', '2026-01-01T00:00:00', 'completed'),
-    *(':paxtune', ':paxtune-search', 'record', 'format'),  # Names of metadata of ours.
+    *(':paxtune', ':paxtune-search', 'record', 'format'),  # Keys of paxtune's metadata.
     *('owners/paxtune/studies/mine', 'owners/paxtune/studies/mine/trials/1'),
 ]
 _NO_UTF8 = '\ud800'  # JSON can contain half of a surrogate pair.
