@@ -42,6 +42,8 @@ def front(points: Sequence[Scores]) -> list[int]:
     # Sorted by the first objective, then by the second, and so on. No point dominates an earlier
     # one, and a dominated point is dominated by one of the front.
     order = np.lexsort(tuple(-column for column in scores.T[::-1]))
+    if scores.shape[1] == 2:
+        return sorted(order[_leads(*scores[order].T)].tolist())
     found = np.empty_like(scores)
     kept: list[int] = []
     for index in order:
@@ -51,6 +53,14 @@ def front(points: Sequence[Scores]) -> list[int]:
             found[len(kept)] = scores[index]
             kept.append(int(index))
     return sorted(kept)
+
+
+def _leads(first: Any, second: Any) -> Any:
+    """Marks the points that none before them dominates: they raise the second score, or tie."""
+    highest = np.maximum.accumulate(second)
+    raises = np.append(True, highest[1:] > highest[:-1])
+    leader = np.maximum.accumulate(np.where(raises, np.arange(len(second)), 0))
+    return (first == first[leader]) & (second == second[leader])
 
 
 def ranks(points: Sequence[Scores]) -> list[int]:

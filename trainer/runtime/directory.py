@@ -253,10 +253,10 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 def read_text(path: JobPath, max_bytes: int = MAX_JSON_BYTES) -> str:
     """Reads a text that any program may have written; raises OSError, or ValueError if too long."""
     with path.open('rb') as file:
-        content: bytes = file.read(max_bytes + 1)
+        content: Any = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise ValueError(f'it has more than {max_bytes:,} bytes')
-    return content.decode()
+    return str(content, 'utf-8')
 
 
 def read_json(path: str | os.PathLike[str], where: str, max_bytes: int = MAX_JSON_BYTES) -> Any:
