@@ -174,7 +174,7 @@ def test_message_names_path_class_and_remedy() -> None:
         ),
         (
             to_json_text(Leaf()).replace('0.5', '[' * 60 + ']' * 60),
-            r'^the JSON text: .{500,1000}$',
+            r'^the JSON text: Leaf.rate: expected a number, got .{100,1000}$',
         ),
         (
             '{"_type": "trainer.Derived", "expression": {"_type": '
