@@ -13,10 +13,17 @@ from paxtune.schedulers.rung_report import rank_correlation
 from paxtune.study.record import Status
 
 if TYPE_CHECKING:
+    from paxtune.objectives.measurement import Measurement
     from paxtune.study.study_view import StudyView
     from paxtune.study.trial import Trial
 
 _Item = TypeVar('_Item')
+
+STEP, SECONDS = 'step', 'seconds'
+"""Horizontal axes of learning curves that every trial has."""
+
+_MIN_TRIALS = 4
+"""Trials whose values have quarters."""
 
 _MAX_STEPS = 100
 """Steps at which correlations are computed."""
@@ -123,22 +130,60 @@ def thinned(count: int, most: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """A learning curve: steps ascending, values finite."""
+    """A learning curve: steps ascending, values finite.
+
+    Attributes:
+        places: where each value stands: at its step, its time or its cost.
+    """
 
     trial: 'Trial'
     steps: list[int]
     values: list[float]
+    places: list[float]
 
 
-def learning_curves(axis: Axis, trials: 'Iterable[Trial]') -> list[Curve]:
-    """Reads the learning curves of trials that measured a value."""
+def learning_curves(axis: Axis, trials: 'Iterable[Trial]', over: str = STEP) -> list[Curve]:
+    """Reads the learning curves of trials that measured a value.
+
+    Args:
+        axis: the reward or metric.
+        trials: the trials.
+        over: `step`, `seconds` since the trial began, or a metric, such as `spent_flops`. A
+            measurement without that metric is left out.
+    """
     found = []
     for trial in trials:
-        pairs = [(each.step, value_at(axis, each)) for each in trial.measurements]
-        finite = [(step, value) for step, value in pairs if math.isfinite(value)]
+        points = [(m.step, value_at(axis, m), _place(m, over)) for m in trial.measurements]
+        finite = [each for each in points if math.isfinite(each[1]) and math.isfinite(each[2])]
         if finite:
-            steps, values = zip(*finite, strict=True)
-            found.append(Curve(trial, list(steps), list(values)))
+            steps, values, places = zip(*finite, strict=True)
+            found.append(Curve(trial, list(steps), list(values), list(places)))
+    return found
+
+
+def _place(measurement: 'Measurement', over: str) -> float:
+    if over == STEP:
+        return measurement.step
+    if over == SECONDS:
+        return measurement.elapsed_seconds
+    return measurement.metrics.get(over, math.nan)
+
+
+def diverged(axis: Axis, trials: 'Sequence[Trial]') -> set[int]:
+    """Finds the trials that say nothing about good values.
+
+    These are infeasible, measured a metric that was not finite, or are worse than the median by
+    more than ten times the distance from there to the best quarter.
+    """
+    found = {
+        each.id for each in trials if each.status is Status.INFEASIBLE or each.record.non_finite
+    }
+    last = last_values(axis, trials)
+    losses = {number: -axis.sign * value for number, value in last.items() if number not in found}
+    if len(losses) >= _MIN_TRIALS:
+        best, median = np.quantile([*losses.values()], [0.25, 0.5])
+        limit = median + 10.0 * (median - best) if median > best else math.inf
+        found |= {number for number, loss in losses.items() if loss > limit}
     return found
 
 

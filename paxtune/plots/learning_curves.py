@@ -7,6 +7,8 @@ import numpy as np
 
 from paxtune.analysis.attempts import related_to
 from paxtune.analysis.trial_values import (
+    SECONDS,
+    STEP,
     Curve,
     NoValuesError,
     axis_for,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 _MAX_POINTS = 60_000
 _MAX_STEPS_PER_CURVE = 200
+_CLEAR = 40  # Curves of one color that are no solid band.
 _GAP = float('nan')
 _ENDS = {Status.STOPPED: 'x', Status.PAUSED: 'square', Status.ACTIVE: 'circle'}
 """The marks at the ends of curves that were not completed."""
@@ -34,18 +37,25 @@ _NEIGHBOURS = (layout.BEST, '#9467bd', '#8c564b', '#e377c2', '#7f7f7f', '#17becf
 
 
 @layout.or_text
-def curves(study: 'Study', reward: str | None = None) -> 'go.Figure':
+def curves(study: 'Study', reward: str | None = None, over: str = STEP) -> 'go.Figure':
     """Draws the learning curves of trials, with rungs and the ends of unfinished ones.
 
     A cross ends the curve of a trial that was stopped early, or is infeasible; a square is for a
     paused one, a circle for a running one. The best trial stands out. Rungs are drawn where
     the scheduler counts steps. Of many curves, running ones, the best ones and evenly spaced others
-    are drawn, and of long ones 200 evenly spaced steps.
+    are drawn, and of long ones 200 evenly spaced steps. Many curves are pale.
+
+    Args:
+        study: the study.
+        reward: a reward by its label, or a metric; the first reward by default.
+        over: the horizontal axis: `step`, `seconds` of the trial, or a metric, such as
+            `spent_flops`. Rungs are drawn over steps.
     """
     axis, trials = axis_for(study, reward), study.trials
-    found = learning_curves(axis, trials)
+    found = learning_curves(axis, trials, over)
     if not found:
-        raise NoValuesError('No trial has been measured yet.' if trials else layout.NO_TRIALS)
+        missing = 'been measured' if over in (STEP, SECONDS) else f'measured {over}'
+        raise NoValuesError(f'No trial has {missing} yet.' if trials else layout.NO_TRIALS)
     found.sort(key=lambda curve: _rank(curve, axis.is_maximized))
     selected = _selected(found)
     count = sum(min(len(curve.steps), _MAX_STEPS_PER_CURVE) for curve in selected)
@@ -64,26 +74,29 @@ def curves(study: 'Study', reward: str | None = None) -> 'go.Figure':
         line = {'color': layout.BEST, 'width': 3}
         name = f'best: trial {best.trial.id}'
         drawn.add_trace(layout.scatter(0, **_points([best]), mode='lines', line=line, name=name))
-    _add_rungs(drawn, study)
-    drawn.update_xaxes(title='step')
+    _add_rungs(drawn, study, over)
+    drawn.update_xaxes(title=layout.text(over))
     values = np.concatenate([curve.values for curve in selected])
     drawn.update_yaxes(title=layout.axis_title(axis), type=layout.scale(values))
     return drawn
 
 
 @layout.or_text
-def trial_curve(study: 'Study', number: int, reward: str | None = None) -> 'go.Figure':
+def trial_curve(
+    study: 'Study', number: int, reward: str | None = None, over: str = STEP
+) -> 'go.Figure':
     """Draws the learning curve of a trial, beside the best and related trials."""
     axis, trial = axis_for(study, reward), study.trial(number)
-    own = learning_curves(axis, [trial])
+    own = learning_curves(axis, [trial], over)
     if not own:
-        raise NoValuesError(f'Trial {number} has not been measured yet.')
+        missing = 'been measured' if over in (STEP, SECONDS) else f'measured {over}'
+        raise NoValuesError(f'Trial {number} has not {missing} yet.')
     drawn = layout.figure(f'Learning curve of trial {number}')
     best = best_of(axis, study.trials)
     known = dict.fromkeys([best, *related_to(number, study.trials)])
     numbers = [each for each in known if each is not None and each != number]
     neighbours = [study.trial(each) for each in numbers[: len(_NEIGHBOURS)]]
-    others = learning_curves(axis, neighbours)
+    others = learning_curves(axis, neighbours, over)
     for color, curve in zip(_NEIGHBOURS, others, strict=False):
         line = {'color': color, 'width': 1.5, 'dash': 'dot'}
         name = f'{"best: " if curve.trial.id == best else ""}trial {curve.trial.id}'
@@ -92,15 +105,15 @@ def trial_curve(study: 'Study', number: int, reward: str | None = None) -> 'go.F
     name = f'trial {number}, {trial.status}'
     points = _points(own)
     drawn.add_trace(layout.scatter(0, **points, mode='lines+markers', line=style, name=name))
-    _add_rungs(drawn, study)
-    drawn.update_xaxes(title='step')
+    _add_rungs(drawn, study, over)
+    drawn.update_xaxes(title=layout.text(over))
     values = np.concatenate([each.values for each in (*own, *others)])
     drawn.update_yaxes(title=layout.axis_title(axis), type=layout.scale(values))
     return drawn
 
 
-def _add_rungs(drawn: 'go.Figure', study: 'Study') -> None:
-    if study.scheduler is not None and study.scheduler.unit == 'steps':
+def _add_rungs(drawn: 'go.Figure', study: 'Study', over: str) -> None:
+    if over == STEP and study.scheduler is not None and study.scheduler.unit == 'steps':
         for rung in _rungs(study):
             drawn.add_vline(rung.resource, line={'dash': 'dot', 'width': 1, 'color': layout.MUTED})
 
@@ -190,18 +203,18 @@ def _points(selected: Sequence[Curve]) -> dict[str, Any]:
     y: list[float] = []
     ids: list[int] = []
     for curve in selected:
-        steps, values = curve.steps, curve.values
-        if len(steps) > _MAX_STEPS_PER_CURVE:
-            kept = thinned(len(steps), _MAX_STEPS_PER_CURVE)
-            steps, values = [steps[each] for each in kept], [values[each] for each in kept]
-        x += [*steps, _GAP]
+        places, values = curve.places, curve.values
+        if len(places) > _MAX_STEPS_PER_CURVE:
+            kept = thinned(len(places), _MAX_STEPS_PER_CURVE)
+            places, values = [places[each] for each in kept], [values[each] for each in kept]
+        x += [*places, _GAP]
         y += [*values, _GAP]
-        ids += [curve.trial.id] * (len(steps) + 1)
+        ids += [curve.trial.id] * (len(places) + 1)
     return {
         'x': np.array(x),
         'y': np.array(y),
         'customdata': np.array(ids),
-        'hovertemplate': 'trial %{customdata}, step %{x}<br>%{y}<extra></extra>',
+        'hovertemplate': 'trial %{customdata}, at %{x}<br>%{y}<extra></extra>',
     }
 
 
@@ -212,7 +225,8 @@ def _lines(status: Status, same: Sequence[Curve], count: int) -> Any:
         mode='lines+markers' if count <= 1000 else 'lines',
         marker={'size': 3},
         line={'color': layout.COLORS[status], 'width': 1},
-        opacity=0.7,
+        # Hundreds of curves would be a solid band.
+        opacity=max(0.12, 0.7 * min(1.0, _CLEAR / len(same)) ** 0.5),
         name=str(status),
     )
 
@@ -224,7 +238,7 @@ def _ends(status: Status, same: Sequence[Curve], count: int) -> Any:
     ]
     return layout.scatter(
         count,
-        x=[curve.steps[-1] for curve in same],
+        x=[curve.places[-1] for curve in same],
         y=[curve.values[-1] for curve in same],
         mode='markers',
         marker={'symbol': _ENDS.get(status, 'x'), 'size': 8, 'color': layout.COLORS[status]},

@@ -4,6 +4,7 @@ Plotly compiles code for WebGL in the browser, which the content security policy
 forbids. SVG has no such need, but is slow for many points.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,6 +13,7 @@ from plotly.colors import sample_colorscale
 
 from paxtune.analysis.trial_values import thinned
 from paxtune.plots.layout import number
+from paxtune.plots.restyle import HIGHLIGHTS, PALE, SELECTED
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -36,6 +38,8 @@ def without_webgl(made: 'go.Figure') -> 'go.Figure':
     layout = made.layout.to_plotly_json()
     traces = [new for old in made.data for new in _in_svg(old.to_plotly_json(), layout)]
     counts = [_size(each) if each.get('mode') == 'markers' else 0 for each in traces]
+    # Selected trials are never left out.
+    counts = [0 if e.get('meta') == SELECTED else n for e, n in zip(traces, counts, strict=True)]
     if (total := sum(counts)) > MAX_POINTS:
         for trace, count in zip(traces, counts, strict=True):
             if count:
@@ -101,9 +105,13 @@ def _parallel(trace: Json, layout: Json) -> Iterator[Json]:
         _remark(layout, f'{_MAX_PARALLEL_LINES:,} lines are drawn')
     scale = sample_colorscale('Viridis_r', _COLORS)
     texts = [_texts(each) for each in dimensions]
-    for group, color in zip(np.array_split(order, _COLORS), scale, strict=True):
+    selected = [np.flatnonzero(ids == number) for number in trace.get('meta') or ()]
+    groups = [*zip(np.array_split(order, _COLORS), scale, strict=True)]
+    groups += zip(selected, itertools.cycle(HIGHLIGHTS))
+    for place, (group, color) in enumerate(groups):
         if not len(group):
             continue
+        is_selected = place >= _COLORS
         gaps = np.full((len(group), 1), np.nan)
         steps = np.append(np.arange(len(dimensions), dtype=float), np.nan)
         yield {
@@ -111,8 +119,8 @@ def _parallel(trace: Json, layout: Json) -> Iterator[Json]:
             'mode': 'lines',
             'x': np.tile(steps, len(group)),
             'y': np.append(places[group], gaps, axis=1).ravel(),
-            'line': {'color': color, 'width': 1.2},
-            'opacity': 0.6,
+            'line': {'color': color, 'width': 3 if is_selected else 1.2},
+            'opacity': 1.0 if is_selected else PALE if selected else 0.6,
             'customdata': np.repeat(ids[group], len(dimensions) + 1),
             'hovertext': [text for row in group for text in (*(t[row] for t in texts), '')],
             'hovertemplate': 'trial %{customdata}<br>%{hovertext}<extra></extra>',

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from paxtune.analysis.decision_columns import decision_columns
-from paxtune.analysis.trial_values import NoValuesError, Values, final_values
+from paxtune.analysis.trial_values import SECONDS, NoValuesError, Values, final_values
 from paxtune.plots import layout
 from paxtune.study.record import Status
 
@@ -16,15 +16,25 @@ if TYPE_CHECKING:
     from paxtune.study.study_view import StudyView
 
 
+TRIAL, TIME = 'trial', 'time'
+
+
 @layout.or_text
-def history(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
+def history(study: 'StudyView', reward: str | None = None, over: str = TRIAL) -> 'go.Figure':
     """Draws the final value of every trial, and the best one so far.
 
     The best so far counts completed trials only. Infeasible trials have a mark at the lower edge.
+
+    Args:
+        study: the study.
+        reward: a reward by its label, or a metric; the first reward by default.
+        over: the horizontal axis: `trial`, the `time` of the end, or a sum over the trials that
+            had ended: `seconds`, or a metric.
     """
     found = final_values(study, reward)
     if not found.trials:
         raise NoValuesError(layout.NO_TRIALS)
+    found, places = _placed(found, over)
     is_few = len(found.trials) <= layout.MAX_HOVERS
     columns = decision_columns(study.space, found.trials) if is_few else []
     texts = layout.hovers(found.trials, columns)
@@ -34,7 +44,7 @@ def history(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
     for status in (Status.COMPLETED, Status.STOPPED):
         there = np.flatnonzero((statuses == status) & np.isfinite(found.values))
         if len(there):
-            drawn.add_trace(_points(status, ids, found.values[there], there, texts, len(ids)))
+            drawn.add_trace(_points(status, ids, places, found.values[there], there, texts))
     best = found.best_so_far()
     if np.isfinite(best).any():
         changes = np.flatnonzero(np.isfinite(best) & (np.diff(best, prepend=np.nan) != 0))
@@ -42,7 +52,7 @@ def history(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
         drawn.add_trace(
             layout.scatter(
                 0,
-                x=ids[ends],
+                x=places[ends],
                 y=best[ends],
                 mode='lines',
                 line={'shape': 'hv', 'color': layout.BEST},
@@ -52,21 +62,46 @@ def history(study: 'StudyView', reward: str | None = None) -> 'go.Figure':
     there = np.flatnonzero(statuses == Status.INFEASIBLE)
     if len(there):
         edge = np.full(len(there), 0.01)
-        trace = _points(Status.INFEASIBLE, ids, edge, there, texts, len(ids))
+        trace = _points(Status.INFEASIBLE, ids, places, edge, there, texts)
         drawn.add_trace(trace.update(yaxis='y2', marker_symbol='x-thin-open'))
         drawn.update_layout(yaxis2={'overlaying': 'y', 'range': [0, 1], 'visible': False})
-    drawn.update_xaxes(title='trial')
+    titles = {TRIAL: TRIAL, TIME: 'time (UTC)', SECONDS: 'seconds of all trials'}
+    drawn.update_xaxes(title=titles.get(over, f'{layout.text(over)} of all trials'))
     drawn.update_yaxes(title=layout.axis_title(found.axis), selector=0)
     drawn.update_layout(yaxis_type=layout.scale(found.values))
     return drawn
 
 
+def _placed(found: Values, over: str) -> tuple[Values, np.ndarray]:
+    """Returns trials in order of an axis, and the place of each."""
+    if over == TRIAL:
+        return found, np.array([trial.id for trial in found.trials])
+    times = [trial.completed for trial in found.trials]
+    ends = sorted((time, row) for row, time in enumerate(times) if time is not None)
+    if not ends:
+        raise NoValuesError('No trial has ended yet.')
+    found = found.of(np.array([row for _, row in ends]))
+    if over == TIME:
+        return found, np.array([time.replace(tzinfo=None) for time, _ in ends], 'M8[ms]')
+    spent = [
+        trial.seconds if over == SECONDS else trial.metrics.get(over, 0.0) for trial in found.trials
+    ]
+    if not any(spent):
+        raise NoValuesError(f'No trial has measured {over}.')
+    return found, np.cumsum(spent)
+
+
 def _points(
-    status: Status, ids: np.ndarray, y: np.ndarray, there: np.ndarray, texts: list[str], count: int
+    status: Status,
+    ids: np.ndarray,
+    places: np.ndarray,
+    y: np.ndarray,
+    there: np.ndarray,
+    texts: list[str],
 ) -> Any:
     return layout.scatter(
-        count,
-        x=ids[there],
+        len(ids),
+        x=places[there],
         y=y,
         mode='markers',
         marker={'color': layout.COLORS[status]},
