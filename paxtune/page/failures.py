@@ -88,7 +88,8 @@ def _fits(known: dict[str, Any], given: Any) -> bool:
         return is_pattern and all(_fits(known, each) for each in given)
     if not isinstance(given, dict) or given.get('property') != known['property']:
         return False
-    if known['property'] == 'pathname' and not isinstance(given.get('value'), str):
+    is_address = known['property'] in ('pathname', 'search')
+    if is_address and not isinstance(given.get('value'), str):
         return False
     return is_pattern or given.get('id') == known['id']
 

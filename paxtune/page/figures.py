@@ -5,18 +5,21 @@ that has the figure gets no update. Zoom and selection stay until a choice chang
 """
 
 import dataclasses
+import hashlib
 import html as markup
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from paxtune.analysis.trial_values import thinned
+from paxtune.analysis.trial_values import NoValuesError, axis_for, diverged, thinned
 from paxtune.page import choices, widgets
+from paxtune.page.links import BEST, Link
 from paxtune.page.live import LiveStudy
 from paxtune.page.results import Source
 from paxtune.page.view import Page, View
 from paxtune.plots import layout
+from paxtune.plots.restyle import SCALES, restyled
 from paxtune.plots.svg import without_webgl
 from paxtune.reports.folding import folded
 from trainer.symbolic.errors import UserError
@@ -48,7 +51,7 @@ class Panel:
     Attributes:
         name: the element is `figure-<name>`.
         draw: makes the figure; UserError explains why there is none.
-        choices: names of its choices; their elements are `choice-<name>`.
+        choices: names of its choices.
         opens_trials: a click on a point opens its trial, the first of its `customdata`.
         heading: of a figure that is only drawn once a browser asks for it; '' for any other.
         about: a line below the heading.
@@ -74,9 +77,25 @@ class FigureView(View):
     panels: tuple[Panel, ...] = ()
 
 
-def of_study(plot: Callable[..., 'go.Figure']) -> Callable[[LiveStudy, Chosen], 'go.Figure']:
-    """Draws a figure whose arguments are called as its choices."""
-    return lambda live, chosen: plot(live.study, **chosen)
+LOOK = ('x_scale', 'y_scale', 'diverged')
+"""Choices that change a finished figure."""
+
+
+def of_study(
+    plot: Callable[..., 'go.Figure'], over: str = ''
+) -> Callable[[LiveStudy, Chosen], 'go.Figure']:
+    """Draws a figure whose arguments are called as its choices.
+
+    Args:
+        plot: draws the figure of a study.
+        over: the choice that is its argument `over`; '' for none.
+    """
+
+    def draw(live: LiveStudy, chosen: Chosen) -> 'go.Figure':
+        named = {'over' if name == over else name: value for name, value in chosen.items()}
+        return plot(live.study, **{name: each for name, each in named.items() if name not in LOOK})
+
+    return draw
 
 
 def figure_view(path: str, title: str, about: str, *panels: Panel) -> FigureView:
@@ -89,14 +108,15 @@ def figure_view(path: str, title: str, about: str, *panels: Panel) -> FigureView
         panels: its figures, from the top.
     """
 
-    def layout(live: LiveStudy) -> list[Any]:
+    def layout(live: LiveStudy, link: Link) -> list[Any]:
         parts: list[Any] = [html.H2(title), widgets.remark(about)]
         shared = ['reward'] if any(panel.heading for panel in panels) else []
-        parts += choices.elements(live, shared)
+        parts += choices.elements(live, link, shared)
         chosen = set(shared)
         for panel in panels:
             # The choices that a figure shares with one above are made there.
-            parts += panel_elements(live, panel, [e for e in panel.choices if e not in chosen])
+            own = [each for each in panel.choices if each not in chosen]
+            parts += panel_elements(live, link, panel, own)
             chosen |= {*panel.choices}
         return parts
 
@@ -106,16 +126,17 @@ def figure_view(path: str, title: str, about: str, *panels: Panel) -> FigureView
     return FigureView(path, layout, register_all, title, panels=panels)
 
 
-def panel_elements(live: LiveStudy, panel: Panel, names: list[str]) -> list[Any]:
+def panel_elements(live: LiveStudy, link: Link, panel: Panel, names: Sequence[str]) -> list[Any]:
     """Makes the elements of a figure.
 
     Args:
         live: the study.
+        link: the choices in the address.
         panel: the figure.
         names: the choices beside this figure, not above it.
     """
     if not panel.heading:
-        return [*choices.elements(live, names), graph(panel.name)]
+        return [*choices.elements(live, link, names), graph(panel.name)]
     button = html.Button('Draw', id=f'ask-{panel.name}')
     parts = [html.H3(panel.heading), widgets.remark(panel.about)]
     return [html.Div([*parts, html.Div(button, id=f'asked-{panel.name}')], className='part')]
@@ -148,35 +169,88 @@ def _register(app: Dash, live: LiveStudy, panel: Panel) -> None:
         Output(panel.id, 'figure'),
         Output(f'drawn-{panel.name}', 'data'),
         Input('version', 'data'),
-        *(Input(f'choice-{name}', 'value') for name in panel.choices),
+        Input('url', 'search'),
         State(f'drawn-{panel.name}', 'data'),
     )
-    def refresh(version: str, *values: Any) -> Any:
-        *given, known = values
-        texts = [value if isinstance(value, str) else None for value in given]
-        return _drawn_panel(live, panel, dict(zip(panel.choices, texts, strict=True)), known)
+    def refresh(version: str, search: str, known: Any) -> Any:
+        return _drawn_panel(live, panel, search, known)
 
 
 def prepare(live: LiveStudy, panel: Panel) -> None:
     """Draws a figure, as a new browser asks for it."""
-    chosen = {name: choices.default(live, name) for name in panel.choices}
-    _drawn_panel(live, panel, chosen, None)
+    _drawn_panel(live, panel, '', None)
 
 
-def _drawn_panel(live: LiveStudy, panel: Panel, chosen: Chosen, known: str | None) -> Any:
-    return drawn(live, (panel.id, *chosen.values()), lambda: panel.draw(live, chosen), known)
+def _drawn_panel(live: LiveStudy, panel: Panel, search: str, known: str | None) -> Any:
+    def draw(chosen: Chosen) -> 'go.Figure':
+        return panel.draw(live, chosen)
+
+    has_trials = panel.opens_trials or 'diverged' in panel.choices
+    return drawn_for(live, (panel.id,), search, panel.choices, draw, known, has_trials)
+
+
+def drawn_for(
+    live: LiveStudy,
+    name: tuple[Any, ...],
+    search: str,
+    names: Sequence[str],
+    draw: Callable[[Chosen], 'go.Figure'],
+    known: str | None,
+    has_trials: bool = True,
+) -> tuple[Any, Any]:
+    """Returns a figure as an address wants it, as `drawn` does.
+
+    Args:
+        live: the study.
+        name: the figure.
+        search: the query of the address.
+        names: the choices of the figure.
+        draw: makes the figure of its choices.
+        known: the token of the figure that the browser has.
+        has_trials: its points are trials, of which selected ones stand out.
+    """
+    try:
+        link = Link.parse(search)
+        chosen = choices.chosen(live, link, names)
+        selected = selected_trials(live, link) if has_trials else []
+    except UserError as error:
+        return _finished(layout.empty(str(error)), ''), None
+
+    def draw_styled() -> 'go.Figure':
+        made = draw(chosen)
+        x, y = (SCALES.get(chosen.get(name) or '') for name in LOOK[:2])
+        hidden = _diverged(live, chosen) if chosen.get('diverged') == 'hidden' else set[int]()
+        return restyled(made, x, y, selected, hidden)
+
+    return drawn(live, (*name, *chosen.values(), *selected), draw_styled, known)
+
+
+def selected_trials(live: LiveStudy, link: Link) -> list[int]:
+    """Returns the numbers of the trials that an address selects, the best one among them."""
+    found = {each: None for each in link.selected if isinstance(each, int)}
+    if BEST in link.selected and (best := live.study.best) is not None:
+        found[best.id] = None
+    return [*found]
+
+
+def _diverged(live: LiveStudy, chosen: Chosen) -> set[int]:
+    try:
+        return diverged(axis_for(live.study, chosen.get('reward')), live.snapshot().trials)
+    except NoValuesError:  # The figure says so.
+        return set()
 
 
 def _register_question(app: Dash, live: LiveStudy, panel: Panel) -> None:
     @app.callback(
         Output(f'asked-{panel.name}', 'children'),
         Input(f'ask-{panel.name}', 'n_clicks'),
+        State('url', 'search'),
         prevent_initial_call=True,
     )
     @widgets.guarded
-    def ask(clicks: int) -> Any:
+    def ask(clicks: int, search: str) -> Any:
         own = [name for name in panel.choices if name != 'reward']
-        return [*choices.elements(live, own), graph(panel.name)]
+        return [*choices.elements(live, Link.parse(search), own), graph(panel.name)]
 
 
 def register_clicks(app: Dash, id_: str) -> None:
@@ -225,7 +299,9 @@ def drawn(
             made = draw()
         except UserError as error:
             made = layout.empty(str(error))
-        return without_webgl(_finished(made, repr(key))).to_plotly_json()
+        return without_webgl(
+            _finished(made, hashlib.sha256(repr(key).encode()).hexdigest())
+        ).to_plotly_json()
 
     try:
         found = live.computation(key, figure)

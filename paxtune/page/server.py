@@ -12,6 +12,7 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from paxtune.page import choices, failures, front, note, widgets
 from paxtune.page.actions import Actions
 from paxtune.page.commands import StudyCommands
+from paxtune.page.links import Link
 from paxtune.page.live import LiveStudy
 from paxtune.page.view import Page, View
 from paxtune.page.views import VIEWS
@@ -136,11 +137,11 @@ def _version(site: Site) -> str | None:
         return None
 
 
-def _links(site: Site, path: str) -> list[Any]:
+def _links(site: Site, path: str, search: str = '') -> list[Any]:
     return [
         dcc.Link(
             view.title,
-            href=widgets.address(view.path),
+            href=widgets.address(view.path) + search,  # The views have settings in common.
             className='current' if view.path == path else '',
         )
         for view in site.views
@@ -149,14 +150,14 @@ def _links(site: Site, path: str) -> list[Any]:
 
 
 def _register(app: Dash, site: Site) -> None:
-    @app.callback(Output('view', 'children'), Input('url', 'pathname'))
+    @app.callback(Output('view', 'children'), Input('url', 'pathname'), State('url', 'search'))
     @widgets.guarded
-    def view(path: str) -> Any:
-        return _layout(site, widgets.path_in(path))
+    def view(path: str, search: str) -> Any:
+        return _layout(site, widgets.path_in(path), Link.parse(search))
 
-    @app.callback(Output('nav', 'children'), Input('url', 'pathname'))
-    def navigation(path: str) -> list[Any]:
-        return _links(site, widgets.path_in(path))
+    @app.callback(Output('nav', 'children'), Input('url', 'pathname'), Input('url', 'search'))
+    def navigation(path: str, search: str) -> list[Any]:
+        return _links(site, widgets.path_in(path), search)
 
     @app.callback(
         Output('version', 'data'),
@@ -172,10 +173,10 @@ def _register(app: Dash, site: Site) -> None:
         return no_update if version == known else version, ''
 
 
-def _layout(site: Site, path: str) -> Any:
+def _layout(site: Site, path: str, link: Link) -> Any:
     for view in site.views:
         if (numbers := view.numbers_in(path)) is not None:
-            return view.layout(site.source, *numbers)
+            return view.layout(site.source, link, *numbers)
     raise UserError(f'the page has no {path}')
 
 

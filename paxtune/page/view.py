@@ -27,7 +27,8 @@ class View:
 
     Attributes:
         path: its address.
-        layout: makes its elements from the source and its numbers; callbacks add live content.
+        layout: makes its elements from the source, the query of the address, and its numbers;
+            callbacks add live content.
         register: adds its callbacks.
         title: its name in the navigation; '' for a view that other views link to.
         numbers: a pattern of the rest of the address; its groups are numbers of trials.

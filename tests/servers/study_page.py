@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
@@ -74,7 +74,7 @@ def served_when_there(directory: Path) -> Iterator[str]:
 def address_of(url: str, path: str) -> str:
     """Returns the address of a view, with the token that the printed address has."""
     base, _, token = url.partition('?')
-    return f'{base.rstrip("/")}/{path.lstrip("/")}?{token}'
+    return f'{base.rstrip("/")}/{path.lstrip("/")}{"&" if "?" in path else "?"}{token}'
 
 
 def views(page: Page) -> dict[str, str]:
@@ -96,6 +96,19 @@ def visit(page: Page, address: str) -> None:
 def _wait(page: Page) -> None:
     page.evaluate('window.drawnSince = 0')
     page.wait_for_function(_IS_DRAWN)
+
+
+def expect_column(page: Page, column: str, expected: Sequence[object]) -> None:
+    """Waits until a column of the table of trials has these texts, from the top."""
+    page.wait_for_function(
+        """([column, expected]) => {
+            const cells = [...document.querySelectorAll(`#trials .ag-row [col-id="${column}"]`)];
+            const place = cell => Number(cell.closest('.ag-row').getAttribute('row-index'));
+            cells.sort((a, b) => place(a) - place(b));
+            return JSON.stringify(cells.map(cell => cell.innerText)) === JSON.stringify(expected);
+        }""",
+        arg=[column, [*map(str, expected)]],
+    )
 
 
 def draw_all(page: Page) -> None:

@@ -1,57 +1,93 @@
-"""The comparison of two trials: the symbolic difference of their experiments, and their layers."""
+"""The comparison of trials: values that differ; of two also their experiments and layers."""
 
 from typing import Any
 
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update, set_props
 
-from paxtune.page import widgets
+from paxtune.page import rows, widgets
+from paxtune.page.links import BEST, Link, selected
 from paxtune.page.live import LiveStudy
 from paxtune.page.view import Page, View
 from paxtune.reports.model_tables import changed_tables
-from paxtune.reports.study_tables import difference, difference_tables
+from paxtune.reports.study_tables import difference_tables
+from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
 
 
-def layout(live: LiveStudy, left: int | None, right: int | None) -> list[Any]:
-    """Makes the view of two trials, which may be chosen in it."""
+def layout(live: LiveStudy, link: Link) -> list[Any]:
+    """Makes the view of the trials that an address selects."""
+    numbers = dcc.Input(
+        id='compared', type='text', value=_text(link), debounce=True, placeholder=f'3, 7, {BEST}'
+    )
     return [
-        html.H2('Compare two trials'),
-        html.Div(
-            [
-                dcc.Input(id='left', type='number', min=1, step=1, value=left, debounce=True),
-                dcc.Input(id='right', type='number', min=1, step=1, value=right, debounce=True),
-                html.Button('Compare', id='compare'),
-            ],
-            className='form',
+        html.H2('Compare trials'),
+        widgets.remark(
+            f'Numbers of trials, and “{BEST}”; the boxes of the table select them, too.'
         ),
+        html.Div(widgets.labelled('Trials', numbers), className='form wide'),
+        html.Div(id='compare-problem'),
         dcc.Loading(html.Div(id='difference')),
     ]
 
 
 def register(app: Dash, page: Page) -> None:
-    """Adds the callback of the view."""
+    """Adds the callbacks of the view."""
     live, commands = page.live, page.commands
 
     @app.callback(
-        Output('difference', 'children'),
-        Input('compare', 'n_clicks'),
-        State('left', 'value'),
-        State('right', 'value'),
+        Output('url', 'search', allow_duplicate=True),
+        Output('compare-problem', 'children'),
+        Input('compared', 'value'),
+        State('url', 'search'),
+        prevent_initial_call=True,
+    )
+    def choose(text: Any, search: str) -> Any:
+        try:
+            link, chosen = Link.parse(search), selected(str(text or ''))
+            is_new = chosen != link.selected
+        except UserError as error:
+            return no_update, widgets.problem(error)
+        return link.with_selected(chosen) if is_new else no_update, ''
+
+    @app.callback(
+        Output('difference', 'children'), Input('url', 'search'), State('compared', 'value')
     )
     @widgets.guarded
-    def compare(clicks: int | None, left: int | None, right: int | None) -> Any:
-        if left is None or right is None:
-            if not clicks:
-                return no_update
-            raise UserError('expected the numbers of two trials')
-        if live.study.space.is_tunable:
-            return _of_experiments(commands.difference(left, right))
-        return widgets.document(difference(live.study, left, right))
+    def compare(search: str, text: Any) -> Any:
+        link = Link.parse(search)
+        if _text(link) != text:  # The address has changed: the browser went back.
+            set_props('compared', {'value': _text(link)})
+        trials = chosen_trials(live, link)
+        if len(trials) < 2:
+            return widgets.remark('Select two trials or more.')
+        parts = _values(live, trials)
+        if len(trials) == 2 and live.study.space.is_tunable:
+            parts += _of_experiments(commands.difference(*(each.id for each in trials)))
+        return parts
+
+
+def _text(link: Link) -> str:
+    return ', '.join(map(str, link.selected))
+
+
+def chosen_trials(live: LiveStudy, link: Link) -> list[Trial]:
+    """Returns the trials that an address selects; raises UserError if one is missing."""
+    return list({each.id: each for each in map(live.study.trial, link.selected)}.values())
+
+
+def _values(live: LiveStudy, trials: list[Trial]) -> list[Any]:
+    """Makes the table of the values that differ, a column for each trial."""
+    snapshot = live.snapshot()
+    known = rows.columns_of(live.study, trials, snapshot.record.notes)
+    table, same = rows.compared([each for each in known if each.key != 'trial'], trials)
+    names = {'': '', **{str(each.id): f'trial {each.id}' for each in trials}}
+    made = widgets.grid(table, names, lambda key: widgets.trial_link(int(key)) if key else '')
+    return [made, widgets.remark(f'The same in all: {", ".join(same)}')] if same else [made]
 
 
 def _of_experiments(found: dict[str, Any]) -> list[Any]:
     left, right = (found[side]['trial'] for side in ('left', 'right'))
-    tables = difference_tables(found)
+    tables = difference_tables(found)[1:]
     parts: list[Any] = []
     for model in found.get('architecture', []):
         of = f' of {model["sub_experiment"]}' if model['sub_experiment'] else ''
@@ -64,4 +100,4 @@ def _of_experiments(found: dict[str, Any]) -> list[Any]:
     return [*map(widgets.table, tables), *parts]
 
 
-VIEW = View('/compare', layout, register, 'Compare', numbers=r'(?:/(\d{1,9}))?(?:/(\d{1,9}))?')
+VIEW = View('/compare', layout, register, 'Compare')

@@ -63,7 +63,12 @@ VIEW = figure_view(
     'Decisions',
     'Which decisions matter, and which values are good.',
     Panel('importances', _importances, opens_trials=False),
-    Panel('parallel-coordinates', _parallel_coordinates, opens_trials=False),
-    Panel('slices', _slices),
+    Panel(
+        'parallel-coordinates',
+        _parallel_coordinates,
+        ('reward', 'diverged'),
+        opens_trials=False,
+    ),
+    Panel('slices', _slices, ('reward', 'y_scale', 'diverged')),
     Panel('contour', _contour, ('reward', 'first', 'second')),
 )

@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING
 
 from paxtune import plots
-from paxtune.page.figures import Chosen, Panel, figure_view, of_study
+from paxtune.page.figures import LOOK, Chosen, Panel, figure_view, of_study
 from paxtune.page.live import LiveStudy
 from trainer.symbolic.errors import UserError
 
@@ -27,16 +27,25 @@ LEARNING = figure_view(
     'Learning',
     'A cross ends the curve of a trial that was stopped early, a square the curve of a paused one; '
     'dotted lines are rungs.',
-    Panel('curves', of_study(plots.curves)),
+    Panel(
+        'curves',
+        of_study(plots.curves, over='curves_over'),
+        ('reward', 'curves_over', *LOOK),
+    ),
     Panel('rank-correlations', of_study(plots.rank_correlations), opens_trials=False),
-    Panel('best-so-far', of_study(plots.best_so_far), opens_trials=False),
+    Panel(
+        'best-so-far',
+        of_study(plots.best_so_far),
+        ('reward', 'x_scale', 'y_scale'),
+        opens_trials=False,
+    ),
 )
 
 TRADE_OFF = figure_view(
     '/trade-off',
     'Trade-off',
     'Completed trials by two metrics, and their Pareto front.',
-    Panel('pareto-front', _pareto_front, ('x', 'y')),
+    Panel('pareto-front', _pareto_front, ('x', 'y', 'x_scale', 'y_scale')),
     Panel('hypervolume', of_study(plots.hypervolume), (), opens_trials=False),
 )
 

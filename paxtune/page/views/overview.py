@@ -12,6 +12,7 @@ from paxtune import plots
 from paxtune.analysis.study_state import StudyState
 from paxtune.page import choices, figures, note, widgets
 from paxtune.page.figures import Panel, of_study
+from paxtune.page.links import Link
 from paxtune.page.live import LiveStudy
 from paxtune.page.view import Page, View
 from paxtune.reports.running_trials import running_rows
@@ -27,12 +28,18 @@ _RUNNING = (
     'seconds ago',
 )  # fmt: skip
 _MAX_RUNNING = 100
-HISTORY = Panel('history', of_study(plots.history))
+HISTORY = Panel(
+    'history',
+    of_study(plots.history, over='history_over'),
+    ('reward', 'history_over', *figures.LOOK),
+)
 
 
-def layout(live: LiveStudy) -> list[Any]:
+def layout(live: LiveStudy, link: Link) -> list[Any]:
     """Makes the view; callbacks fill in live content."""
-    history = html.Div([*choices.elements(live, ['reward']), figures.graph(HISTORY.name)])
+    history = html.Div(
+        [*choices.elements(live, link, HISTORY.choices), figures.graph(HISTORY.name)]
+    )
     return [
         html.H2('Overview'),
         note.rendered(),
@@ -62,7 +69,7 @@ def prepare(live: LiveStudy, server: flask.Flask, base_path: str) -> None:
     """Computes the view before a browser asks for it. An error is left for the view to show."""
     request = server.test_request_context('/', base_url=f'http://localhost{base_path}')
     with request, contextlib.suppress(UserError):
-        layout(live)
+        layout(live, Link())
         for name, make in _PARTS.items():
             live.computed(f'overview-{name}', functools.partial(make, live))
         figures.prepare(live, HISTORY)

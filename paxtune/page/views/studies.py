@@ -10,6 +10,7 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from paxtune import plots
 from paxtune.page import figures, widgets
+from paxtune.page.links import Link
 from paxtune.page.view import View
 from paxtune.plots import layout
 from paxtune.reports.tables import cell
@@ -32,7 +33,7 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-def _listed(studies: 'LiveStudies') -> list[Any]:
+def _listed(studies: 'LiveStudies', link: Link) -> list[Any]:
     return [html.H2('Studies'), html.Div(id='studies-live')]
 
 
@@ -105,7 +106,7 @@ def _newest_first(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted(rows, key=lambda key: rows[key]['changed'] or oldest, reverse=True)
 
 
-def _comparison(studies: 'LiveStudies') -> list[Any]:
+def _comparison(studies: 'LiveStudies', link: Link) -> list[Any]:
     choice = dcc.Checklist(_options(studies), id='compared', inline=True)
     return [
         html.H2('Compare studies'),

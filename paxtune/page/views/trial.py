@@ -1,26 +1,35 @@
 """The view of one trial: state, history, curve, note, changes, architecture, log."""
 
-from typing import Any
+import bisect
+from typing import TYPE_CHECKING, Any
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
+from paxtune.analysis.trial_values import STEP
 from paxtune.page import choices, figures, file_views, note, trial_changes, widgets
+from paxtune.page.links import BEST, Link
 from paxtune.page.live import LiveStudy
 from paxtune.page.view import Page, View
 from paxtune.plots.learning_curves import trial_curve
 from paxtune.reports.model_tables import architecture_table
 from paxtune.reports.study_tables import facts_of
 from paxtune.reports.tables import Table
+from paxtune.study.columns import reward_columns
 from paxtune.study.worker_logs import lines_about
 
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
-def layout(live: LiveStudy, number: int) -> list[Any]:
+_CURVE = ('reward', 'curves_over', 'x_scale', 'y_scale')
+
+
+def layout(live: LiveStudy, link: Link, number: int) -> list[Any]:
     """Makes the view; callbacks fill in live content. Raises UserError without a trial."""
     live.study.trial(number)
     parts: list[Any] = [
         html.H2(f'Trial {number}'),
-        dcc.Link('Compare with another one', href=widgets.address(f'/compare/{number}')),
-        *choices.elements(live, ['reward']),
+        html.Div(_neighbours(live, link, number), className='choices'),
+        *choices.elements(live, link, _CURVE),
         figures.graph('trial'),
         html.Div(id='trial-live'),
         html.H3('Note'),
@@ -31,6 +40,23 @@ def layout(live: LiveStudy, number: int) -> list[Any]:
     if live.study.space.is_tunable:
         parts += [html.H3('Architecture'), dcc.Loading(html.Div(id='architecture'))]
     return [*parts, *file_views.elements(), html.H3('Log'), html.Div(id='trial-log')]
+
+
+def _neighbours(live: LiveStudy, link: Link, number: int) -> list[Any]:
+    """Links to the trials before and after, and to comparisons."""
+    ids = [each.id for each in live.snapshot().trials]
+    place = bisect.bisect_left(ids, number)
+    before, after = ids[:place][-1:], [each for each in ids[place : place + 2] if each != number]
+    query = link.with_selected(link.selected)
+    found = [
+        dcc.Link(text, href=f'{widgets.address(f"/trial/{each}")}{query}')
+        for text, neighbours in (('‹ previous', before), ('next ›', after))
+        for each in neighbours[:1]
+    ]
+    others = [each for each in link.selected if each != number] or [BEST]
+    compared = link.with_selected([number, *others])
+    name = 'Compare with the best' if others == [BEST] else 'Compare with the selected'
+    return [*found, dcc.Link(name, href=widgets.address('/compare') + compared)]
 
 
 def register(app: Dash, page: Page) -> None:
@@ -52,16 +78,21 @@ def register(app: Dash, page: Page) -> None:
         Output('figure-trial', 'figure'),
         Output('drawn-trial', 'data'),
         Input('version', 'data'),
-        Input('choice-reward', 'value'),
+        Input('url', 'search'),
         State('url', 'pathname'),
         State('drawn-trial', 'data'),
     )
-    def curve(version: str, reward: str | None, path: str, known: str | None) -> Any:
+    def curve(version: str, search: str, path: str, known: str | None) -> Any:
         number = widgets.trial_in(path)
         if number is None:
             return no_update, no_update
-        key = 'figure-trial', number, reward
-        return figures.drawn(live, key, lambda: trial_curve(live.study, number, reward), known)
+        found: int = number
+
+        def draw(chosen: figures.Chosen) -> 'go.Figure':
+            over = chosen['curves_over'] or STEP
+            return trial_curve(live.study, found, chosen['reward'], over)
+
+        return figures.drawn_for(live, ('figure-trial', found), search, _CURVE, draw, known)
 
     @app.callback(
         Output('trial-log', 'children'), Input('version', 'data'), State('url', 'pathname')
@@ -87,12 +118,14 @@ def _parts(live: LiveStudy, number: int) -> list[Any]:
     study = live.study
     trial = study.trial(number)
     names = sorted({name for each in trial.measurements for name in each.metrics})
-    rewards = [f'reward {i + 1}' for i in range(len(study.rewards))]
+    # A reward that is a plain metric has its name, and is one column with it.
+    rewards = reward_columns(study.rewards)
     rows = [
-        {'step': each.step, **dict(zip(rewards, each.rewards, strict=False)), **each.metrics}
+        {'step': each.step, **each.metrics, **dict(zip(rewards, each.rewards, strict=False))}
         for each in trial.measurements
     ]
-    measured = Table(rows, ['step', *rewards, *names], 'Measurements')
+    columns = ['step', *dict.fromkeys([*rewards, *names])]
+    measured = Table(rows, columns, 'Measurements')
     return [*widgets.document(facts_of(study, trial)), widgets.table(measured)]
 
 

@@ -63,7 +63,7 @@ def take(browser: Browser, directory: Path, scratch: Path) -> dict[str, list[str
         with served(runs) as all_studies:
             problems |= _visited(browser, all_studies, {STUDIES: '/'}, directory)
     with served(models) as url:
-        paths = {'Compare': '/compare/1/2', ARCHITECTURE: '/trial/1'}
+        paths = {'Compare': '/compare?trials=1,2', ARCHITECTURE: '/trial/1'}
         return problems | _visited(browser, url, paths, directory)
 
 

@@ -8,11 +8,9 @@ from playwright.sync_api import Browser, Page, expect
 from paxtune.storage.open_study import load_study
 from tests.factories.page_searches import WORKERS, searching
 from tests.servers import chromium
-from tests.servers.study_page import served_when_there, visit
+from tests.servers.study_page import expect_column, served_when_there, visit
 
 pytestmark = pytest.mark.slow
-
-_CELLS = '#trials tbody td:nth-child({})'
 
 
 @pytest.mark.sentinel
@@ -38,28 +36,28 @@ def test_browser_follows_and_changes_a_running_study(browser: Browser, tmp_path:
         with load_study(directory) as study:
             rates = {trial.id: trial.decisions['rate'] for trial in study.trials}
         by_rate = sorted(rates, key=rates.__getitem__)
-        page.get_by_role('button', name='rate').click()
+        heading = page.locator('#trials').get_by_role('columnheader', name='rate')
+        heading.click()
         _expect(page, by_rate)
-        page.get_by_role('button', name='rate').click()
+        heading.click()
         _expect(page, by_rate[::-1])
         page.locator('#filter').fill('state=completed')
         _expect(page, [number for number in by_rate[::-1] if number < 3])
         lowest = next(number for number in by_rate if number < 3)
         page.locator('#filter').fill(f'state=completed rate<={rates[lowest] * 1.001}')
         _expect(page, [lowest])
-        expect(page.locator('#page-label')).to_have_text('page 1 of 1: 1 of 5 trials')
+        expect(page.locator('#trials-label')).to_have_text('1 of 5 trials')
         page.locator('#filter').fill('')
         _expect(page, by_rate[::-1])
 
         page.get_by_role('link', name='2', exact=True).click()
         expect(page.get_by_role('heading', name='Trial 2')).to_be_visible()
         expect(page.locator('#trial-live')).to_contain_text('Measurements')
-        page.get_by_role('link', name='Compare with another one').click()
-        page.locator('#right').fill('1')
-        page.get_by_role('button', name='Compare').click()
-        expect(page.locator('#difference')).to_contain_text('Trial 2 → trial 1')
-        for number in (1, 2):
-            expect(page.locator('#difference')).to_contain_text(f'{rates[number]:.6g}')
+        page.get_by_role('link', name='Compare with the best').click()
+        page.locator('#compared').fill('2, 1')
+        page.keyboard.press('Enter')
+        expect(page.locator('#difference th')).to_have_text(['', '2', '1'])
+        expect(page.locator('#difference')).to_contain_text('rate')
 
         page.get_by_role('link', name='Trials').click()
         page.get_by_role('link', name='3', exact=True).click()
@@ -84,6 +82,6 @@ def _end(gates: Path, trial: int) -> None:
 
 def _expect(page: Page, trials: list[int], states: list[str] | None = None) -> None:
     """Waits until the table shows these trials, in this order."""
-    expect(page.locator(_CELLS.format(1))).to_have_text(list(map(str, trials)))
+    expect_column(page, 'trial', trials)
     if states is not None:
-        expect(page.locator(_CELLS.format(2))).to_have_text(states)
+        expect_column(page, 'state', states)

@@ -45,7 +45,7 @@ def test_axe_finds_nothing_serious_on_any_view(
         page = tab.page
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         visit(page, address_of(url, 'study/first/'))
-        paths = [*views(page).values(), '/study/first/trial/1', '/study/first/compare/1/2']
+        paths = [*views(page).values(), '/study/first/trial/1', '/study/first/compare?trials=1,2']
         for path in ('', 'compare', *paths):
             visit(page, address_of(url, path))
             draw_all(page)

@@ -71,7 +71,7 @@ def test_browser_runs_no_script_of_a_hostile_study(browser: Browser, hostile: Pa
         visit(page, url)
         expect(page.locator('h1')).to_have_text(ATTACK)
         assert page.title() == ATTACK
-        for path in [*views(page).values(), '/trial/1', '/trial/4', '/compare/1/4']:
+        for path in [*views(page).values(), '/trial/1', '/trial/4', '/compare?trials=1,4']:
             visit(page, address_of(url, path))
             draw_all(page)
             assert page.evaluate('window.isOurs') is None, path

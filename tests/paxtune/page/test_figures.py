@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import plotly.graph_objects as go
@@ -17,7 +18,9 @@ from flask.testing import FlaskClient
 
 from paxtune import Budget, MetricReward, Objectives, Search
 from paxtune.analysis.forest import fit, fit_elsewhere
+from paxtune.page import choices
 from paxtune.page.figures import FigureView, clicked_trial
+from paxtune.page.links import Link
 from paxtune.page.live import LiveStudy
 from paxtune.page.views import VIEWS as ALL
 from paxtune.page.views import overview
@@ -81,10 +84,10 @@ def drawn(
 ) -> dict[str, Any]:
     """Asks for a figure as the page does; returns what it gets for its two elements."""
     id_ = f'figure-{name}'
-    names = PANELS[id_].choices if id_ in PANELS else ('reward',)
-    given: list[dict[str, Any]] = [{'id': 'version', 'property': 'data', 'value': ''}]
-    given += [
-        {'id': f'choice-{each}', 'property': 'value', 'value': chosen.get(each)} for each in names
+    search = f'?{urlencode({key: value for key, value in chosen.items() if value})}'
+    given: list[dict[str, Any]] = [
+        {'id': 'version', 'property': 'data', 'value': ''},
+        {'id': 'url', 'property': 'search', 'value': search},
     ]
     states = [{'id': f'drawn-{name}', 'property': 'data', 'value': known}]
     if id_ not in PANELS:
@@ -135,7 +138,7 @@ def line_of(figure: dict[str, Any]) -> str:
 def test_each_figure_shows_the_study_without_webgl(id_: str, study: LiveStudy) -> None:
     name = id_.removeprefix('figure-')
     figure = figure_of(client(study), name)
-    if name in ('lineage', 'pareto-front'):
+    if name == 'lineage':
         assert line_of(figure)
         return
     assert {trace['type'] for trace in figure['data']} <= {'scatter', 'bar', 'heatmap', 'contour'}
@@ -155,14 +158,16 @@ def test_each_figure_of_an_empty_study_is_a_line_of_text(
 
 @pytest.mark.parametrize('path', VIEWS)
 def test_each_view_has_its_figures_and_choices(path: str, study: LiveStudy) -> None:
-    text = json.dumps(VIEWS[path].layout(study), default=_json)
+    text = json.dumps(VIEWS[path].layout(study, Link()), default=_json)
     for panel in VIEWS[path].panels:
         if panel.heading:  # A click on its button gets it.
             assert f'"{panel.id}"' not in text
             clicks = {f'ask-{panel.name}.n_clicks': 1}
-            text += call(client(study), f'asked-{panel.name}.children', clicks).text
+            asked = f'asked-{panel.name}.children'
+            text += json.dumps(call(client(study), asked, clicks, {'url.search': ''}).json)
         assert f'"{panel.id}"' in text
-        assert all(f'"choice-{name}"' in text for name in panel.choices)
+        ids = [json.dumps(choices.element_id(name)) for name in panel.choices]
+        assert all(id_ in text for id_ in ids), ids
 
 
 def _json(component: Any) -> Any:
@@ -183,6 +188,30 @@ def test_a_figure_takes_the_chosen_metric_and_axes(tmp_path: Path) -> None:
         assert contour['layout']['xaxis']['title']['text'] == 'kind'
         unknown = line_of(figure_of(page, 'history', reward=SCRIPT))
         assert unknown.startswith(f'{SCRIPT}: there is no such reward or metric')
+
+
+def test_an_address_selects_trials_hides_diverged_ones_and_sets_scales(study: LiveStudy) -> None:
+    page = client(study)
+    wanted = {'trials': '2,best', 'y_scale': 'log', 'x_scale': 'log', 'diverged': 'hidden'}
+    figure = figure_of(page, 'history', **wanted)
+    assert {figure['layout'][axis]['type'] for axis in ('xaxis', 'yaxis')} == {'log'}
+    names = [trace.get('name') for trace in figure['data']]
+    assert 'infeasible' in {t['name'] for t in figure_of(page, 'history')['data']}
+    assert {'trial 2', 'trial 7'} <= {*names}
+    assert not [t for t in figure['data'] if t.get('name') == 'infeasible' and len(t['x'])]
+    curves = figure_of(page, 'curves', curves_over='size', trials='2')
+    assert curves['layout']['xaxis']['title']['text'] == 'size'
+    assert figure_of(page, 'history', history_over='time')['data']
+    assert figure_of(page, 'trial', trials='2', curves_over='seconds')['data']
+
+
+@pytest.mark.parametrize(
+    'odd',
+    [{'trials': 'x'}, {'reward': 'nothing'}, {'curves_over': 'nothing'}, {'trials': '1' * 20}],
+)
+def test_an_odd_address_makes_a_figure_of_one_line(study: LiveStudy, odd: dict[str, str]) -> None:
+    assert '\n' not in line_of(figure_of(client(study), 'curves', **odd))
+    assert figure_of(client(study), 'curves', x_scale='odd', trials='99')['data']
 
 
 def test_titles_fold_and_legends_are_below(tmp_path: Path) -> None:

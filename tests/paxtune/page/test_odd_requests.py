@@ -15,22 +15,25 @@ from tests.factories.page_searches import HOST, client
 NAV: dict[str, Any] = {
     'output': 'nav.children',
     'outputs': {'id': 'nav', 'property': 'children'},
-    'inputs': [{'id': 'url', 'property': 'pathname', 'value': '/trials'}],
+    'inputs': [
+        {'id': 'url', 'property': 'pathname', 'value': '/trials'},
+        {'id': 'url', 'property': 'search', 'value': ''},
+    ],
     'changedPropIds': ['url.pathname'],
 }
-SORT = {
+DOWNLOAD = {
     'output': '..csv.data...csv-problem.children..',
     'outputs': [{'id': 'csv', 'property': 'data'}, {'id': 'csv-problem', 'property': 'children'}],
     'inputs': [{'id': 'download', 'property': 'n_clicks', 'value': 1}],
     'state': [
+        {'id': 'trials', 'property': 'getRowsRequest', 'value': 'no request'},
         {'id': 'filter', 'property': 'value', 'value': ''},
-        {'id': 'sort', 'property': 'data', 'value': {}},
     ],
 }
 
 
 def _of_path(value: Any) -> dict[str, Any]:
-    return {**NAV, 'inputs': [{**NAV['inputs'][0], 'value': value}]}
+    return {**NAV, 'inputs': [{**NAV['inputs'][0], 'value': value}, NAV['inputs'][1]]}
 
 
 def posted(page: FlaskClient, body: Any) -> TestResponse:
@@ -80,11 +83,11 @@ def test_a_callback_that_fails_logs_a_line_and_no_traceback(
     live: LiveStudy, caplog: pytest.LogCaptureFixture
 ) -> None:
     page = client(live)
-    answers = [posted(page, SORT) for _ in range(60)]
+    answers = [posted(page, DOWNLOAD) for _ in range(60)]
     assert {each.status_code for each in answers} == {500} and all(map(_one_line, answers))
     lines = [record.getMessage() for record in caplog.records]
     assert 20 <= len(lines) < 40  # A burst, and then one a second.
-    assert all('KeyError' in line and '\n' not in line for line in lines)
+    assert all('AttributeError' in line and '\n' not in line for line in lines)
     assert not any(record.exc_info for record in caplog.records)
 
 

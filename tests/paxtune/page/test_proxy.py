@@ -30,7 +30,8 @@ VERSION = {'version.data': ''}
 def at_proxy(live: LiveStudy) -> FlaskClient:
     """A client of the page behind a proxy, with the token."""
     page = client(live, BEHIND)
-    page.get(f'/tuner/?token={TOKEN}', base_url=HOST)
+    opened = page.get(f'/tuner/trials?token={TOKEN}&sort=-loss', base_url=HOST)
+    assert opened.location == '/tuner/trials?sort=-loss'  # The rest of the address stays.
     return page
 
 
@@ -39,7 +40,7 @@ def test_links_begin_with_the_base_path(live: LiveStudy) -> None:
     text = page.get('/tuner/', base_url=HOST).text
     assets = re.findall(r'(?:href|src)="([^"]*)"', text)
     assert assets and all(each.startswith('/tuner/') for each in assets), assets
-    place = {'url.pathname': '/tuner/trials'}
+    place = {'url.pathname': '/tuner/trials', 'url.search': ''}
     reply = call(page, 'nav.children', place, {}, BASE)
     links = reply.json['response']['nav']['children']
     shown = {each['props']['href']: each['props']['className'] for each in links}
@@ -51,7 +52,9 @@ def test_links_begin_with_the_base_path(live: LiveStudy) -> None:
         shown = call(page, f'overview-{part}.children', VERSION, {}, BASE).json
         assert f"'/tuner/trial/{link}'" in str(shown), part
     trial = {'url.pathname': '/tuner/trial/4'}
-    assert "'/tuner/compare/4'" in str(call(page, 'view.children', trial, {}, BASE).json)
+    assert "'/tuner/compare?trials=4,best'" in str(
+        call(page, 'view.children', trial, {'url.search': ''}, BASE).json
+    )
     assert 'infeasible' in call(page, 'trial-live.children', VERSION, trial, BASE).text
     click = {'figure-history.clickData': {'points': [{'customdata': [2]}]}}
     found = page.get('/tuner/_dash-dependencies', base_url=HOST).json

@@ -1,4 +1,6 @@
-"""Filter, order and pages of the table of trials."""
+"""Filter, order and texts of the table of trials."""
+
+from typing import Any
 
 import pytest
 
@@ -15,31 +17,75 @@ COLUMNS = [
         ('metrics.loss', 'loss'),
     )
 ]  # fmt: skip
-ROWS = [
-    {'trial': 1, 'state': 'completed', 'decisions.a.rate': 0.1, 'metrics.loss': 2.0},
-    {'trial': 2, 'state': 'completed', 'decisions.a.rate': 0.01, 'metrics.loss': None},
-    {'trial': 3, 'state': 'infeasible', 'decisions.a.rate': 10.0, 'metrics.loss': 1.0},
-]
+
+
+def _columns(live: LiveStudy) -> list[Column]:
+    snapshot = live.snapshot()
+    return rows.columns_of(live.study, snapshot.trials, snapshot.record.notes)
+
+
+def _found(live: LiveStudy, terms: list[rows.Term]) -> list[int]:
+    return [each.id for each in rows.found_in(live.snapshot().trials, _columns(live), terms)]
 
 
 @pytest.mark.parametrize(
     ('text', 'expected'),
     [
-        ('', [1, 2, 3]),
-        ('state=completed', [1, 2]),
-        ('state!=completed', [3]),
-        ('rate<=0.1', [1, 2]),
-        ('a.rate>0.01 state=completed', [1]),
-        ('decisions.a.rate=1e-2', [2]),
-        ('loss<5', [1, 3]),
-        ('infeas', [3]),
+        ('', [1, 2, 3, 4, 5]),
+        ('state=completed', [1, 2, 3]),
+        ('state!=completed', [4, 5]),
+        ('loss<=0.5', [2, 3]),
+        ('size>=2 state=completed', [2, 3]),
+        ('metrics.size=2e0', [2]),
+        ('infeas', [4]),
+        ('reason~FAILED', [4]),
         ('"no such text"', []),
-        ('state="completed"', [1, 2]),
+        ('state="completed" loss=1', [1]),
+        ('reason!=""', [4]),
     ],
 )
-def test_filter_keeps_rows_that_fulfil_all_conditions(text: str, expected: list[int]) -> None:
-    found = rows.filtered(ROWS, rows.parse_filter(text, COLUMNS))
-    assert [row['trial'] for row in found] == expected
+def test_filter_keeps_rows_that_fulfil_all_conditions(
+    live: LiveStudy, text: str, expected: list[int]
+) -> None:
+    assert _found(live, rows.parse_filter(text, _columns(live))) == expected
+
+
+@pytest.mark.parametrize(
+    ('model', 'expected'),
+    [
+        (None, [1, 2, 3, 4, 5]),
+        ({'loss': {'type': 'lessThan', 'filter': 1}}, [2, 3]),
+        ({'metrics.size': {'type': 'inRange', 'filter': 1, 'filterTo': 2}}, [1, 2]),
+        (
+            {'state': {'type': 'contains', 'filter': 'comp'},
+             'loss': {'type': 'equals', 'filter': 1}},
+            [1],
+        ),
+        ({'reason': {'type': 'notBlank'}}, [4]),
+        (
+            {'reason': {'type': 'blank'}, 'state': {'type': 'notEqual', 'filter': 'active'}},
+            [1, 2, 3],
+        ),
+    ],
+)  # fmt: skip
+def test_filters_of_columns_keep_rows_that_fulfil_all(
+    live: LiveStudy, model: Any, expected: list[int]
+) -> None:
+    assert _found(live, rows.terms_of(model, _columns(live))) == expected
+
+
+@pytest.mark.parametrize(
+    'model',
+    [
+        7, 'x', [1], {'loss': 1}, {'loss': {}}, {'loss': {'type': ['x']}},
+        {'no': {'type': 'equals'}},
+        {'loss': {'type': 'lessThan', 'filter': 'x'}}, {'loss': {'type': 'equals', 'filter': {}}},
+        {'loss': {'type': 'inRange', 'filter': 1}},
+    ],
+)  # fmt: skip
+def test_filters_that_no_grid_makes_are_refused_in_one_line(live: LiveStudy, model: Any) -> None:
+    with pytest.raises(UserError, match=r'^[^\n]+$'):
+        rows.terms_of(model, _columns(live))
 
 
 def test_filter_of_an_unknown_column_names_near_ones() -> None:
@@ -49,11 +95,20 @@ def test_filter_of_an_unknown_column_names_near_ones() -> None:
         rows.parse_filter('rate<fast', COLUMNS)
 
 
-def test_page_of_rows_stays_within_what_there_is() -> None:
-    many = [{'trial': number} for number in range(120)]
-    found, number, count = rows.page_of(many, 99)
-    assert (len(found), number, count) == (20, 4, 5)
-    assert rows.page_of([], 5) == ([], 0, 1)
+def test_order_is_that_of_several_columns(live: LiveStudy) -> None:
+    trials, columns = live.snapshot().trials, _columns(live)
+
+    def ids(*order: str) -> list[int]:
+        return [each.id for each in rows.sorted_by(trials, columns, order)]
+
+    assert ids('-trial') == [5, 4, 3, 2, 1] and ids('loss') == [3, 2, 1, 4, 5]
+    assert ids('state', '-loss') == [5, 1, 2, 3, 4]
+    with pytest.raises(UserError, match='no column nothing'):
+        ids('nothing')
+    assert rows.order_of([]) == rows.NEWEST
+    for odd in (7, [7], [{'colId': 'loss'}], [{'colId': 1, 'sort': 'asc'}]):
+        with pytest.raises(UserError, match='the order'):
+            rows.order_of(odd)
 
 
 def test_rows_have_the_columns_of_their_study(live: LiveStudy) -> None:
@@ -64,5 +119,19 @@ def test_rows_have_the_columns_of_their_study(live: LiveStudy) -> None:
     made = [row_of(trial, columns) for trial in trials]
     assert made[1]['note'] == 'seen' and made[1]['metrics.size'] == 2
     assert made[3]['reason'] == f'{SCRIPT} failed'
-    found = rows.filtered(made, rows.parse_filter('size>=2', columns))
-    assert [row['trial'] for row in found] == [2, 3]
+    shown = rows.shown_first(columns, ['loss'])
+    assert {'trial', 'loss', 'decisions.kind', 'metrics.size', 'reason'} <= {*shown}
+    assert not {'attempt', 'worker', 'origin', 'metrics.loss'} & {*shown}
+
+
+def test_numbers_of_a_column_align(live: LiveStudy) -> None:
+    columns, trials = _columns(live), live.snapshot().trials
+    loss = next(each for each in columns if each.key == 'loss')
+    is_number, text = rows.text_of(loss, trials)
+    assert is_number and [text(loss.value(each)) for each in trials[:4]] == [
+        '1.0000', '0.5000', '0.3333', '',
+    ]  # fmt: skip
+    state = next(each for each in columns if each.key == 'state')
+    is_number, text = rows.text_of(state, trials)
+    assert not is_number and text(trials[0].status) == 'completed'
+    assert rows.text_of(loss, [])[0] is False

@@ -77,7 +77,7 @@ def test_list_has_a_link_for_each_study_and_the_reason_of_a_damaged_one(page: Cl
 def test_each_study_is_below_an_address_of_its_own(page: Client) -> None:
     assert 'first' in page.get('/study/lm:first/trials', base_url=HOST).text
     base = '/study/lm:first/'
-    place = {'url.pathname': f'{base}trials'}
+    place = {'url.pathname': f'{base}trials', 'url.search': ''}
     links = call(page, 'nav.children', place, {}, base).json['response']['nav']['children']
     assert f'{base}trials' in [link['props']['href'] for link in links]
     best = str(call(page, 'overview-live.children', VERSION, {}, base).json)

@@ -28,13 +28,6 @@ from tests.factories.page_searches import (
 from trainer.symbolic.errors import UserError
 
 VERSION = {'version.data': ''}
-TABLE = {
-    'version.data': '',
-    'filter.value': 'state=completed',
-    'sort.data': {'column': 'loss', 'descending': False},
-    'page-number.data': 0,
-    'metrics.value': [],
-}
 
 
 def test_overview_shows_states_and_the_best_trial(live: LiveStudy) -> None:
@@ -74,8 +67,8 @@ def test_views_show_markup_of_a_study_as_text(live: LiveStudy) -> None:
 
 
 def test_download_has_the_filtered_trials_with_all_columns(live: LiveStudy) -> None:
-    sort = {'column': 'loss', 'descending': True}
-    states = {'filter.value': 'state=completed loss<1', 'sort.data': sort}
+    request = {'sortModel': [{'colId': 'loss', 'sort': 'desc'}], 'filterModel': {}}
+    states = {'trials.getRowsRequest': request, 'filter.value': 'state=completed loss<1'}
     two = ('csv.data', 'csv-problem.children')
     reply = call(client(live), two, {'download.n_clicks': 1}, states)
     found = reply.json['response']['csv']['data']
@@ -106,9 +99,16 @@ def test_trial_shows_its_state_and_measurements(live: LiveStudy) -> None:
 
 
 def test_comparison_shows_decisions_that_differ(live: LiveStudy) -> None:
-    states = {'left.value': 1, 'right.value': 2}
-    reply = call(client(live), 'difference.children', {'compare.n_clicks': 1}, states)
-    assert {'Trial 1 → trial 2', 'rate'} <= set(_texts(reply.json))
+    def compared(search: str) -> set[str]:
+        inputs = {'url.search': search}
+        return set(
+            _texts(call(client(live), 'difference.children', inputs, {'compared.value': ''}).json)
+        )
+
+    assert {'rate', '1.0000', '0.5000', '0.3333'} <= compared('?trials=1,2,best')
+    assert 'Select two trials or more.' in compared('?trials=3,best')
+    assert any('has no trial 99' in each for each in compared('?trials=1,99'))
+    assert any('expected numbers of trials' in each for each in compared('?trials=1,x'))
 
 
 def test_actions_stop_a_trial_and_keep_a_note(tmp_path: Path) -> None:
