@@ -262,8 +262,11 @@ def run_trials(engine: Engine, job: Job, fork_study: PathLike | None) -> None:
                 _fork(source, study)
         try:
             engine.run(job)
-        except (KeyboardInterrupt, Paused):
+        except (KeyboardInterrupt, Paused) as error:
             if study.directory is not None:
+                if isinstance(error, KeyboardInterrupt):
+                    again = f'tune(…, job_log_dir={str(study.directory)!r}) continues it.'
+                    command.say(f'Interrupted. The study is saved: {again}', sys.stderr)
                 raise
             # Only this process has the trials.
             study.interrupted = True

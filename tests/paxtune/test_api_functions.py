@@ -142,6 +142,22 @@ def test_an_interrupted_study_in_memory_is_returned_and_continued() -> None:
             assert len(longer.trials) == 8
 
 
+def test_an_interrupt_says_where_a_study_is_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(x: float) -> float:
+        signal.raise_signal(signal.SIGINT)
+        return x
+
+    fields: Any = {'space': {'x': pg.oneof([1, 2])}, 'objective': 'minimize'}
+    with pytest.raises(KeyboardInterrupt):
+        tune(interrupted, job_log_dir=tmp_path, **fields)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == (
+        f"Interrupted. The study is saved: tune(…, job_log_dir='{tmp_path}') continues it."
+    )
+
+
 def test_only_a_study_in_memory_is_continued_by_itself(tmp_path: Path) -> None:
     fields: Any = {'space': {'x': pg.oneof([1, 2])}, 'objective': 'minimize'}
     with tune(lambda x: x, job_log_dir=tmp_path, **fields) as on_disk:
