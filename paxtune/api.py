@@ -158,6 +158,8 @@ def tune(
         given: dict[str, Any] = {'objective': objective, 'seed': seed, 'budget.trials': num_trials}
         given |= {'algorithm': algorithm, 'scheduler': scheduler}
         if timeout is not None:
+            if (hours := getattr(search.get('budget'), 'hours', None)) is not None:
+                raise UserError(f'timeout={timeout!r} and Budget(hours={hours}): give one of them')
             given['budget.hours'] = hours_of(timeout, engine.trials_at_once)
         changes = {name: value for name, value in given.items() if value is not None}
         try:
@@ -238,6 +240,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: _are_several(value, _is_callback),
         'a list of callbacks and of functions of a study and a trial',
     ),
+    'quiet': (lambda value: isinstance(value, bool), 'True or False'),
     'prior_studies': (lambda value: _are_several(value, _is_path), 'a list of directories'),
     'fork_study': (_is_path, 'the directory of a study'),
     'study': (lambda value: isinstance(value, Study), 'a study in memory'),

@@ -173,6 +173,11 @@ def test_a_timeout_is_a_time(given: Any) -> None:
         tune(lambda x: x, timeout=given, **ENDLESS)
 
 
+def test_a_timeout_is_no_second_number_of_hours() -> None:
+    with pytest.raises(UserError, match=r'^timeout=60 and Budget\(hours=3\.0\): give one'):
+        tune(lambda x: x, timeout=60, budget=Budget(2, hours=3.0), **ENDLESS)
+
+
 def test_an_endless_search_is_refused() -> None:
     with pytest.raises(UserError, match=r'num_trials=20, .* or a time: timeout=3600'):
         tune(lambda x: x, **ENDLESS)
