@@ -155,7 +155,7 @@ def test_a_timeout_needs_no_number_of_trials(capsys: pytest.CaptureFixture[str])
         return x
 
     with tune(slow, timeout=datetime.timedelta(seconds=0.09), **ENDLESS) as study:
-        assert 2 <= len(study.trials) <= 5
+        assert 1 <= len(study.trials) <= 5
         assert study.num_trials is None
         assert study.done_reason == 'its 2.5e-05 hours are used up'
     lines = capsys.readouterr().err.splitlines()
