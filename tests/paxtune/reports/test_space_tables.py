@@ -36,7 +36,7 @@ def test_conditions_of_conditions():
     found = rows(Space(pg.Dict(a=pg.oneof([inner, 1]))))
     assert [row.path for row in found] == ['a', 'a.b', 'a.b.c']
     assert found[2].legal == 'an integer from 1 to 3'
-    assert found[2].condition == 'a = {} and a.b = {}'
+    assert found[2].condition == 'a = {b} and a.b = {c}'
     assert found[2].scale == 'linear'
 
 

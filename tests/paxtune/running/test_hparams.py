@@ -61,7 +61,7 @@ def test_hparams_list_decisions_and_final_values_of_each_trial(tmp_path: Path) -
         'steps': (1.0, 3.0),
         'big': [True, False],
         'size': [16.0, 32.0],
-        'kind': ['plain', '{}'],
+        'kind': ['plain', '{power}'],
         'kind.power': (1.0, 2.0),
         'mixed': ['None', '1'],
     }
