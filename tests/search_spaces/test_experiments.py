@@ -59,7 +59,7 @@ def test_one_of_each_family_runs_at_its_smoke_size(name: str, tmp_path: Path) ->
 def test_each_has_a_docstring_with_its_command(name: str) -> None:
     module, function = name.split('.')
     found = __import__(f'search_spaces.{module}', fromlist=[function])
-    assert f'--exp={name}' in (getattr(found, function).__doc__ or found.__doc__)
+    assert f'--exp={name}' in (getattr(found, function).__doc__ or str(found.__doc__))
 
 
 # Tunable experiments, those with few choices first.

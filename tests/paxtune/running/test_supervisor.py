@@ -336,7 +336,9 @@ def test_workers_refuse_unsupported_options() -> None:
         Workers(0)
     with pytest.raises(UserError, match='above 0'):
         Workers(1, memory_gb=-1.0)
-    with pytest.raises(UserError, match=r'<lambda> is not at the top level of a module.*paxtune\.Threads'):
+    with pytest.raises(
+        UserError, match=r'<lambda> is not at the top level of a module.*paxtune\.Threads'
+    ):
         tune(lambda values: 0.0, space={'x': True}, objective='minimize', engine=Workers(1))
 
 
