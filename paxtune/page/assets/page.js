@@ -71,6 +71,11 @@
       option.removeAttribute('role');
       option.removeAttribute('aria-selected');
     }
+    // The grid has a row of headings without cells beside its pinned columns.
+    for (const row of document.querySelectorAll('.ag-header-row')) {
+      const role = row.childElementCount ? 'row' : 'presentation';
+      if (row.getAttribute('role') !== role) row.setAttribute('role', role);
+    }
   };
 
   // The keyboard scrolls a table, or a figure, that is wider than its place.
