@@ -73,8 +73,10 @@
     }
     // The grid has a row of headings without cells beside its pinned columns.
     for (const row of document.querySelectorAll('.ag-header-row')) {
-      const role = row.childElementCount ? 'row' : 'presentation';
-      if (row.getAttribute('role') !== role) row.setAttribute('role', role);
+      const isEmpty = row.childElementCount === 0;
+      if (isEmpty && row.tabIndex !== -1) row.tabIndex = -1;
+      if (isEmpty) row.setAttribute('aria-hidden', 'true');
+      else row.removeAttribute('aria-hidden');
     }
   };
 
