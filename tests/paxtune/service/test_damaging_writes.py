@@ -86,6 +86,9 @@ EVENT = {'time': '2026-01-01T00:00:00Z', 'event': 'claimed', 'attempt': 1}
 CHANGES: dict[str, Change] = {
     'nan': measured(loss=float('nan')),
     'inf': measured(loss=float('inf')),
+    'nan in an earlier step': lambda proto: setattr(
+        proto.measurements[0].metrics[0], 'value', float('nan')
+    ),
     'nan reward': measured(_reward=float('nan')),
     'two rewards': measured(20, 0, loss=1.0, _reward=1.0, **{'_reward.1': 2.0}),
     'another reserved name': measured(_mine=1.0),
@@ -122,9 +125,6 @@ CHANGES: dict[str, Change] = {
     'checkpoint above': lambda proto: (
         measured(20, loss=1.0)(proto),
         record(checkpoints={'20': 'trials/0001-x/../../../x'})(proto),
-    ),
-    'nan in an earlier step': lambda proto: setattr(
-        proto.measurements[0].metrics[0], 'value', float('nan')
     ),
     'negative earlier step': lambda proto: setattr(proto.measurements[0], 'step_count', -3),
     'checkpoint of an earlier step elsewhere': record(checkpoints={'10': '/etc/passwd'}),
