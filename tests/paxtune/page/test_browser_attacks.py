@@ -70,7 +70,7 @@ def test_browser_runs_no_script_of_a_hostile_study(browser: Browser, hostile: Pa
         page = tab.page
         visit(page, url)
         expect(page.locator('h1')).to_have_text(ATTACK)
-        assert page.title() == ATTACK
+        assert page.title() == f'Overview · {ATTACK}'
         for path in [*views(page).values(), '/trial/1', '/trial/4', '/compare?trials=1,4']:
             visit(page, address_of(url, path))
             draw_all(page)
