@@ -26,6 +26,9 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def hide(library: str) -> None:
         libraries.cache_clear()
+        for module in [*sys.modules]:
+            if module == library or module.startswith(f'{library}.'):
+                monkeypatch.setitem(sys.modules, module, None)
         monkeypatch.setitem(sys.modules, library, None)
 
     return hide
