@@ -116,7 +116,7 @@ class Machine:
             client.connect(worker.PATIENCE_SECONDS)
             directory: JobPath = self.directory
             log: Any = _Log()
-            flags = argparse.Namespace(definition=definition, function=None, pack=1)
+            flags = argparse.Namespace(definition=definition, function=None, argv='[]', pack=1)
             return worker.run(RemoteStore(client, name), directory, log, flags)
         except UserError as error:
             world.say(name, 'ends:', str(error).split('\n')[0])
