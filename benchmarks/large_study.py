@@ -104,18 +104,19 @@ def value_of(name: str, num_trials: int) -> tuple[Any, Any]:
     import pyglove as pg
 
     from paxtune import Search
+    from paxtune.algorithms import RandomSearch
     from search_spaces.lm import BITS_PER_BYTE, StdlibTunable
 
     if name == 'experiment':
         tunable = StdlibTunable()
-        tunable.rebind({'search.budget.trials': num_trials})
+        tunable.rebind({'search.budget.trials': num_trials, 'search.algorithm': RandomSearch()})
         return tunable, None
     some = {f'choice_{i}': pg.oneof(list(range(4, 4 + 2 * i))) for i in range(2, 8)}
     names = [f'range_{i}' for i in range(4)]
     wide = {each: pg.oneof([k / 1000 for k in range(100)]) for each in names}
     ranges = {each: pg.floatv(1e-4, 1e-1, 'log') for each in names}
     value = pg.Dict(**some, **(wide if name == 'choices' else ranges))
-    return value, Search(BITS_PER_BYTE, Budget(num_trials))
+    return value, Search(BITS_PER_BYTE, Budget(num_trials), RandomSearch())
 
 
 def ended(
