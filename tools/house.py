@@ -51,7 +51,7 @@ BUDGETS = {
     'trainer/checkpoints': 1_405,
     'trainer/decoding': 585,
     'trainer/inputs': 4_450,
-    'trainer/layers': 3_255,
+    'trainer/layers': 3_275,
     'trainer/learner': 1_830,
     'trainer/loop': 1_504,
     'trainer/measures': 370,

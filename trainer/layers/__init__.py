@@ -8,13 +8,13 @@ from etils import epy
 
 from trainer.layers.attention import Attention as Attention
 from trainer.layers.base import Layer as Layer
-from trainer.layers.base import counted_products as counted_products
 from trainer.layers.batch_norm import BatchNorm as BatchNorm
 from trainer.layers.chain import Activate as Activate
 from trainer.layers.chain import Chain as Chain
 from trainer.layers.chain import Flatten as Flatten
 from trainer.layers.choice import ChoiceLayer as ChoiceLayer
 from trainer.layers.convolution import Conv2D as Conv2D
+from trainer.layers.counting import counted_products as counted_products
 from trainer.layers.cross_attention import CrossAttention as CrossAttention
 from trainer.layers.cross_attention import Memory as Memory
 from trainer.layers.depthwise import DepthwiseConv1D as DepthwiseConv1D

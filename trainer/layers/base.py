@@ -8,7 +8,8 @@ layer; flax's scopes, collections and lifted transformations do the rest:
 
         def forward(self, x_BD):
             shape = (x_BD.shape[-1], self.output_dims)
-            return x_BD @ self.param('kernel', shape, axes=('embed', 'mlp'))
+            kernel_DF = self.param('kernel', shape, axes=('embed', 'mlp'))
+            return self.product('bd,df->bf', x_BD, kernel_DF)
 
 Calling a child (`self.linear(x)`) runs it as a submodule of the layer that *owns* it, under the
 name that it has there. So the path of a weight is the path of its layer. A layer that is passed to
@@ -40,9 +41,6 @@ Keys = dict[str, jax.Array]
 PARAMS, NON_TRAINABLE, AUX_LOSS, SUMMARIES = 'params', 'non_trainable', 'aux_loss', 'summaries'
 CACHE = 'cache'
 """Flax collections: trained and untrained variables, and outputs of a forward pass."""
-
-COUNTED_PRODUCTS = 'counted_products'
-"""Scope of elementwise products that `trainer.program.flops` counts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,20 +77,6 @@ def forward_context(context: ForwardContext) -> Iterator[None]:
         yield
     finally:
         _context.reset(token)
-
-
-def counted_products() -> contextlib.AbstractContextManager[None]:
-    """Scope of the elementwise products of a convolution, which count in FLOPs.
-
-    Example:
-        >>> from trainer.program.flops import flops
-        >>> def smoothed(x, taps):
-        ...     with counted_products():
-        ...         return taps[0] * x + taps[1] * jnp.roll(x, 1)
-        >>> flops(smoothed, jnp.ones(5), jnp.ones(2)) == 2 * 2 * 5
-        True
-    """
-    return jax.named_scope(COUNTED_PRODUCTS)
 
 
 class ParameterBox(nn.LogicallyPartitioned):
@@ -285,6 +269,20 @@ class Layer(Component):
 
         value = frame.module.param(name, boxed)
         return jnp.asarray(value) if keep_float32 else jnp.asarray(value, self.dtype)
+
+    def product(
+        self, equation: str, x: jax.Array, kernel: jax.Array, dtype: Any = None
+    ) -> jax.Array:
+        """The product of an activation and a kernel, by an equation of einsum.
+
+        Every matrix product with a parameter passes here, convolutions excepted.
+
+        Args:
+            equation: such as '...d,df->...f'.
+            kernel: from `param`.
+            dtype: of the sums and of the result; None for the dtype of the arguments.
+        """
+        return jnp.einsum(equation, x, kernel, preferred_element_type=dtype)
 
     def state(
         self, name: str, shape: tuple[int, ...], init: Initializer = nn.initializers.zeros

@@ -3,7 +3,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from trainer.layers.base import Layer, counted_products
+from trainer.layers.base import Layer
+from trainer.layers.counting import counted_products
 from trainer.layers.kv_cache import update_cache
 from trainer.layers.positions import Positions
 from trainer.symbolic.component import require_positive

@@ -41,9 +41,7 @@ class Embedding(Layer):
 
     def attend(self, x_BTD: jax.Array) -> jax.Array:
         """Logits over the vocabulary from the same table (Press & Wolf 2017), in float32."""
-        logits_BTV = jnp.einsum(
-            'btd,vd->btv', x_BTD, self._table(), preferred_element_type=jnp.float32
-        )
+        logits_BTV = self.product('btd,vd->btv', x_BTD, self._table(), jnp.float32)
         return self.constrain(logits_BTV, ('batch', 'length', 'vocab'))
 
     def _table(self, keep_float32: bool = False) -> jax.Array:

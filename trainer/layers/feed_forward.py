@@ -72,7 +72,8 @@ class FeedForward(Layer):
     def _multiplied(
         self, name: str, x: jax.Array, shape: tuple[int, int], axes: tuple[str, str]
     ) -> jax.Array:
-        y = x @ self.param(name, shape, axes, kernel_init(self.init_std))
+        kernel = self.param(name, shape, axes, kernel_init(self.init_std))
+        y = self.product('...d,df->...f', x, kernel)
         if self.bias == 'none':
             return y
         axis = ('mlp',) if axes[1] == 'mlp' else ('norm',)  # Replicated, like norms.

@@ -66,7 +66,7 @@ class MultiHead(Layer):
         shape = (x_BTD.shape[-1], heads, head_dim)
         init = kernel_init(self.init_std, in_axis=0, out_axis=(1, 2))
         kernel = self.param(name, shape, ('embed', 'heads', 'kv'), init)
-        y_BTNH = jnp.einsum('btd,dnh->btnh', x_BTD, kernel)
+        y_BTNH = self.product('btd,dnh->btnh', x_BTD, kernel)
         if self.bias != 'none':
             y_BTNH += self._bias(f'{name}_bias', shape[1:], ('heads', 'kv'))
         return self.constrain(y_BTNH, ('batch', 'length', 'heads', 'kv'))
@@ -75,7 +75,7 @@ class MultiHead(Layer):
         shape = (*out_BTNH.shape[-2:], dims)
         init = kernel_init(self.init_std, in_axis=(0, 1), out_axis=2)
         kernel = self.param('output', shape, ('heads', 'kv', 'embed'), init)
-        x_BTD = jnp.einsum('btnh,nhd->btd', out_BTNH, kernel)
+        x_BTD = self.product('btnh,nhd->btd', out_BTNH, kernel)
         if self.bias != 'none':
             x_BTD += self._bias('output_bias', (dims,), ('norm',))
         return self.constrain(x_BTD, ('batch', 'length', 'features'))

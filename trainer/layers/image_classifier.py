@@ -24,4 +24,4 @@ class ImageClassifier(Layer):
         kernel_DK = self.param('head_kernel', shape, ('embed', 'classes'))
         axes = ('classes',)
         bias_K = self.param('head_bias', shape[1:], axes, initializers.zeros, decay=False)
-        return jnp.matmul(x_BD, kernel_DK, preferred_element_type=jnp.float32) + bias_K
+        return self.product('bd,dk->bk', x_BD, kernel_DK, jnp.float32) + bias_K

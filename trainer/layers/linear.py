@@ -78,7 +78,7 @@ class Linear(Layer):
 
     def _product(self, x: jax.Array, dtype: Any) -> jax.Array:
         kernel = self.param('kernel', (x.shape[-1], self.output_dims), tuple(self.axes))
-        y = jnp.matmul(x, kernel, preferred_element_type=dtype)
+        y = self.product('...d,df->...f', x, kernel, dtype)
         if self.bias == 'none':
             return y
         axes = (self.axes[-1],)

@@ -45,4 +45,4 @@ class Mlp(Layer):
     ) -> jax.Array:
         kernel = self.param(f'{name}_kernel', (x.shape[-1], dims), axes, initializers.he_normal())
         bias = self.param(f'{name}_bias', (dims,), axes[1:], initializers.zeros, decay=False)
-        return jnp.matmul(x, kernel, preferred_element_type=dtype) + bias
+        return self.product('...d,df->...f', x, kernel, dtype) + bias

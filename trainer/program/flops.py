@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-from trainer.layers.base import COUNTED_PRODUCTS
+from trainer.layers.counting import COUNTED_PRODUCTS
 
 
 def flops(function: Callable[..., Any], *args: Any) -> int:

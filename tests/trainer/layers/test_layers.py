@@ -380,3 +380,28 @@ def test_a_vector_without_init_is_refused_by_layer_and_name() -> None:
 
     with pytest.raises(UserError, match=r"layers\[0\] \(Gain\): parameter 'gain' of shape \(8,\)"):
         Stack([Gain()]).module().init({'params': jax.random.key(0)}, jnp.ones((2, 3, 8)))
+
+
+@pytest.mark.parametrize(
+    ('kind', 'arguments'),
+    [
+        (Attention, {'num_heads': 2, 'num_kv_heads': 1}),
+        (GatedFeedForward, {'hidden_dims': 16}),
+        (Linear, {'output_dims': 3}),
+        (layers.Mlp, {'hidden_dims': [5, 6], 'output_dims': 4}),
+    ],
+)
+def test_every_kernel_passes_the_product_of_its_layer(kind: Any, arguments: Any) -> None:
+    seen = []
+
+    class Watched(kind):  # type: ignore[misc]
+        def product(self, equation: str, x: Any, kernel: Any, dtype: Any = None) -> Any:
+            seen.append(kernel.shape)
+            return super().product(equation, x, kernel, dtype)
+
+    variables = jax.eval_shape(
+        lambda: Watched(**arguments).module().init({'params': jax.random.key(0)}, X_BTD)
+    )
+    kernels = [x.shape for x in jax.tree.leaves(variables) if x.ndim > 1]
+    assert sorted(seen) == sorted(kernels)
+    assert kernels
