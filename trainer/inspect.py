@@ -102,7 +102,7 @@ def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
     import jax
 
     from trainer import state as states
-    from trainer.layers.base import ParameterBox
+    from trainer.layers.parameters import ParameterBox
     from trainer.program.step_functions import TracedSteps
 
     mesh = _mesh(experiment, num_devices)

@@ -8,7 +8,8 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer import mesh as mesh_lib
-from trainer.layers.base import NON_TRAINABLE, PARAMS, ParameterBox
+from trainer.layers.base import NON_TRAINABLE, PARAMS
+from trainer.layers.parameters import ParameterBox
 from trainer.symbolic.errors import UserError
 
 

@@ -13,7 +13,8 @@ from tests.conformance.layer_examples import EXAMPLES, Example
 from tests.search_spaces.golden import all_components
 from trainer import mesh as mesh_lib
 from trainer.layers import Layer, SharedWithPrevious, per_layer, stacked
-from trainer.layers.base import NON_TRAINABLE, PARAMS, ForwardContext, ParameterBox, forward_context
+from trainer.layers.base import NON_TRAINABLE, PARAMS, ForwardContext, forward_context
+from trainer.layers.parameters import ParameterBox
 from trainer.mesh import Mesh
 
 # Models of layers that stand here by themselves, too.

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from trainer import mesh as mesh_lib
-from trainer.layers.base import NON_TRAINABLE, PARAMS, Layer, ParameterBox, current_frame, fold
+from trainer.layers.base import NON_TRAINABLE, PARAMS, Layer, current_frame, fold
+from trainer.layers.parameters import ParameterBox
 from trainer.symbolic.errors import UserError
 
 Tree = dict[str, Any]

@@ -26,16 +26,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import flax.linen as nn
-import flax.struct
 import jax
 import jax.numpy as jnp
 
 from trainer import mesh as mesh_lib
-from trainer.layers.initialization import NormalInit
+from trainer.layers.initialization import Initializer, NormalInit
+from trainer.layers.parameters import ParameterBox, new_parameter
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
-Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
 Keys = dict[str, jax.Array]
 
 PARAMS, NON_TRAINABLE, AUX_LOSS, SUMMARIES = 'params', 'non_trainable', 'aux_loss', 'summaries'
@@ -77,21 +76,6 @@ def forward_context(context: ForwardContext) -> Iterator[None]:
         yield
     finally:
         _context.reset(token)
-
-
-class ParameterBox(nn.LogicallyPartitioned):
-    """A new parameter with its logical axes.
-
-    Attributes:
-        decay: weight decay applies to it.
-        num_inputs: number of terms of the sum that makes an output; 1 for a table. None if the
-            initializer does not know.
-        std: standard deviation of its new values; None if the initializer does not know.
-    """
-
-    decay: bool = flax.struct.field(default=True, pytree_node=False)
-    num_inputs: int | None = flax.struct.field(default=None, pytree_node=False)
-    std: float | None = flax.struct.field(default=None, pytree_node=False)
 
 
 class Frame:
@@ -251,21 +235,19 @@ class Layer(Component):
             keep_float32: returns it as float32, without a cast.
         """
         frame = current_frame()
-        if init is _DEFAULT_INIT and len(shape) < 2:
-            raise UserError(
-                f'{str(self.sym_path) or "model"} ({type(self).__name__}): parameter {name!r} of '
-                f'shape {tuple(shape)} has no axes of inputs and outputs: pass `init`, such as '
-                'init=flax.linen.initializers.zeros'
-            )
+        if isinstance(init, NormalInit):
+            init = init.of_axes(axes)
+            if not init.fits(len(shape)):
+                raise UserError(
+                    f'{str(self.sym_path) or "model"} ({type(self).__name__}): parameter {name!r} '
+                    f'of shape {tuple(shape)} has no axes of inputs and outputs: pass `init`, such '
+                    'as init=flax.linen.initializers.zeros'
+                )
         mesh_lib.partition_spec(axes)  # An unknown axis would be replicated silently.
 
         def boxed(key: jax.Array) -> ParameterBox:
             own = fold(frame.keys['params'], name) if 'params' in frame.keys else key
-            value = init(own, shape, jnp.float32)
-            if not isinstance(init, NormalInit):
-                return ParameterBox(value, names=axes, decay=decay)
-            inputs, std = init.num_inputs(shape), init.std(shape)
-            return ParameterBox(value, names=axes, decay=decay, num_inputs=inputs, std=std)
+            return new_parameter(init, own, shape, axes, decay)
 
         value = frame.module.param(name, boxed)
         return jnp.asarray(value) if keep_float32 else jnp.asarray(value, self.dtype)

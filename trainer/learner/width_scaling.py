@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import jax
 from flax.traverse_util import unflatten_dict
 
-from trainer.layers.base import PARAMS, Layer, ParameterBox
+from trainer.layers.base import PARAMS, Layer
+from trainer.layers.parameters import ParameterBox
 from trainer.layers.transformer import TransformerLm
 from trainer.learner.paths import Path, leaves, names
 from trainer.symbolic.component import Component
