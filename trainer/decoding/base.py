@@ -110,6 +110,7 @@ def prefill(extend: Extend, prompts: Prompts, count: int) -> tuple[Cache, jax.Ar
         The cache; the logits [R, V] of the first new token; the lengths [R] of the prompts.
     """
     positions = Positions.unpacked(prompts.ids_BP.shape)
+    positions = positions._replace(lengths_B=prompts.lengths_B)
     cache, logits_BPV = extend(None, prompts.ids_BP, positions)
     last_B11 = (prompts.lengths_B - 1)[:, None, None]
     logits_BV = jnp.take_along_axis(logits_BPV, last_B11, axis=1)[:, 0]

@@ -78,13 +78,10 @@ class LanguageModelTask(TokenTask):
         return weights_BT * _is_unseen(batch) if self.model_type == 'prefix' else weights_BT
 
     def extender(self, variables: Any, batch: DeviceBatch, context: ForwardContext) -> Extend:
-        lengths_B = self.prompts(batch).lengths_B
-
         def extend(cache: Cache, ids: jax.Array, positions: Positions) -> tuple[Cache, jax.Array]:
             if cache is None and self.model_type == 'prefix':
                 # The prompt is the prefix. Later tokens attend to all earlier ones anyway.
-                is_prefix_BT = positions.index_BT < lengths_B[:, None]
-                positions = positions._replace(prefix_BT=is_prefix_BT)
+                positions = positions._replace(prefix_BT=positions.is_token_BT)
             return self._with_cache(variables, cache, context, ids, positions)
 
         return extend
