@@ -20,7 +20,7 @@ from trainer.layers import (
     TransformerBlock,
     TransformerLm,
 )
-from trainer.learner import AdamW, Cosine, Learner
+from trainer.learner import AdamW, Cosine, Learner, Muon
 from trainer.tasks import LanguageModelTask
 
 C4_VOCABULARY = ByteVocabulary().vocab_size
@@ -131,15 +131,17 @@ def C4Tunable() -> Tunable:
 
         python -m paxtune.search --exp=lm.C4Tunable --num_trials=64
 
-    Searches the learning rate, the warm-up, weight decay, depth, the number of heads and the kind
-    of feed-forward layer.
+    Searches the learning rate, the warm-up, the optimizer, weight decay, depth, the number of heads
+    and the kind of feed-forward layer.
     """
     base = C4Small()
     base.rebind(
         {
             'task.learner.learning_rate': pg.floatv(1e-4, 3e-3, 'log'),
             'task.learner.schedule.warmup_steps': pg.oneof([200, 500, 1000, 2000]),
-            'task.learner.optimizer.weight_decay': pg.floatv(1e-2, 1.0, 'log'),
+            'task.learner.optimizer': pg.oneof(
+                [kind(weight_decay=pg.floatv(1e-2, 1.0, 'log')) for kind in (AdamW, Muon)]
+            ),
             'task.model.stack.repeats': pg.oneof([14, 16, 18, 20]),
             'task.model.stack.layers[0].attention.num_heads': pg.oneof([6, 8, 12, 16]),
             'task.model.stack.layers[0].feed_forward': pg.oneof(

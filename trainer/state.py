@@ -46,6 +46,11 @@ def decay_mask(boxed_params: Any) -> Any:
     return jax.tree.map(lambda box: box.decay, boxed_params, is_leaf=_is_box)
 
 
+def matrices(boxed_params: Any) -> Any:
+    """A tree like the unboxed parameters, with `MatrixAxes` of hidden matrices; None for others."""
+    return jax.tree.map(lambda box: box.matrix_axes, boxed_params, is_leaf=_is_box)
+
+
 def unboxed(boxed_params: Any) -> Any:
     """Removes the metadata of parameters."""
     return nn.meta.unbox(boxed_params)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from trainer.layers.parameters import MatrixAxes
 from trainer.layers.stack import per_layer
 from trainer.learner import Optimizer, Schedule
 from trainer.symbolic.component import bind, numbers
@@ -34,6 +35,15 @@ UNSCANNED: Any = {
     'stack': {f'layers_{i}': {'kernel': True, 'scale': False} for i in range(3)},
 }
 
+MATRICES: Any = {
+    'embedding': {'table': None},
+    'stack': {'layers_0x3': {'kernel': MatrixAxes((-2,), (-1,)), 'scale': None}},
+}
+UNSCANNED_MATRICES: Any = {
+    'embedding': MATRICES['embedding'],
+    'stack': {f'layers_{i}': MATRICES['stack']['layers_0x3'] for i in range(3)},
+}
+
 
 def gradients_of(params: Any) -> Any:
     """Gradients of a quadratic, steeper along some parameters than along others."""
@@ -58,12 +68,13 @@ class Steps:
         @jax.jit
         def step(params: Any, state: Any, rate: Any, values: Any) -> Any:
             self.traces += 1
-            made = bind(optimizer, values).make(rate, MASK)
+            made = bind(optimizer, values).make(rate, MASK, matrices=MATRICES)
             updates, state = made.update(gradients_of(params), state, params)
             return jax.tree.map(jnp.add, params, updates), state
 
         self._step, self.values = step, numbers(optimizer)
-        self.state = jax.jit(optimizer.make(jnp.zeros(()), MASK).init)(PARAMS)
+        made = optimizer.make(jnp.zeros(()), MASK, matrices=MATRICES)
+        self.state = jax.jit(made.init)(PARAMS)
 
     def run(
         self, params: Any, state: Any, count: int, rate: float = 0.01, **values: float
@@ -73,12 +84,14 @@ class Steps:
         return params, state
 
 
-def updates(optimizer: Optimizer, params: Any, gradients: Any, mask: Any) -> Any:
+def updates(
+    optimizer: Optimizer, params: Any, gradients: Any, mask: Any, matrices: Any = MATRICES
+) -> Any:
     """The first updates of an optimizer."""
 
     @jax.jit
     def first(params: Any, gradients: Any) -> Any:
-        made = optimizer.make(jnp.float32(0.1), mask)
+        made = optimizer.make(jnp.float32(0.1), mask, matrices=matrices)
         return made.update(gradients, made.init(params), params)[0]
 
     return first(params, gradients)
@@ -136,7 +149,9 @@ def check_scanned_layers_are_layers(optimizer: Optimizer) -> None:
     """A scanned stack must get the updates of an unrolled one."""
     gradients = gradients_of(PARAMS)
     together = updates(optimizer, PARAMS, gradients, MASK)
-    alone = updates(optimizer, per_layer(PARAMS), per_layer(gradients), UNSCANNED)
+    alone = updates(
+        optimizer, per_layer(PARAMS), per_layer(gradients), UNSCANNED, UNSCANNED_MATRICES
+    )
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7),
         per_layer(together),

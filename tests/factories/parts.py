@@ -77,6 +77,7 @@ def stepped(
     params: Any = PARAMS,
     gradients: Any = GRADIENTS,
     mask: Any = MASK,
+    matrices: Any = None,
 ) -> tuple[TrainState, Metrics]:
     """The state after some steps with the same gradients, and the metrics of the last."""
 
@@ -84,10 +85,11 @@ def stepped(
     def step(state: TrainState, values: Any) -> tuple[TrainState, Metrics]:
         bound = bind(learner, values)
         loss = WeightedScalar(jnp.ones(()), jnp.ones(()))
-        update = bound.update(state, bound.trained(gradients), loss, mask)
+        given = state, bound.trained(gradients), loss, mask
+        update = bound.update(*given, matrices=matrices)
         return update.state({}), update.metrics
 
-    opt_state = jax.jit(lambda params: learner.init(params, mask))(params)
+    opt_state = jax.jit(lambda params: learner.init(params, mask, matrices))(params)
     ema_params = learner.init_ema(params)
     state = TrainState(jnp.zeros((), jnp.int32), params, {}, opt_state, ema_params)
     for _ in range(count):

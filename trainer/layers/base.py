@@ -225,6 +225,8 @@ class Layer(Component):
         init: Initializer = _DEFAULT_INIT,
         decay: bool = True,
         keep_float32: bool = False,
+        is_output: bool = False,
+        used: float = 1.0,
     ) -> jax.Array:
         """A float32 parameter of this layer, cast to the dtype of computations.
 
@@ -233,6 +235,8 @@ class Layer(Component):
             init: makes new values; one with less than two axes needs it.
             decay: weight decay applies to it.
             keep_float32: returns it as float32, without a cast.
+            is_output: it makes the outputs of the model.
+            used: share of it that computes the result of a token.
         """
         frame = current_frame()
         if isinstance(init, NormalInit):
@@ -247,7 +251,8 @@ class Layer(Component):
 
         def boxed(key: jax.Array) -> ParameterBox:
             own = fold(frame.keys['params'], name) if 'params' in frame.keys else key
-            return new_parameter(init, own, shape, axes, decay)
+            traits = {'decay': decay, 'is_output': is_output, 'used': used}
+            return new_parameter(init, own, shape, axes, **traits)
 
         value = frame.module.param(name, boxed)
         return jnp.asarray(value) if keep_float32 else jnp.asarray(value, self.dtype)

@@ -77,9 +77,9 @@ class Linear(Layer):
         return self._product(x, jnp.float32)
 
     def _product(self, x: jax.Array, dtype: Any) -> jax.Array:
-        kernel = self.param('kernel', (x.shape[-1], self.output_dims), tuple(self.axes))
+        shape, axes = (x.shape[-1], self.output_dims), tuple(self.axes)
+        kernel = self.param('kernel', shape, axes, is_output=dtype is not None)
         y = self.product('...d,df->...f', x, kernel, dtype)
         if self.bias == 'none':
             return y
-        axes = (self.axes[-1],)
-        return y + self.param('bias', (self.output_dims,), axes, initializers.zeros, decay=False)
+        return y + self.param('bias', shape[1:], axes[1:], initializers.zeros, decay=False)

@@ -1,4 +1,5 @@
 import math
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import flax.struct
@@ -6,6 +7,33 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.initialization import Initializer, NormalInit
+
+
+class MatrixAxes(NamedTuple):
+    """The axes of a hidden matrix, counted from the end.
+
+    Attributes:
+        inputs: over which a product sums.
+        outputs: of the results.
+        heads: of attention heads, among the inputs or the outputs.
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    heads: tuple[int, ...] = ()
+
+    def of_head(self) -> 'MatrixAxes':
+        """The axes of the matrix of one head.
+
+        Example:
+            >>> MatrixAxes((-3,), (-2, -1), heads=(-2,)).of_head()
+            MatrixAxes(inputs=(-3,), outputs=(-1,), heads=())
+        """
+        inputs, outputs = (
+            tuple(axis for axis in axes if axis not in self.heads)
+            for axes in (self.inputs, self.outputs)
+        )
+        return MatrixAxes(inputs, outputs) if inputs and outputs else self
 
 
 class ParameterBox(nn.LogicallyPartitioned):
@@ -17,12 +45,16 @@ class ParameterBox(nn.LogicallyPartitioned):
             stack adds axes in front. () for a table; None if the initializer does not know.
         out_axes: axes of the outputs, likewise. Axes in neither are experts or layers.
         std: standard deviation of its new values; None if the initializer does not know.
+        is_output: it makes the outputs of the model.
+        used: share of it that computes the result of a token, as that of a few of all experts.
     """
 
     decay: bool = flax.struct.field(default=True, pytree_node=False)
     in_axes: tuple[int, ...] | None = flax.struct.field(default=None, pytree_node=False)
     out_axes: tuple[int, ...] | None = flax.struct.field(default=None, pytree_node=False)
     std: float | None = flax.struct.field(default=None, pytree_node=False)
+    is_output: bool = flax.struct.field(default=False, pytree_node=False)
+    used: float = flax.struct.field(default=1.0, pytree_node=False)
 
     @property
     def num_inputs(self) -> int | None:
@@ -31,23 +63,37 @@ class ParameterBox(nn.LogicallyPartitioned):
             return None
         return math.prod(self.value.shape[axis] for axis in self.in_axes)
 
+    @property
+    def matrix_axes(self) -> MatrixAxes | None:
+        """The axes of a hidden matrix; None for other parameters.
+
+        Tables, vectors, kernels that make the outputs of the model, and kernels of unknown axes are
+        no hidden matrices.
+        """
+        is_output = self.is_output or bool({'vocab', 'classes'} & {*self.names})
+        if is_output or not self.in_axes or not self.out_axes:
+            return None
+        num_axes = len(self.names)
+        heads = tuple(at - num_axes for at, name in enumerate(self.names) if name == 'heads')
+        return MatrixAxes(self.in_axes, self.out_axes, heads)
+
 
 def new_parameter(
     init: Initializer,
     key: jax.Array,
     shape: tuple[int, ...],
     axes: tuple[str | None, ...],
-    decay: bool,
+    **traits: Any,
 ) -> ParameterBox:
-    """Draws a float32 parameter, with all that its initializer knows."""
+    """Draws a float32 parameter, with all that its initializer knows, and further traits."""
     value = init(key, shape, jnp.float32)
     if not isinstance(init, NormalInit):
-        return ParameterBox(value, names=axes, decay=decay)
+        return ParameterBox(value, names=axes, **traits)
     return ParameterBox(
         value,
         names=axes,
-        decay=decay,
         in_axes=init.in_axes(len(shape)),
         out_axes=init.out_axes(len(shape)),
         std=init.std(shape),
+        **traits,
     )

@@ -16,12 +16,13 @@ from trainer.learner.freezing import Freeze as Freeze
 from trainer.learner.freezing import TrainOnly as TrainOnly
 from trainer.learner.learner import AuxiliaryOptimizer as AuxiliaryOptimizer
 from trainer.learner.learner import Learner as Learner
+from trainer.learner.muon import Muon as Muon
 from trainer.learner.norms import NormMetrics as NormMetrics
+from trainer.learner.optax_optimizers import Optax as Optax
 from trainer.learner.optimizers import SGD as SGD
 from trainer.learner.optimizers import Adafactor as Adafactor
 from trainer.learner.optimizers import AdamW as AdamW
 from trainer.learner.optimizers import Lion as Lion
-from trainer.learner.optimizers import Optax as Optax
 from trainer.learner.optimizers import Optimizer as Optimizer
 from trainer.learner.rung_schedule import DecayAtRungs as DecayAtRungs
 from trainer.learner.schedules import Constant as Constant

@@ -8,7 +8,7 @@ import optax
 from trainer.learner.clipping import Clipping, GlobalNorm
 from trainer.learner.freezing import Freeze
 from trainer.learner.norms import NormMetrics
-from trainer.learner.optimizers import AdamW, Mask, Optimizer, Rates
+from trainer.learner.optimizers import AdamW, Mask, Matrices, Optimizer, Rates
 from trainer.learner.paths import (
     Path,
     check_patterns,
@@ -135,7 +135,7 @@ class Learner(Component):
             for owner in (self, *self.auxiliary_optimizers.values()):
                 if not owner.optimizer.is_scale_invariant():
                     raise ValueError(
-                        'width_scaling has the rules of Adam: it needs AdamW or Lion, not '
+                        'width_scaling has the rules of Adam: it needs AdamW, Lion or Muon, not '
                         f'{type(owner.optimizer).__name__}'
                     )
                 if owner.optimizer.weight_decay and owner.optimizer.weight_decay_on_all:
@@ -148,13 +148,15 @@ class Learner(Component):
         """The trained part of a tree of parameters; UserError if `freeze` does not fit them."""
         return params if self.freeze is None else self.freeze.trained(params)
 
-    def init(self, params: Any, decay_mask: Mask) -> Any:
+    def init(self, params: Any, decay_mask: Mask, matrices: Matrices | None = None) -> Any:
         """The optimizer state for new parameters; with several optimizers, by their names."""
         states = {}
         for name, (owner, part) in self._parts(self.trained(params)).items():
             # Some keep the rate in their state.
             rate = owner.learning_rate * owner.schedule.factor(jnp.zeros((), jnp.int32))
-            states[name] = owner.optimizer.make(rate, subtree(decay_mask, part)).init(part)
+            of_part = None if matrices is None else subtree(matrices, part)
+            made = owner.optimizer.make(rate, subtree(decay_mask, part), matrices=of_part)
+            states[name] = made.init(part)
         return states if self.auxiliary_optimizers else states[_MAIN]
 
     def init_ema(self, params: Any) -> Any:
@@ -173,6 +175,7 @@ class Learner(Component):
         loss: WeightedScalar,
         decay_mask: Mask,
         rates: Rates | None = None,
+        matrices: Matrices | None = None,
     ) -> Update:
         """Applies one step.
 
@@ -182,6 +185,7 @@ class Learner(Component):
             loss: of the batch.
             decay_mask: True where weight decay applies.
             rates: factors of the learning rate by parameter; None for 1.
+            matrices: the axes of hidden matrices; None leaves them to optimizers without them.
         """
         params = self.trained(state.params)
         norm = optax.tree.norm(gradients)
@@ -199,8 +203,12 @@ class Learner(Component):
             if self.clipping is not None:
                 own = self.clipping.clip(own, norm)
             learning_rate = owner.learning_rate * owner.schedule.factor(state.step)
-            own_rates = None if rates is None else subtree(rates, part)
-            optimizer = owner.optimizer.make(learning_rate, subtree(decay_mask, part), own_rates)
+            own_rates, own_matrices = (
+                None if tree is None else subtree(tree, part) for tree in (rates, matrices)
+            )
+            optimizer = owner.optimizer.make(
+                learning_rate, subtree(decay_mask, part), own_rates, own_matrices
+            )
             given = own, before[name], part
             if self.skip is None:
                 updates, after[name] = optimizer.update(*given)

@@ -1,22 +1,20 @@
 """Optimizers: symbolic objects around optax with traced hyperparameters."""
 
-import inspect
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-import optax.contrib
+from flax.traverse_util import unflatten_dict
 
 from trainer.learner.clipping import clip_rms
 from trainer.learner.norms import own_axes
-from trainer.learner.paths import keys
+from trainer.learner.paths import keys, leaves
 from trainer.learner.per_layer import per_layer_transform
 from trainer.symbolic.component import (
     Component,
     Number,
-    Numbers,
     OptionalNumber,
     require_above_zero,
     require_fraction,
@@ -26,10 +24,27 @@ from trainer.symbolic.component import (
 Mask = Any
 """A tree like the parameters, True where weight decay applies."""
 
-Rates = Any
-"""A tree like the parameters, with a factor of the learning rate for each."""
+Matrices = Any
+"""A tree like the parameters, with `MatrixAxes` of each hidden matrix; None for others."""
 
-_contrib: Any = optax.contrib  # Its names are not exported explicitly.
+
+class Rate(NamedTuple):
+    """Factors of the learning rate of a parameter.
+
+    Attributes:
+        elementwise: of an optimizer whose updates have the same size in each element.
+        orthogonal: of an optimizer whose updates are orthogonal matrices, of Adam's size.
+        per_head: the same where each head of attention is a matrix of its own.
+    """
+
+    elementwise: float
+    orthogonal: float
+    per_head: float
+
+
+Rates = Any
+"""A tree like the parameters, with a `Rate` for each."""
+
 _REGULARIZERS = ('weight_decay', 'l1_regularizer_weight', 'l2_regularizer_weight')
 
 
@@ -64,7 +79,11 @@ class Optimizer(Component):
         require_not_negative(self, *_REGULARIZERS)
 
     def make(
-        self, learning_rate: jax.Array, decay_mask: Mask, rates: Rates | None = None
+        self,
+        learning_rate: jax.Array,
+        decay_mask: Mask,
+        rates: Rates | None = None,
+        matrices: Matrices | None = None,
     ) -> optax.GradientTransformation:
         """Builds the transformation with traced numbers; called inside each compiled step.
 
@@ -72,14 +91,9 @@ class Optimizer(Component):
             learning_rate: of this step.
             decay_mask: True where weight decay applies.
             rates: factors of the learning rate by parameter, which leave weight decay alone.
+            matrices: the axes of hidden matrices, for an optimizer that treats them differently.
         """
-        if self.sees_whole_arrays():
-            direction = per_layer_transform(
-                lambda mask: self.direction(learning_rate, mask), decay_mask
-            )
-        else:
-            direction = self.direction(learning_rate, decay_mask)
-        parts = [direction if rates is None else _at_rates(direction, rates)]
+        parts = [self.at_rates(learning_rate, decay_mask, rates, matrices)]
         if self._regularizer() is not None:
             parts.insert(0, optax.stateless(lambda g, p: self._regularized(g, p, decay_mask)))
         if self.weight_decay is not None:
@@ -88,6 +102,25 @@ class Optimizer(Component):
             decays = jax.tree.map(lambda applies: applies or on_all, decay_mask)
             parts.append(optax.stateless(lambda u, p: _decayed(u, p, decays, factor)))
         return optax.chain(*parts)
+
+    def at_rates(
+        self,
+        learning_rate: jax.Array,
+        decay_mask: Mask,
+        rates: Rates | None,
+        matrices: Matrices | None,
+    ) -> optax.GradientTransformation:
+        """`direction` at the rate of each parameter, and in each layer of a scanned run."""
+        if self.sees_whole_arrays():
+            direction = per_layer_transform(
+                lambda mask: self.direction(learning_rate, mask), decay_mask
+            )
+        else:
+            direction = self.direction(learning_rate, decay_mask)
+        if rates is None:
+            return direction
+        factors = {path: rate.elementwise for path, rate in leaves(rates).items()}
+        return multiplied(direction, unflatten_dict(factors))
 
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         """The transformation without weight decay; parameters are added to its updates."""
@@ -132,14 +165,14 @@ class Optimizer(Component):
         return jax.tree_util.tree_map_with_path(of, gradients, params, mask)
 
 
-def _at_rates(
-    direction: optax.GradientTransformation, rates: Rates
+def multiplied(
+    direction: optax.GradientTransformation, factors: Any
 ) -> optax.GradientTransformation:
     """Multiplies the updates of each parameter by its factor."""
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         updates, state = direction.update(updates, state, params)
-        return jax.tree.map(lambda u, rate: u if rate == 1 else rate * u, updates, rates), state
+        return jax.tree.map(lambda u, rate: u if rate == 1 else rate * u, updates, factors), state
 
     return optax.GradientTransformation(direction.init, update)
 
@@ -298,102 +331,3 @@ class Adafactor(Optimizer):
                 optax.ema(self.momentum, debias=False, accumulator_dtype=self.momentum_dtype)
             )
         return optax.chain(*parts, optax.scale(-1.0))
-
-
-_REFUSED = {
-    'lbfgs': 'its line search computes the loss several times in a step',
-    'contrib.momo': 'it needs the loss of the step',
-    'contrib.momo_adam': 'it needs the loss of the step',
-    'contrib.sophia': 'it needs the function of the loss',
-    'contrib.dpsgd': 'it needs the gradients of each example',
-    'contrib.schedule_free': 'it needs another optimizer: see contrib.schedule_free_adamw',
-}
-_SCHEDULE_FREE = ('contrib.schedule_free_adamw', 'contrib.schedule_free_sgd')
-_USES_ALL_AT_ONCE = (
-    'noisy_sgd', 'contrib.prodigy', 'contrib.dadapt_adamw', 'contrib.dog', 'contrib.dowg',
-    *_SCHEDULE_FREE,
-)  # fmt: skip
-"""Optimizers that draw random numbers, or use the norm of all parameters. They see scanned layers
-as one array. Schedule-free ones treat each element alike."""
-
-
-class Optax(Optimizer):
-    """Any optimizer of optax by its name, such as 'lamb', 'adagrad' or 'contrib.muon'.
-
-    Each trains as in optax alone. Refused are those that need more than gradients, such as the
-    function of the loss. Schedule-free ones are evaluated at their average.
-
-    Attributes:
-        name: a function in `optax` that takes a `learning_rate`.
-        hyperparameters: its float arguments. They are numbers: traced, never compiled in.
-        options: its other arguments.
-        vectorize_on_repeat_prefix: optimizes each layer of a scanned run separately. One that
-            draws random numbers or uses all parameters at once, such as 'contrib.prodigy', never
-            does.
-
-    Example:
-        >>> lion = Optax(name='lion', hyperparameters={'b1': 0.95})
-    """
-
-    name: str
-    hyperparameters: Numbers = {}
-    options: dict[str, bool | int | str] = {}
-    vectorize_on_repeat_prefix: bool = True
-
-    def check(self) -> None:
-        super().check()
-        allowed = inspect.signature(self._factory()).parameters
-        for field in ('hyperparameters', 'options'):
-            for argument in self.sym_getattr(field):
-                if argument == 'learning_rate':
-                    raise ValueError("'learning_rate' is a field of the learner")
-                if argument not in allowed:
-                    raise ValueError(
-                        f'optax.{self.name} has no argument {argument!r}; it has {list(allowed)}'
-                    )
-
-        if self.has_own_average():
-            if self.weight_decay is not None:
-                raise ValueError(
-                    f'weight_decay would move one of the two points of {self.name}: set '
-                    "hyperparameters['weight_decay']"
-                )
-            if self.hyperparameters.get('b1', 1.0) <= 0:
-                raise ValueError(f"hyperparameters['b1'] of {self.name} must be above 0")
-
-    def sees_whole_arrays(self) -> bool:
-        return self.vectorize_on_repeat_prefix and self.name not in _USES_ALL_AT_ONCE
-
-    def has_own_average(self) -> bool:
-        return self.name in _SCHEDULE_FREE
-
-    def average(self, state: Any, params: Any) -> Any:
-        [own] = filter(_is_schedule_free, jax.tree.leaves(state, is_leaf=_is_schedule_free))
-        return _contrib.schedule_free_eval_params(own, params)
-
-    def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
-        arguments = dict(self.hyperparameters) | dict(self.options)
-        factory = self._factory()
-        for name in ('mask', 'weight_decay_mask'):  # For its own weight decay.
-            if name in inspect.signature(factory).parameters:
-                arguments[name] = decay_mask
-        return factory(learning_rate=learning_rate, **arguments)
-
-    def _factory(self) -> Callable[..., Any]:
-        if not all(part.isidentifier() and part[0] != '_' for part in self.name.split('.')):
-            raise ValueError(f'not the name of an optimizer in optax: {self.name!r}')
-        found: Any = optax
-        for part in self.name.split('.'):
-            found = getattr(found, part, None)
-        if self.name in _REFUSED:
-            raise ValueError(f'optax.{self.name} cannot train here: {_REFUSED[self.name]}')
-        if self.name.rpartition('.')[2].startswith('scale_by_'):
-            raise ValueError(f'optax.{self.name} is a part of an optimizer: name a whole one')
-        takes = inspect.signature(found).parameters if callable(found) else None
-        if takes is None or 'learning_rate' not in takes:
-            raise ValueError(f'optax has no optimizer {self.name!r} that takes a learning_rate')
-        return found
-
-
-def _is_schedule_free(state: Any) -> bool:
-    return isinstance(state, _contrib.ScheduleFreeState)

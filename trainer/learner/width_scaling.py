@@ -7,7 +7,7 @@ evaluation and decoding know nothing of it.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +16,7 @@ from flax.traverse_util import unflatten_dict
 from trainer.layers.base import PARAMS, Layer
 from trainer.layers.parameters import ParameterBox
 from trainer.layers.transformer import TransformerLm
+from trainer.learner.optimizers import Rate
 from trainer.learner.paths import Path, leaves, names
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
@@ -43,16 +44,21 @@ class Factor(NamedTuple):
 class WidthFactors:
     """The factors of all parameters of a model, by path."""
 
-    def __init__(self, by_path: Mapping[Path, Factor]):
-        self._by_path = dict(by_path)
+    def __init__(self, by_path: Mapping[Path, Factor], orthogonal: Mapping[Path, Sequence[float]]):
+        self._by_path, self._orthogonal = dict(by_path), dict(orthogonal)
 
     def by_name(self) -> dict[str, Factor]:
         """The factors by the names of the parameters, layer by layer."""
         return {name: factor for path, factor in self._by_path.items() for name in names(path)}
 
     def rates(self) -> Any:
-        """The factors of the learning rate, in a tree like the parameters."""
-        return unflatten_dict({path: factor.rate for path, factor in self._by_path.items()})
+        """A `Rate` for each parameter, in a tree like the parameters."""
+        return unflatten_dict(
+            {
+                path: Rate(factor.rate, *self._orthogonal.get(path, (factor.rate, factor.rate)))
+                for path, factor in self._by_path.items()
+            }
+        )
 
     def scaled(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         """Variables with scaled initial values, in the same boxes."""
@@ -67,7 +73,7 @@ class WidthScaling(Component):
     Both stay as in the base: the same model with other widths, such as a tuned one. At the widths
     of the base, nothing changes. A hidden matrix has a learning rate in inverse
     proportion to its inputs; logits and attention weights grow no faster than in the base. Weight
-    decay stays unchanged. It is for a `TransformerLm` and the optimizers `AdamW` and `Lion`.
+    decay stays unchanged. It is for a `TransformerLm` and the optimizers `AdamW`, `Lion`, `Muon`.
 
     Attributes:
         base: the widths of the base, value by path: `{'task.model.embedding.dims': 64}`.
@@ -119,9 +125,15 @@ class WidthScaling(Component):
         if model.head is None:
             final = {path: found[path] for path in found if path[0] == 'final_norm'}
             found |= _final_norm_factors(model, final, *table)
-        return WidthFactors(
-            {path: Factor(*map(_rounded, factor)) for path, factor in found.items()}
-        )
+        orthogonal = {
+            path: [
+                _rounded(_orthogonal_rate(path, box, base[path], each)) for each in (False, True)
+            ]
+            for path, box in boxes.items()
+            if box.matrix_axes is not None
+        }
+        factors = {path: Factor(*map(_rounded, factor)) for path, factor in found.items()}
+        return WidthFactors(factors, orthogonal)
 
 
 def _factor(path: Path, box: ParameterBox, base: ParameterBox) -> Factor:
@@ -145,6 +157,30 @@ def _factor(path: Path, box: ParameterBox, base: ParameterBox) -> Factor:
     if is_output and inputs != 1:
         std /= math.sqrt(inputs)
     return Factor(init=std / box.std * attention, rate=attention / inputs)
+
+
+def _orthogonal_rate(path: Path, box: ParameterBox, base: ParameterBox, per_head: bool) -> float:
+    """The factor of the learning rate of a matrix with orthogonal updates of Adam's size.
+
+    The largest singular value of an update grows with the root of the longer side of the matrix.
+    It must grow with the root of outputs by inputs (Yang et al. 2023, A Spectral Condition). The
+    results of heads are summed where heads are inputs.
+    """
+    whole = box.matrix_axes
+    assert whole is not None
+    axes = whole.of_head() if per_head else whole
+    (inputs, outputs), (base_inputs, base_outputs) = (
+        [math.prod(each.value.shape[axis] for axis in side) for side in (axes.inputs, axes.outputs)]
+        for each in (box, base)
+    )
+    wanted = math.sqrt(outputs / base_outputs * base_inputs / inputs)
+    own = math.sqrt(max(inputs, outputs) / max(base_inputs, base_outputs))
+    summed = math.prod(
+        box.value.shape[axis] / base.value.shape[axis]
+        for axis in whole.inputs
+        if axis not in axes.inputs
+    )
+    return wanted / own / summed * _attention_factor(path, box, base)
 
 
 def _attention_factor(path: Path, box: ParameterBox, base: ParameterBox) -> float:

@@ -5,10 +5,17 @@ from collections.abc import Hashable, Mapping
 
 import jax
 
+from trainer import state as state_lib
 from trainer.experiment import EVAL_TRAIN, Experiment
 from trainer.metrics import Metrics, joined
 from trainer.program.costs import COSTS
-from trainer.program.step_functions import ElementSpec, Values, abstract_metrics, spec_key
+from trainer.program.step_functions import (
+    ElementSpec,
+    Values,
+    abstract_metrics,
+    abstract_params,
+    spec_key,
+)
 from trainer.runtime.throughput import RESOURCE_METRICS, THROUGHPUT_METRICS
 from trainer.state import TrainState
 from trainer.symbolic.code_key import code_key
@@ -65,10 +72,13 @@ def require_best_metric(experiment: Experiment) -> None:
 def _traced(task: Task, train: ElementSpec, batches: Mapping[str, ElementSpec]) -> set[str]:
     metrics, state, (variables, batch, random_key, values) = abstract_metrics(task, train)
 
+    matrices = state_lib.matrices(abstract_params(task, train))
+
     def train_step(state: TrainState, metrics: Metrics, values: Values) -> Metrics:
         learner = bind(task, values).learner
         mask = jax.tree.map(lambda _: True, state.params)
-        update = learner.update(state, learner.trained(state.params), metrics['loss'], mask)
+        gradients = learner.trained(state.params)
+        update = learner.update(state, gradients, metrics['loss'], mask, matrices=matrices)
         return joined(metrics, update.metrics)
 
     measured = jax.eval_shape(metrics, variables, batch, random_key, values)

@@ -65,14 +65,18 @@ def width_factors(task: Task, element_spec: ElementSpec) -> WidthFactors | None:
     if scaling is None:
         return None
 
-    def abstract_params(task: Task) -> Any:
-        def drawn(random_key: jax.Array, values: Any) -> Any:
-            return init_variables(bind(task, values), element_spec, random_key)
+    boxes, base = (abstract_params(each, element_spec) for each in (task, scaling.base_of(task)))
+    return scaling.factors(task.model, boxes, base)
 
-        return jax.eval_shape(drawn, abstract_random_key(), abstract_values(task))[PARAMS]
 
-    base = scaling.base_of(task)
-    return scaling.factors(task.model, abstract_params(task), abstract_params(base))
+def abstract_params(task: Task, element_spec: ElementSpec) -> Any:
+    """Shapes of the parameters of a task, in boxes with metadata."""
+    task = _without_kernels(task)
+
+    def drawn(random_key: jax.Array, values: Any) -> Any:
+        return init_variables(bind(task, values), element_spec, random_key)
+
+    return jax.eval_shape(drawn, abstract_random_key(), abstract_values(task))[PARAMS]
 
 
 def init_state(
@@ -85,12 +89,13 @@ def init_state(
         filled: (PARAMS, initialized parameters) -> parameters to use instead.
     """
     variables = state_lib.unboxed(boxed)
-    params = filled(PARAMS, variables[PARAMS])
+    params, boxes = filled(PARAMS, variables[PARAMS]), boxed[PARAMS]
+    masks = state_lib.decay_mask(boxes), state_lib.matrices(boxes)
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
         non_trainable=variables[NON_TRAINABLE],
-        opt_state=task.learner.init(params, state_lib.decay_mask(boxed[PARAMS])),
+        opt_state=task.learner.init(params, *masks),
         ema_params=task.learner.init_ema(params),
     )
 
@@ -175,6 +180,17 @@ def spec_key(element_spec: ElementSpec) -> Hashable:
     return tuple((name, s.shape, str(s.dtype)) for name, s in sorted(element_spec.items()))
 
 
+def _without_kernels(task: Task) -> Task:
+    """A copy without fused kernels: they have the same products, but trace only on their device."""
+    path = task.sym_path
+    task = task.clone(deep=True)
+    task.sym_setpath(path)  # For error messages.
+    for component in components(task):
+        if isinstance(component, MultiHead):
+            component.rebind(implementation='xla', raise_on_no_change=False)
+    return task
+
+
 def abstract_metrics(
     task: Task, element_spec: ElementSpec
 ) -> tuple[Callable[..., Metrics], TrainState, tuple[Any, ...]]:
@@ -185,13 +201,7 @@ def abstract_metrics(
         a training batch: variables, batch, random key, numbers. With `training=False` it
         evaluates.
     """
-    path = task.sym_path
-    task = task.clone(deep=True)
-    task.sym_setpath(path)  # For error messages.
-    for component in components(task):
-        if isinstance(component, MultiHead):
-            # A fused kernel has the same products, but traces only on its device.
-            component.rebind(implementation='xla', raise_on_no_change=False)
+    task = _without_kernels(task)
     random_key, values = abstract_random_key(), abstract_values(task)
     batch: Any = dict(element_spec)
 
@@ -251,6 +261,7 @@ class TracedSteps:
         boxed, self.abstract_state = jax.eval_shape(self._boxed_and_init, *given)
         self.abstract_params = boxed[PARAMS]
         self._decay_mask = state_lib.decay_mask(self.abstract_params)
+        self._matrices = state_lib.matrices(self.abstract_params)
 
     def _init_variables(self, random_key: jax.Array, values: Values) -> Any:
         variables = init_variables(bind(self._task, values), self._element_spec, random_key)
@@ -304,7 +315,9 @@ class TracedSteps:
         weight = jnp.maximum(metrics['loss'].weight, 1e-12)
         gradients = jax.tree.map(lambda g: g / weight, gradients)
         rates = None if self._width_factors is None else self._width_factors.rates()
-        update = task.learner.update(state, gradients, metrics['loss'], self._decay_mask, rates)
+        update = task.learner.update(
+            state, gradients, metrics['loss'], self._decay_mask, rates, self._matrices
+        )
         return update.state(non_trainable), joined(metrics, update.metrics)
 
     def _accumulate(

@@ -51,7 +51,7 @@ def test_coordinates_print_exponents_and_draw_a_page(
         ),
         (
             [*PROXY, '--set', 'task.learner.optimizer=SGD()'],
-            'width_scaling has the rules of Adam: it needs AdamW or Lion, not SGD',
+            'width_scaling has the rules of Adam: it needs AdamW, Lion or Muon, not SGD',
         ),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 from tests.servers.processes import on_devices
 
-_SCRIPT = """
+_SCRIPT = r"""
 import json
 import tempfile
 import jax
@@ -15,7 +15,7 @@ import numpy as np
 from tests.factories.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.checkpoints.manifest import Progress
-from trainer.learner import Adafactor, AdamW, AuxiliaryOptimizer, Freeze, Learner
+from trainer.learner import Adafactor, AdamW, AuxiliaryOptimizer, Freeze, Learner, Muon
 from trainer.learner.paths import keys
 from trainer.mesh import Mesh
 from trainer.checkpoints.retention import RetentionPolicy
@@ -27,6 +27,7 @@ learner = Learner(
     optimizer=Adafactor(min_dim_size_to_factor=2, momentum=0.9),
     auxiliary_optimizers={
         'table': AuxiliaryOptimizer(['embedding.*'], 0.01, optimizer=AdamW(clip_threshold=1.0)),
+        'attention': AuxiliaryOptimizer([r'.*\.attention\..*'], 0.01, optimizer=Muon()),
     },
     freeze=Freeze(['final_norm.*']),
     ema_decay=0.9,

@@ -16,7 +16,6 @@ from tests.conformance.optimizer_suite import (
     PARAMS,
     UNSCANNED,
     check_optimizer,
-    check_scanned_layers_are_layers,
     gradients_of,
     updates,
 )
@@ -29,6 +28,7 @@ from trainer.learner import (
     Cosine,
     Learner,
     Lion,
+    Muon,
     Optax,
     Optimizer,
 )
@@ -43,6 +43,8 @@ OPTIMIZERS = {
     'adamw_clipped': AdamW(weight_decay=None, clip_threshold=1.0, epsilon_root=1e-12),
     'adamw_bfloat16': AdamW(weight_decay=None, mu_dtype='bfloat16'),
     'lion': Lion(),
+    'muon': Muon(weight_decay=None),
+    'muon_bfloat16': Muon(weight_decay=None, mu_dtype='bfloat16', nesterov=False),
     'lion_bfloat16': Lion(mu_dtype='bfloat16'),
     'sgd': SGD(),
     'nesterov': SGD(momentum=0.9, nesterov=True),
@@ -60,12 +62,6 @@ OPTIMIZERS = {
 @pytest.mark.fast(7)
 def test_optimizers_conform(name: str) -> None:
     check_optimizer(OPTIMIZERS[name])
-
-
-@pytest.mark.pax('DistributedShampoo')
-def test_an_optimizer_of_matrices_sees_those_of_scanned_layers() -> None:
-    # It treats arrays of three dimensions differently.
-    check_scanned_layers_are_layers(Optax(name='contrib.muon', options={'ns_steps': 2}))
 
 
 def of_optax() -> list[str]:
@@ -89,6 +85,7 @@ REFUSED = {
     'contrib.dpsgd': 'gradients of each example',
     'contrib.momo': 'needs the loss',
     'contrib.momo_adam': 'needs the loss',
+    'contrib.muon': 'use Muon',
     'contrib.schedule_free': 'needs another optimizer',
     'contrib.sophia': 'function of the loss',
 }

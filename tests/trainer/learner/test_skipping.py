@@ -9,10 +9,12 @@ import numpy as np
 import optax
 import pytest
 
-from trainer.learner.optimizers import Optax
+from trainer.layers.parameters import MatrixAxes
+from trainer.learner import Muon, Optax
 from trainer.learner.skipping import unless_skipped
 
 RATE, MASK = jnp.asarray(0.1), {'matrix': True, 'vector': False}
+MATRICES = {'matrix': MatrixAxes((-2,), (-1,)), 'vector': None}
 OPTIMIZERS = {
     'adamw': optax.adamw(0.1),
     'chain of several counters': optax.chain(
@@ -23,7 +25,7 @@ OPTIMIZERS = {
     'constant moment': Optax(name='optimistic_gradient_descent').make(RATE, MASK),
     'factored moments': optax.adafactor(0.1),
     'momentum': optax.sgd(0.1, momentum=0.9),
-    'loop in the update': Optax(name='contrib.muon').make(RATE, MASK),
+    'loop in the update': Muon().make(RATE, MASK, matrices=MATRICES),
     'no moments': optax.sgd(0.1),
     'gradients as moments': optax.GradientTransformation(
         lambda params: params, lambda updates, _, params=None: (updates, updates)

@@ -22,7 +22,7 @@ from trainer.layers import (
     TransformerLm,
 )
 from trainer.layers.stack import per_layer
-from trainer.learner import SGD, AdamW, Learner, Lion, Optax, WidthScaling
+from trainer.learner import SGD, AdamW, Learner, Lion, Muon, Optax, WidthScaling
 from trainer.learner.width_scaling import Factor
 from trainer.program.program import Program
 from trainer.program.setup import compiled, localized
@@ -166,9 +166,9 @@ def test_wrong_bases_and_optimizers_are_refused() -> None:
             )
         )
     for optimizer in (SGD(), Optax(name='adam')):
-        with pytest.raises(ValueError, match='it needs AdamW or Lion, not'):
+        with pytest.raises(ValueError, match='it needs AdamW, Lion or Muon, not'):
             Learner(0.1, optimizer=optimizer, width_scaling=BASE)
-    for optimizer in (AdamW(), Lion()):
+    for optimizer in (AdamW(), Lion(), Muon()):
         assert Learner(0.1, optimizer=optimizer, width_scaling=BASE).width_scaling == BASE
     decaying = AdamW(weight_decay=0.1, weight_decay_on_all=True)
     with pytest.raises(ValueError, match='weight_decay_on_all would decay: set it to False'):

@@ -8,6 +8,7 @@ import pytest
 
 from tests.factories.tiny import experiment
 from trainer.experiment import Experiment
+from trainer.learner import Muon
 from trainer.program.packing import packing
 from trainer.program.packing.packing import Pack, PackedRun
 from trainer.program.packing.stepper import Stepper
@@ -28,8 +29,8 @@ def batch(made: Experiment, stepper: Stepper) -> Any:
     return stepper.program.put(made.train_input.get_next())
 
 
-def losses_alone(rate: float, seed: int, steps: int) -> list[float]:
-    made, run = begun(rate, seed)
+def losses_alone(rate: float, seed: int, steps: int, **changes: Any) -> list[float]:
+    made, run = begun(rate, seed, **changes)
     return [float(Stepper.step(run, batch(made, run))['loss'].mean) for _ in range(steps)]
 
 
@@ -51,6 +52,21 @@ def test_rows_have_the_losses_and_parameters_of_runs_alone() -> None:
         assert runs[row][1].pack is pack
         np.testing.assert_allclose(found[row], losses_alone(rate, row, 4), rtol=1e-4)
         assert runs[row][1].state.step == 4
+
+
+def test_rows_of_muon_have_the_losses_of_runs_alone() -> None:
+    # Each row has its own matrices, and each layer of a scanned run.
+    changes = {
+        'task.learner.optimizer': Muon(),
+        'task.model.stack.repeats': 2,
+        'task.model.stack.scan': 'always',
+    }
+    runs = [begun(rate, row, **changes) for row, rate in enumerate((0.01, 0.1))]
+    pack = pack_of(runs[0][1], 2)
+    found = np.array([step(pack, runs) for _ in range(3)]).T
+    for row, rate in enumerate((0.01, 0.1)):
+        assert runs[row][1].pack is pack
+        np.testing.assert_allclose(found[row], losses_alone(rate, row, 3, **changes), rtol=1e-4)
 
 
 def test_a_row_that_is_refilled_or_never_filled_changes_no_other_and_compiles_nothing(
