@@ -57,6 +57,7 @@ def by_numpy(gradients: list[np.ndarray], momentum: float = 0.95) -> np.ndarray:
     return -0.1 * 0.2 * np.sqrt(max(ahead.shape)) * orthogonalized(ahead)
 
 
+@pytest.mark.pax('DistributedShampoo')
 @pytest.mark.parametrize(
     ('shape', 'axes', 'per_head'),
     [
