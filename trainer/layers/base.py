@@ -145,6 +145,9 @@ class Layer(Component):
 
     is_unique = True
 
+    is_pointwise = False
+    """True if each position is computed by itself, so that decoding needs no cache."""
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(type(self).__name__)
 

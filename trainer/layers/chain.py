@@ -38,6 +38,8 @@ class Chain(Layer):
 class Activate(Layer):
     """An activation as a layer."""
 
+    is_pointwise = True
+
     activation: Activation = 'relu'
 
     def forward(self, x: jax.Array) -> jax.Array:

@@ -12,6 +12,8 @@ class Dropout(Layer):
     Without dropout, the field that holds this layer is None; then no masks are drawn.
     """
 
+    is_pointwise = True
+
     rate: Number = 0.1
 
     def check(self) -> None:

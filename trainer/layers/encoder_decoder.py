@@ -25,15 +25,20 @@ class DecoderBlock(TransformerBlock):
     cross_attention: CrossAttention
     cross_attention_norm: Normalization = RMSNorm()
 
+    def check(self) -> None:
+        super().check()
+        if self.parallel:
+            raise ValueError('parallel: attention to the memory stands between the two layers')
+
     def forward(
         self, x_BTD: jax.Array, positions: Positions | None = None, memory: Memory | None = None
     ) -> jax.Array:
         if positions is None or memory is None:
             raise ValueError(f'{self.sym_path}: a decoder needs positions and a memory')
-        x_BTD = self._around(self.attention, self.attention_norm, x_BTD, positions)
+        x_BTD = self._around([self.attention], self.attention_norm, x_BTD, positions)
         cross, norm = self.cross_attention, self.cross_attention_norm
-        x_BTD = self._around(cross, norm, x_BTD, positions, memory)
-        return self._around(self.feed_forward, self.feed_forward_norm, x_BTD, positions)
+        x_BTD = self._around([cross], norm, x_BTD, positions, memory)
+        return self._around([self.feed_forward], self.feed_forward_norm, x_BTD, positions)
 
 
 class TransformerEncoderDecoder(Layer):
@@ -71,6 +76,11 @@ class TransformerEncoderDecoder(Layer):
                 f'encoder_embedding.dims ({other.dims}) must equal embedding.dims ({own.dims})'
             )
         check_head(own, self.head)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids of the decoder."""
+        return self.embedding.vocab_size
 
     def forward(
         self,

@@ -22,6 +22,8 @@ class FeedForward(Layer):
             `hidden_dims`. It is structure: another ratio compiles another program.
     """
 
+    is_pointwise = True
+
     hidden_dims: int | None = None
     activation: Activation = 'gelu'
     dropout: Dropout | None = None

@@ -32,6 +32,8 @@ class MultiHead(Layer):
         init_std: standard deviation of new kernels; None for 1 / sqrt(inputs).
     """
 
+    sees_prefix = True
+
     num_heads: int
     head_dim: int | None = None
     num_kv_heads: int | None = None

@@ -62,6 +62,8 @@ class Linear(Layer):
         axes: logical axes of the kernel, input first.
     """
 
+    is_pointwise = True
+
     output_dims: int
     bias: Literal['none', 'zeros'] = 'none'
     axes: list[str] = ['embed', 'mlp']

@@ -1,9 +1,11 @@
+from collections.abc import Iterator
+
 import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import Layer
 from trainer.layers.positions import Positions
-from trainer.symbolic.component import components
+from trainer.symbolic.component import OWN_PACKAGES, Component, components
 
 
 def same_segment(
@@ -33,9 +35,43 @@ def causal_but_for_prefix(positions: Positions) -> jax.Array:
     return mask if segments is None else mask & segments
 
 
-def require_mask(layer: Layer, name: str, mask: str) -> None:
-    """Raises ValueError if attention in a layer, the field `name`, has another mask."""
-    for each in components(layer):
-        found = each.sym_init_args.get('mask', mask)
+def require_mask(layer: Layer, name: str, mask: str, is_prefix: bool = False) -> None:
+    """Raises ValueError if a part of a layer shows other positions than those of a mask.
+
+    A mixer says its mask with a field or an attribute `mask`, 'causal' or 'full'. A mixer that
+    shows the whole prefix of `Positions` has `sees_prefix = True`. One that says nothing is taken
+    as causal.
+
+    Args:
+        name: the field that needs the mask.
+        is_prefix: requires `sees_prefix` as well.
+    """
+    for mixer, found in _mixers(layer):
+        where = f'{mixer.sym_path} ({type(mixer).__name__})'
         if found != mask:
-            raise ValueError(f'{name}: its attention must have mask={mask!r}, but has {found!r}')
+            raise ValueError(
+                f'{name}: its attention must have mask={mask!r}, but {where} has {found!r}'
+            )
+        if is_prefix and not getattr(mixer, 'sees_prefix', False):
+            raise ValueError(
+                f'{name}: {where} does not show the whole prefix. If it does, set sees_prefix = '
+                'True in its class'
+            )
+
+
+def _mixers(layer: Layer) -> Iterator[tuple[Component, str]]:
+    """The mixers of positions in a layer, each with its mask."""
+    for each in components(layer):
+        if (mask := _own_mask(each)) is not None:
+            yield each, mask
+        is_own = each is layer and type(layer).__module__.partition('.')[0] not in OWN_PACKAGES
+        for mixer in (layer if is_own else None, each.sym_getattr('attention', None)):
+            if isinstance(mixer, Layer) and not (
+                mixer.is_pointwise or any(map(_own_mask, components(mixer)))
+            ):
+                yield mixer, 'causal'
+
+
+def _own_mask(component: Component) -> str | None:
+    mask = getattr(component, 'mask', None)
+    return mask if mask in ('causal', 'full') else None

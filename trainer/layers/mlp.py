@@ -20,6 +20,8 @@ class Mlp(Layer):
         dropout: applied after each activation.
     """
 
+    is_pointwise = True
+
     hidden_dims: list[int]
     output_dims: int
     activation: Activation = 'relu'

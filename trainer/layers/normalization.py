@@ -15,6 +15,8 @@ class Normalization(Layer):
         epsilon: keeps the division finite.
     """
 
+    is_pointwise = True
+
     epsilon: Number = 1e-6
 
     def check(self) -> None:

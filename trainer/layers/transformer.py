@@ -1,12 +1,14 @@
+import functools
+import inspect
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 
-from trainer.layers.attention import Attention
-from trainer.layers.base import Layer
+from trainer.layers.base import CACHE, Layer, current_frame
 from trainer.layers.dropout import Dropout
 from trainer.layers.embedding import Embedding, check_head, token_logits
-from trainer.layers.feed_forward import FeedForward
 from trainer.layers.linear import Linear
 from trainer.layers.logit_cap import soft_cap
 from trainer.layers.norm_policy import NormPolicy, residual
@@ -15,10 +17,13 @@ from trainer.layers.position_embedding import PositionEmbedding
 from trainer.layers.positions import Positions
 from trainer.layers.stack import Stack
 from trainer.symbolic.component import OptionalNumber, require_above_zero
+from trainer.symbolic.errors import UserError
 
 
 class Identity(Layer):
     """x -> x: a candidate that leaves a layer out."""
+
+    is_pointwise = True
 
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
         return x_BTD
@@ -41,39 +46,106 @@ class Residual(Layer):
     dropout: Dropout | None = None
     norm_policy: NormPolicy = 'pre'
 
+    @property
+    def is_pointwise(self) -> bool:  # type: ignore[override]
+        return self.layer.is_pointwise
+
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
         if isinstance(self.layer, Identity):
             return x_BTD
         return residual(
-            x_BTD, lambda x: self.layer(x, positions), self.norm, self.norm_policy, self.dropout
+            x_BTD,
+            lambda x: apply_branch(self.layer, x, positions),
+            self.norm,
+            self.norm_policy,
+            self.dropout,
         )
 
 
 class TransformerBlock(Layer):
-    """Attention, then feed-forward, each with a residual connection: [B, T, D] -> [B, T, D].
+    """A mixer of positions, then a feed-forward layer, each with a residual connection.
+
+    [B, T, D] -> [B, T, D]. Both are called with the activations, and with their `Positions` where
+    `forward` takes them. They keep the shape. A mixer decodes with `cached` and `set_cached`.
 
     Attributes:
-        attention: mixes positions.
+        attention: mixes positions: `Attention`, or any other layer.
         feed_forward: mixes features.
         attention_norm: applied to the input of the attention, or as `norm_policy` says.
         feed_forward_norm: the same for the feed-forward layer.
         dropout: applied to the results of both.
         norm_policy: place of the normalizations, as in `trainer.layers.norm_policy`.
+        parallel: adds the results of both for one input, x + attention(n(x)) + feed_forward(n(x))
+            (Chowdhery et al. 2022, section 2), where n is `attention_norm`. The other norm has no
+            use.
     """
 
-    attention: Attention
-    feed_forward: FeedForward
+    attention: Layer
+    feed_forward: Layer
     attention_norm: Normalization = RMSNorm()
     feed_forward_norm: Normalization = RMSNorm()
     dropout: Dropout | None = None
     norm_policy: NormPolicy = 'pre'
+    parallel: bool = False
+
+    def check(self) -> None:
+        if self.parallel and self.norm_policy != 'pre':
+            raise ValueError(
+                f"parallel: both layers share one normalized input, which needs norm_policy='pre', "
+                f'not {self.norm_policy!r}'
+            )
 
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
-        x_BTD = self._around(self.attention, self.attention_norm, x_BTD, positions)
-        return self._around(self.feed_forward, self.feed_forward_norm, x_BTD, positions)
+        mixer, channels = self.attention, self.feed_forward
+        if self.parallel:
+            return self._around([mixer, channels], self.attention_norm, x_BTD, positions)
+        x_BTD = self._around([mixer], self.attention_norm, x_BTD, positions)
+        return self._around([channels], self.feed_forward_norm, x_BTD, positions)
 
-    def _around(self, layer: Layer, norm: Normalization, x_BTD: jax.Array, *args: Any) -> jax.Array:
-        return residual(x_BTD, lambda x: layer(x, *args), norm, self.norm_policy, self.dropout)
+    def _around(
+        self, layers: Sequence[Layer], norm: Normalization, x_BTD: jax.Array, *args: Any
+    ) -> jax.Array:
+        def branch(x_BTD: jax.Array) -> jax.Array:
+            each = [apply_branch(layer, x_BTD, *args) for layer in layers]
+            return functools.reduce(operator.add, each)
+
+        return residual(x_BTD, branch, norm, self.norm_policy, self.dropout)
+
+
+def accepts(layer: Layer, *args: Any) -> bool:
+    """True if the `forward` of a layer takes these arguments."""
+    try:
+        inspect.signature(layer.forward).bind(*args)
+    except TypeError:
+        return False
+    return True
+
+
+def apply_branch(layer: Layer, x: jax.Array, *args: Any) -> jax.Array:
+    """Calls a layer of the running layer, whose result is added to its input.
+
+    Args:
+        args: positions and the like; left out for a layer whose `forward` takes x alone.
+
+    Raises:
+        UserError: the result has another shape, or decoding needs a cache that the layer lacks.
+    """
+    y: jax.Array = layer(x, *args) if accepts(layer, x, *args) else layer(x)
+    where = f'{layer.sym_path} ({type(layer).__name__})'
+    if y.shape != x.shape:
+        raise UserError(
+            f'{where}: it makes {list(y.shape)} of {list(x.shape)}. A layer with a residual '
+            'connection keeps the shape'
+        )
+    if layer.cache_length is not None and not layer.is_pointwise:
+        cached: Any = current_frame().module.variables.get(CACHE, {})
+        if not cached.get(layer.scope_name()):
+            raise UserError(
+                f'{where}: it cannot decode token by token, since it caches nothing (`cached`, '
+                '`set_cached`). If it computes each position by itself, set is_pointwise = True '
+                'in its class'
+            )
+    return y
 
 
 class TransformerLm(Layer):
@@ -101,6 +173,11 @@ class TransformerLm(Layer):
     def check(self) -> None:
         require_above_zero(self, 'logits_cap')
         check_head(self.embedding, self.head)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids."""
+        return self.embedding.vocab_size
 
     def forward(self, ids_BT: jax.Array, positions: Positions | None = None) -> jax.Array:
         if positions is None:

@@ -8,10 +8,12 @@ from trainer.decoding.base import Cache, Extend
 from trainer.inputs.base import Input
 from trainer.inputs.tokens.vocabulary import PAD_ID
 from trainer.inputs.weights import weights_of
+from trainer.layers.adapter import FlaxAdapter
 from trainer.layers.base import ForwardContext
 from trainer.layers.masks import require_mask
 from trainer.layers.positions import Positions
-from trainer.layers.transformer import TransformerLm
+from trainer.layers.transformer import accepts
+from trainer.symbolic.component import components
 from trainer.symbolic.errors import UserError
 from trainer.task import DeviceBatch
 from trainer.tasks.tokens import TokenTask
@@ -26,28 +28,47 @@ class LanguageModelTask(TokenTask):
     the token before its first. A label that is the next token of the prefix is visible, so it has
     no weight.
 
+    The model is any layer from `ids`, or `ids` and `Positions`, to logits [B, T, V]. A field or
+    property `vocab_size` says V. Packed rows, other model types and decoding need the positions.
+
     Attributes:
-        model: token ids to logits.
+        model: token ids to logits, such as `TransformerLm`.
         model_type: visible tokens: 'causal' for the past; 'prefix' for the whole prefix, too
             (Raffel et al. 2020); 'bidirectional' for all, so that labels must not be among `ids`,
             as in masked language models. Its batches have `segment_ids`, 0 for padding.
     """
 
-    model: TransformerLm
     model_type: Literal['causal', 'prefix', 'bidirectional'] = 'causal'
 
     def check(self) -> None:
         super().check()
+        if self.vocab_size is None:
+            raise ValueError(
+                f'model: {type(self.model).__name__} must say the number of its token ids with a '
+                'field or property `vocab_size`'
+            )
         require_mask(
             self.model,
             f'model_type {self.model_type!r}',
             'full' if self.model_type == 'bidirectional' else 'causal',
+            is_prefix=self.model_type == 'prefix',
         )
-        if self.model_type == 'bidirectional' and self.decoder is not None:
+        if self.decoder is None:
+            return
+        if self.model_type == 'bidirectional':
             raise ValueError("decoder: a 'bidirectional' model cannot decode token by token")
+        for each in components(self.model):
+            if isinstance(each, FlaxAdapter) and not each.is_pointwise:
+                raise ValueError(
+                    f'decoder: {each.sym_path} ({type(each).__name__}) cannot decode token by '
+                    'token, since a module of flax has no cache. If it computes each position by '
+                    'itself, set is_pointwise = True in its class'
+                )
 
     def check_input(self, data: Input) -> None:
         super().check_input(data)
+        if 'segment_ids' in data.element_spec() or self.model_type != 'causal':
+            self._require_positions('its rows have positions')
         if self.model_type == 'prefix' and 'inputs_indicator' not in data.element_spec():
             raise UserError(
                 "its batches have no `inputs_indicator`, which task.model_type='prefix' needs: it "
@@ -57,6 +78,17 @@ class LanguageModelTask(TokenTask):
             raise UserError(
                 'its batches have no `segment_ids`, by which padding is known: task.model_type='
                 "'bidirectional' sees all positions. Add them: 1 for tokens, 0 for padding"
+            )
+
+    def check_decode_input(self, data: Input) -> None:
+        super().check_decode_input(data)
+        self._require_positions('decoding has positions')
+
+    def _require_positions(self, reason: str) -> None:
+        if not accepts(self.model, 'ids', 'positions'):
+            raise UserError(
+                f'{reason}, but task.model ({type(self.model).__name__}) does not take them: '
+                'define forward(self, ids, positions=None)'
             )
 
     def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:

@@ -11,10 +11,10 @@ from trainer.decoding.examples import DecodedExample, text_metrics
 from trainer.inputs.base import Input
 from trainer.inputs.weights import broadcast, weight_features, weights_of
 from trainer.layers.base import CACHE, ForwardContext, forward_context
-from trainer.losses import SoftmaxCrossEntropy, cross_entropy, is_most_likely
+from trainer.losses import Loss, SoftmaxCrossEntropy, cross_entropy, is_most_likely
 from trainer.measures.base import Measure, Outcome, measured
 from trainer.metrics import Count, Metrics, WeightedScalar, joined, weighted
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import ShapeError, UserError
 from trainer.task import DeviceBatch, Task
 
 
@@ -26,18 +26,18 @@ class TokenTask(Task):
     `prefix_lengths` [B] of the batch, `inputs_indicator` or `decoder.prompt_length` sets its
     length.
 
-    Metrics: `loss` with label smoothing and z-loss; `log_pplx`, the plain cross-entropy in nats per
-    token; `accuracy` of the most likely token; `num_predictions`, the sum of the weights. Batches
-    with `label_bytes` have `bits_per_byte`, which does not depend on the vocabulary. Then those in
-    `metrics`.
+    Metrics: `loss`, with `loss/<name>` for each of several; `log_pplx`, the plain cross-entropy in
+    nats per token; `accuracy` of the most likely token; `num_predictions`, the sum of the weights.
+    Batches with `label_bytes` have `bits_per_byte`, which does not depend on the vocabulary. Then
+    those in `metrics`.
 
     Attributes:
-        loss: of a token.
+        loss: of a token, such as the cross-entropy with label smoothing and z-loss.
         metrics: additional metrics.
         decoder: generates text; None without decoding.
     """
 
-    loss: SoftmaxCrossEntropy = SoftmaxCrossEntropy()
+    loss: Loss = SoftmaxCrossEntropy()
     metrics: list[Measure] = []
     decoder: Decoder | None = None
 
@@ -51,11 +51,11 @@ class TokenTask(Task):
             raise UserError(
                 f'its batches have no `weights` {list(shape)}, 1 for each label and 0 for padding'
             )
-        known = getattr(getattr(self.model, 'embedding', None), 'vocab_size', None)
-        needed = getattr(data, 'vocab_size', None)
+        known, needed = self.vocab_size, getattr(data, 'vocab_size', None)
         if isinstance(known, int) and isinstance(needed, int) and known < needed:
+            field = '.embedding' if hasattr(self.model, 'embedding') else ''
             raise UserError(
-                f'its vocabulary has {needed} ids, but task.model.embedding.vocab_size is {known}'
+                f'its vocabulary has {needed} ids, but task.model{field}.vocab_size is {known}'
             )
 
     def check_decode_input(self, data: Input) -> None:
@@ -74,12 +74,23 @@ class TokenTask(Task):
     def unit(self) -> str:
         return 'token'
 
+    @property
+    def vocab_size(self) -> int | None:
+        """The number of token ids of the model; None if the model does not say it."""
+        found = getattr(self.model, 'vocab_size', None)
+        return found if isinstance(found, int) else None
+
     def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
         labels_BT, weights_BT = batch['labels'], self.label_weights(batch)
+        self._require_logits(outputs, labels_BT.shape)
         xent_BT = cross_entropy(outputs, labels_BT)
         right_BT = is_most_likely(outputs, labels_BT)
         metrics: Metrics = {
             'loss': WeightedScalar.of(self.loss.per_example(outputs, labels_BT), weights_BT),
+            **{
+                f'loss/{name}': WeightedScalar.of(part, weights_BT)
+                for name, part in self.loss.parts(outputs, labels_BT).items()
+            },
             'log_pplx': WeightedScalar.of(xent_BT, weights_BT),
             'accuracy': WeightedScalar.of(right_BT.astype(jnp.float32), weights_BT),
             'num_predictions': Count(jnp.sum(weights_BT)),
@@ -135,6 +146,15 @@ class TokenTask(Task):
     def _prompt_length(self) -> int | None:
         return None if self.decoder is None else self.decoder.prompt_length
 
+    def _require_logits(self, outputs: Any, shape_BT: tuple[int, ...]) -> None:
+        found, size = getattr(outputs, 'shape', type(outputs).__name__), self.vocab_size
+        expected = (*shape_BT, found[-1] if size is None else size)
+        if found != expected:
+            raise ShapeError(
+                f'task.model ({type(self.model).__name__}): it returns {found} for labels '
+                f'{shape_BT}. Expected logits {expected}, one for each token of the vocabulary'
+            )
+
     def _with_cache(
         self,
         variables: Any,
@@ -147,5 +167,10 @@ class TokenTask(Task):
         with forward_context(context):
             logits, changed = self.model.module().apply(
                 {**variables, **cached}, *args, _method=method, mutable=[CACHE]
+            )
+        if not changed.get(CACHE):
+            raise UserError(
+                f'task.model ({type(self.model).__name__}): it cannot decode token by token, since '
+                'no layer of it caches anything (`cached`, `set_cached`)'
             )
         return changed[CACHE], logits

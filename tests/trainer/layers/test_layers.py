@@ -394,7 +394,7 @@ def test_a_vector_without_init_is_refused_by_layer_and_name() -> None:
 def test_every_kernel_passes_the_product_of_its_layer(kind: Any, arguments: Any) -> None:
     seen = []
 
-    class Watched(kind):  # type: ignore[misc]
+    class Watched(kind):
         def product(self, equation: str, x: Any, kernel: Any, dtype: Any = None) -> Any:
             seen.append(kernel.shape)
             return super().product(equation, x, kernel, dtype)

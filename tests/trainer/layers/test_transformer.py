@@ -1,0 +1,106 @@
+"""Transformer blocks of layers of any kind."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from trainer.layers import (
+    Attention,
+    FeedForward,
+    Identity,
+    Layer,
+    Linear,
+    Positions,
+    Residual,
+    Stack,
+    TransformerBlock,
+)
+from trainer.layers.base import ForwardContext, forward_context
+from trainer.symbolic.errors import UserError
+
+X_BTD = jax.random.normal(jax.random.key(7), (2, 6, 8))
+
+
+def init(layer: Layer, *args: Any) -> Any:
+    boxed = jax.jit(layer.module().init)({'params': jax.random.key(0)}, *args)
+    return nn.meta.unbox(boxed['params'])
+
+
+def apply(layer: Layer, params: Any, *args: Any, **fields: Any) -> Any:
+    with forward_context(ForwardContext(**fields)):
+        return jax.jit(layer.module().apply)({'params': params}, *args)
+
+
+class Mixing(Layer):
+    """Adds the mean of the past, without a cache.
+
+    Attributes:
+        output_dims: of the result.
+    """
+
+    output_dims: int
+
+    def forward(self, x_BTD: Any, positions: Positions | None = None) -> Any:
+        kernel = self.param('kernel', (x_BTD.shape[-1], self.output_dims), ('embed', 'mlp'))
+        mean_BTD = jnp.cumsum(x_BTD, 1) / jnp.arange(1, 1 + x_BTD.shape[1])[:, None]
+        return self.product('btd,df->btf', mean_BTD, kernel)
+
+
+def test_a_block_takes_any_mixer_and_any_channel_layer() -> None:
+    block = TransformerBlock(attention=Mixing(8), feed_forward=Linear(8))
+    stack = Stack([block], repeats=2, scan='always')
+    params = init(stack, X_BTD)
+    assert params['layers_0x2']['attention']['kernel'].shape == (2, 8, 8)
+    y_BTD = apply(stack, params, X_BTD)
+    changed = apply(stack, params, X_BTD.at[:, 4:].set(0.0))
+    np.testing.assert_allclose(y_BTD[:, :4], changed[:, :4], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ('block', 'place'),
+    [
+        (TransformerBlock(Mixing(1), FeedForward(8)), 'attention'),
+        (TransformerBlock(Attention(2), Linear(1)), 'feed_forward'),
+        (TransformerBlock(Mixing(1), FeedForward(8), parallel=True), 'attention'),
+        (Residual(Mixing(1)), 'layer'),
+    ],
+)
+def test_a_layer_that_changes_the_shape_is_refused_by_its_path(block: Layer, place: str) -> None:
+    stack = Stack([TransformerBlock(Attention(2), FeedForward(8)), block])
+    message = rf'layers\[1\]\.{place} \(\w+\): it makes \[2, 6, 1\] of \[2, 6, 8\]'
+    with pytest.raises(UserError, match=message):
+        jax.eval_shape(lambda: stack.module().init({'params': jax.random.key(0)}, X_BTD))
+
+
+@pytest.mark.parametrize('kind', ['attention', 'layer'])
+def test_decoding_needs_a_cache_where_positions_are_mixed(kind: str) -> None:
+    wrapped = (
+        TransformerBlock(Mixing(8), FeedForward(8)) if kind != 'layer' else Residual(Mixing(8))
+    )
+    stack = Stack([TransformerBlock(Linear(8), FeedForward(8)), Residual(Identity()), wrapped])
+    with pytest.raises(UserError, match=rf'layers\[2\]\.{kind} \(Mixing\): it cannot decode'):
+        apply(stack, init(stack, X_BTD), X_BTD, cache_length=6)
+
+
+def test_a_parallel_block_adds_both_results_for_one_normalized_input() -> None:
+    attention, feed_forward = Attention(2), FeedForward(8)
+    block = TransformerBlock(attention, feed_forward, parallel=True)
+    params = init(block, X_BTD)
+    assert params.keys() == {'attention', 'attention_norm', 'feed_forward'}
+    params['attention_norm']['scale'] += 0.5
+    normed = X_BTD * 1.5 / np.sqrt(np.mean(X_BTD**2, -1, keepdims=True) + 1e-6)
+    mixed = apply(Attention(2), params['attention'], normed)
+    fed = apply(FeedForward(8), params['feed_forward'], normed)
+    np.testing.assert_allclose(
+        apply(block, params, X_BTD), X_BTD + mixed + fed, rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize('policy', ['post', 'post_skip', 'primer_hybrid'])
+def test_a_parallel_block_needs_its_norm_before_the_layers(policy: Any) -> None:
+    with pytest.raises(ValueError, match=f"norm_policy='pre', not '{policy}'"):
+        TransformerBlock(Attention(2), FeedForward(8), norm_policy=policy, parallel=True)
