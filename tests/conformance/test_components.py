@@ -63,6 +63,7 @@ from trainer.learner import (
     DecayAtRungs,
     Elementwise,
     Learner,
+    LinearSchedule,
     Noam,
     NormMetrics,
     Optax,
@@ -74,7 +75,6 @@ from trainer.learner import (
     SqrtDecay,
     TrainOnly,
 )
-from trainer.learner import Linear as LinearDecay
 from trainer.learner.width_scaling import WidthScaling
 from trainer.losses import MeanSquaredError, SigmoidCrossEntropy, WeightedLosses
 from trainer.measures import MeanLoss
@@ -94,7 +94,7 @@ _MORE = [
     ),
     ClassificationTask(model=Linear(4), learner=_LEARNER),
     Constant(warmup_steps=3),
-    Cycle(schedules=[LinearDecay(decay_steps=9)], steps=[9]),
+    Cycle(schedules=[LinearSchedule(decay_steps=9)], steps=[9]),
     DecayAtRungs(ends=[5, 9], decay_share=0.5),
     Decoding(every=100),
     DigitsInput(batch_size=2, split='test'),

@@ -21,7 +21,7 @@ from trainer.learner import (
     Constant,
     Cosine,
     DecayAtRungs,
-    Linear,
+    LinearSchedule,
     Piecewise,
     Scaled,
     Schedule,
@@ -107,13 +107,13 @@ def test_the_best_checkpoint_needs_checkpoints_of_evaluated_steps(
 @pytest.mark.parametrize(
     ('schedule', 'end'),
     [
-        (Linear(decay_steps=4), 4),
+        (LinearSchedule(decay_steps=4), 4),
         (DecayAtRungs(ends=[2, 5]), 5),
         (Scaled(schedule=Cosine(decay_steps=3), scale=0.5), 3),
-        (Piecewise(schedules=[Constant(), Linear(decay_steps=2)], boundaries=[3]), 5),
-        (Linear(decay_steps=6), None),
+        (Piecewise(schedules=[Constant(), LinearSchedule(decay_steps=2)], boundaries=[3]), 5),
+        (LinearSchedule(decay_steps=6), None),
         (Constant(warmup_steps=2), None),
-        (Piecewise(schedules=[Linear(decay_steps=2), Constant()], boundaries=[3]), None),
+        (Piecewise(schedules=[LinearSchedule(decay_steps=2), Constant()], boundaries=[3]), None),
     ],
 )
 def test_a_schedule_that_ends_before_the_last_step_is_named(
@@ -150,7 +150,7 @@ def test_executions_that_other_work_always_divides_are_named(
 
 
 def test_settings_without_effect_are_logged_once(tmp_path: Path) -> None:
-    auxiliary = AuxiliaryOptimizer(['embedding.*'], 0.1, Linear(decay_steps=5))
+    auxiliary = AuxiliaryOptimizer(['embedding.*'], 0.1, LinearSchedule(decay_steps=5))
     made = experiment(
         task__learner__auxiliary_optimizers={'a': auxiliary}, train__decoding=Decoding(2)
     )

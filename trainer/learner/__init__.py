@@ -28,7 +28,7 @@ from trainer.learner.rung_schedule import DecayAtRungs as DecayAtRungs
 from trainer.learner.schedules import Constant as Constant
 from trainer.learner.schedules import Cosine as Cosine
 from trainer.learner.schedules import Exponential as Exponential
-from trainer.learner.schedules import Linear as Linear
+from trainer.learner.schedules import LinearSchedule as LinearSchedule
 from trainer.learner.schedules import Noam as Noam
 from trainer.learner.schedules import Polynomial as Polynomial
 from trainer.learner.schedules import Schedule as Schedule

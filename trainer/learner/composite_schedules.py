@@ -45,8 +45,10 @@ class Piecewise(Schedule):
         boundaries: the first step of each but the first, ascending.
 
     Example:
-        >>> from trainer.learner.schedules import Constant, Linear
-        >>> joined = Piecewise(schedules=[Constant(), Linear(decay_steps=4)], boundaries=[2])
+        >>> from trainer.learner.schedules import Constant, LinearSchedule
+        >>> joined = Piecewise(
+        ...     schedules=[Constant(), LinearSchedule(decay_steps=4)], boundaries=[2]
+        ... )
         >>> [float(joined.factor(step)) for step in range(7)]
         [1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
     """
@@ -76,8 +78,8 @@ class Cycle(Schedule):
         steps: number of steps of each schedule.
 
     Example:
-        >>> from trainer.learner.schedules import Linear
-        >>> cycle = Cycle(schedules=[Linear(decay_steps=2)], steps=[3])
+        >>> from trainer.learner.schedules import LinearSchedule
+        >>> cycle = Cycle(schedules=[LinearSchedule(decay_steps=2)], steps=[3])
         >>> [float(cycle.factor(step)) for step in range(7)]
         [1.0, 0.5, 0.0, 1.0, 0.5, 0.0, 1.0]
     """

@@ -12,8 +12,8 @@ class DecayAtRungs(Schedule):
 
     So a measurement at a rung equals that of a training run that ends there. Such measurements
     predict the end better than those of a schedule that has hardly decayed. Up to the first rung
-    it is `Linear` or `Cosine` with `decay_steps` there, and `hold_steps` where `decay_share` is
-    below 1.
+    it is `LinearSchedule` or `Cosine` with `decay_steps` there, and `hold_steps` where
+    `decay_share` is below 1.
 
     Attributes:
         ends: the rungs in completed steps, ascending. The last is the end of training: the factor

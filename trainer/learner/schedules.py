@@ -71,7 +71,7 @@ class Decay(Schedule):
             (warm-up, stable, decay: Hu et al. 2024).
 
     Example:
-        >>> decay = Linear(warmup_steps=2, hold_steps=2, decay_steps=6)
+        >>> decay = LinearSchedule(warmup_steps=2, hold_steps=2, decay_steps=6)
         >>> [float(decay.factor(step)) for step in range(7)]
         [0.5, 1.0, 1.0, 1.0, 1.0, 0.5, 0.0]
     """
@@ -109,11 +109,11 @@ class Decay(Schedule):
         raise NotImplementedError(type(self).__name__)
 
 
-class Linear(Decay, serialization_name='LinearSchedule'):
+class LinearSchedule(Decay):
     """A straight line.
 
     Example:
-        >>> [float(Linear(decay_steps=4).factor(step)) for step in (0, 1, 4, 9)]
+        >>> [float(LinearSchedule(decay_steps=4).factor(step)) for step in (0, 1, 4, 9)]
         [1.0, 0.75, 0.0, 0.0]
     """
 

@@ -16,7 +16,7 @@ _SEARCH_SPACES = 'search_spaces'
 PACKAGES = (*OWN_PACKAGES, _SEARCH_SPACES)
 """Packages whose modules may be imported because a file or a flag names a class in them."""
 
-_CLASS = re.compile(r"^class (\w+)|serialization_name='(\w+)'", re.MULTILINE)
+_CLASS = re.compile(r'^class (\w+)', re.MULTILINE)
 
 
 def full_name(component_class: type[Component]) -> str:
@@ -50,8 +50,8 @@ def _modules_of(package: str) -> dict[str, list[str]]:
     for root in (spec and spec.submodule_search_locations) or ():
         for file in sorted(Path(root).rglob('[!_]*.py')):
             module = '.'.join((package, *file.relative_to(root).with_suffix('').parts))
-            for class_name, other_name in _CLASS.findall(file.read_text()):
-                found.setdefault(class_name or other_name, []).append(module)
+            for name in _CLASS.findall(file.read_text()):
+                found.setdefault(name, []).append(module)
     return found
 
 

@@ -20,9 +20,9 @@ from trainer.learner import (
     Freeze,
     GlobalNorm,
     Learner,
+    LinearSchedule,
     Lion,
 )
-from trainer.learner import Linear as LinearDecay
 from trainer.program.setup import compiled, localized
 from trainer.symbolic.component import key, numbers
 from trainer.symbolic.errors import UserError
@@ -38,7 +38,7 @@ def several(**fields: Any) -> Learner:
     table = AuxiliaryOptimizer(
         patterns=['embedding.*'],
         learning_rate=0.3,
-        schedule=LinearDecay(decay_steps=4),
+        schedule=LinearSchedule(decay_steps=4),
         optimizer=Lion(),
     )
     fields = {'clipping': None} | fields
@@ -48,7 +48,7 @@ def several(**fields: Any) -> Learner:
 def test_each_parameter_has_its_own_optimizer() -> None:
     state, metrics = stepped(several(), 3)
     stack = alone(Learner(0.1, clipping=None), 'stack')
-    decay = LinearDecay(decay_steps=4)
+    decay = LinearSchedule(decay_steps=4)
     embedding = alone(Learner(0.3, decay, optimizer=Lion(), clipping=None), 'embedding')
     wanted = {'embedding': embedding, 'stack': stack}
     jax.tree.map(

@@ -13,7 +13,7 @@ from trainer.learner import (
     Cosine,
     GlobalNorm,
     Learner,
-    Linear,
+    LinearSchedule,
     Optax,
     Optimizer,
 )
@@ -135,8 +135,8 @@ def test_gradients_are_clipped_by_their_global_norm() -> None:
     ('schedule', 'wanted'),
     [
         (Constant(warmup_steps=2), [0.5, 1, 1, 1, 1, 1, 1]),
-        (Linear(warmup_steps=2, decay_steps=6), [0.5, 1, 1, 0.75, 0.5, 0.25, 0]),
-        (Linear(decay_steps=4, final_factor=0.2), [1, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2]),
+        (LinearSchedule(warmup_steps=2, decay_steps=6), [0.5, 1, 1, 0.75, 0.5, 0.25, 0]),
+        (LinearSchedule(decay_steps=4, final_factor=0.2), [1, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2]),
         (Cosine(decay_steps=4), [1, 0.853553, 0.5, 0.146447, 0, 0, 0]),
     ],
     ids=['constant', 'linear', 'final', 'cosine'],

@@ -17,7 +17,7 @@ from trainer.learner import (
     Cycle,
     DecayAtRungs,
     Exponential,
-    Linear,
+    LinearSchedule,
     Noam,
     Piecewise,
     PiecewiseConstant,
@@ -32,7 +32,10 @@ SCHEDULES = [
     Constant(),
     Cosine(decay_steps=50, final_factor=0.1, hold_steps=10),
     Cycle(
-        schedules=[Linear(hold_steps=4, decay_steps=20), Scaled(schedule=Constant(), scale=0.1)],
+        schedules=[
+            LinearSchedule(hold_steps=4, decay_steps=20),
+            Scaled(schedule=Constant(), scale=0.1),
+        ],
         steps=[20, 9],
     ),
     DecayAtRungs(ends=[20, 50], final_factor=0.1),
@@ -40,7 +43,7 @@ SCHEDULES = [
         ends=[20, 30, 50], decay_share=0.5, final_factor=0.2, shape='cosine', rewarm_steps=3
     ),
     Exponential(decay_steps=50),
-    Linear(decay_steps=50, final_factor=0.2),
+    LinearSchedule(decay_steps=50, final_factor=0.2),
     Noam(warmup_steps=9, model_dims=16),
     Piecewise(
         schedules=[Constant(), Cosine(warmup_steps=3, decay_steps=20), SqrtDecay()],
@@ -74,7 +77,7 @@ def test_schedules_conform(schedule: Schedule) -> None:
 @pytest.mark.parametrize(
     ('ours', 'theirs'),
     [
-        (Linear(decay_steps=20, final_factor=0.1), optax.linear_schedule(1.0, 0.1, 20)),
+        (LinearSchedule(decay_steps=20, final_factor=0.1), optax.linear_schedule(1.0, 0.1, 20)),
         (Cosine(decay_steps=20, final_factor=0.1), optax.cosine_decay_schedule(1.0, 20, 0.1)),
         (
             Polynomial(decay_steps=20, power=2.0, final_factor=0.1, hold_steps=5),
@@ -90,7 +93,7 @@ def test_schedules_conform(schedule: Schedule) -> None:
         ),
         (
             Piecewise(
-                schedules=[Constant(), Cosine(decay_steps=10), Linear(decay_steps=6)],
+                schedules=[Constant(), Cosine(decay_steps=10), LinearSchedule(decay_steps=6)],
                 boundaries=[5, 20],
             ),
             optax.join_schedules(
@@ -141,7 +144,7 @@ def test_decays_after_a_warm_up_are_paxs(
     start = warmup + hold
     done = min(max((step - start) / length, 0), 1)
     remaining = {
-        Linear: final + (1 - final) * (1 - done),
+        LinearSchedule: final + (1 - final) * (1 - done),
         Cosine: final + (1 - final) * (1 + np.cos(np.pi * done)) / 2,
         Exponential: final**done,
         Polynomial: 1 + (final - 1) * done**3,
@@ -182,14 +185,14 @@ def test_a_staircase_after_a_warm_up_is_resnets() -> None:
 
 @pytest.mark.pax('Warm-up, stable, decay')
 def test_warm_up_stable_decay() -> None:
-    schedule = Linear(warmup_steps=10, hold_steps=20, decay_steps=40)
+    schedule = LinearSchedule(warmup_steps=10, hold_steps=20, decay_steps=40)
     got = factors(schedule, 45)
     np.testing.assert_allclose(got[:10], np.arange(1, 11) / 10, rtol=1e-6)
     assert set(got[10:31]) == {1.0} and got[35] == 0.5 and got[40:] == [0.0] * 5
 
 
 @pytest.mark.pax('Decay at each of')
-@pytest.mark.parametrize(('shape', 'decay'), [('linear', Linear), ('cosine', Cosine)])
+@pytest.mark.parametrize(('shape', 'decay'), [('linear', LinearSchedule), ('cosine', Cosine)])
 @given(
     warmup=st.integers(0, 9),
     length=st.integers(1, 30),
@@ -246,8 +249,8 @@ def test_rungs_share_a_program() -> None:
         lambda: DecayAtRungs(ends=[5], decay_share=0.0),
         lambda: DecayAtRungs(ends=[5], decay_share=1.1),
         lambda: DecayAtRungs(ends=[5], final_factor=-0.1),
-        lambda: Linear(decay_steps=5, hold_steps=5),
-        lambda: Linear(decay_steps=5, hold_steps=-1),
+        lambda: LinearSchedule(decay_steps=5, hold_steps=5),
+        lambda: LinearSchedule(decay_steps=5, hold_steps=-1),
         lambda: Exponential(decay_steps=5, final_factor=0.0),
         lambda: Polynomial(decay_steps=5, power=0.0),
         lambda: SqrtDecay(decay_start=-1),
