@@ -55,7 +55,7 @@ BUDGETS = {
     'trainer/learner': 2_040,
     'trainer/loop': 1_515,
     'trainer/measures': 370,
-    'trainer/program': 2_176,
+    'trainer/program': 2_241,
     'trainer/runtime': 2_155,
     'trainer/symbolic': 3_611,
     'trainer/tasks': 560,

@@ -15,6 +15,7 @@ from trainer.layers.chain import Flatten as Flatten
 from trainer.layers.choice import ChoiceLayer as ChoiceLayer
 from trainer.layers.convolution import Conv2D as Conv2D
 from trainer.layers.counting import counted_products as counted_products
+from trainer.layers.counting import declared_flops as declared_flops
 from trainer.layers.cross_attention import CrossAttention as CrossAttention
 from trainer.layers.cross_attention import Memory as Memory
 from trainer.layers.depthwise import DepthwiseConv1D as DepthwiseConv1D

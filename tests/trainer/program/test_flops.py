@@ -4,8 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
-from trainer.layers import Attention, FeedForward, GatedFeedForward, Stack, TransformerBlock
+from trainer.layers import (
+    Attention,
+    FeedForward,
+    GatedFeedForward,
+    Stack,
+    TransformerBlock,
+    counted_products,
+    declared_flops,
+)
 from trainer.layers.base import Layer
 from trainer.program.flops import flops
 
@@ -119,3 +128,87 @@ def test_the_compiler_counts_the_same_for_plain_products() -> None:
     analysis: Any = compiled.cost_analysis()
     elementwise = 1.5
     assert of_layer(block) < analysis['flops'] < elementwise * of_layer(block)
+
+
+def test_each_row_of_a_ragged_product_counts_for_its_group() -> None:
+    rows, kernels, sizes = jnp.ones((8, D)), jnp.ones((4, D, F)), jnp.array([3, 0, 4, 1])
+    one = 2 * 8 * D * F
+
+    def loss(rows: jax.Array, kernels: jax.Array) -> jax.Array:
+        return jnp.sum(jax.lax.ragged_dot(rows, kernels, sizes))
+
+    assert flops(loss, rows, kernels) == one
+    assert flops(jax.grad(loss, argnums=(0, 1)), rows, kernels) == 3 * one
+    each = [jnp.stack([value] * 2) for value in (rows, kernels, sizes)]
+    assert flops(jax.vmap(jax.lax.ragged_dot), *each) == 2 * one
+
+
+def recurrence(decay: jax.Array, x: jax.Array) -> jax.Array:
+    """States of [T, D], one after another."""
+
+    def step(state: jax.Array, each: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        with counted_products():
+            state = each[0] * state + each[1]
+        return state, state
+
+    return jax.lax.scan(step, jnp.zeros(x.shape[1:]), (decay, x))[1]
+
+
+def test_products_of_recurrences_count_where_a_layer_says_so() -> None:
+    decay, x = jnp.full((T, D), 0.5), jnp.ones((T, D))
+
+    def combined(left: Any, right: Any) -> Any:
+        return left[0] * right[0], right[0] * left[1] + right[1]
+
+    def at_once(decay: jax.Array, x: jax.Array) -> Any:
+        return jax.lax.associative_scan(combined, (decay, x))[1]
+
+    def counted(decay: jax.Array, x: jax.Array) -> Any:
+        with counted_products():
+            return at_once(decay, x)
+
+    np.testing.assert_allclose(at_once(decay, x), recurrence(decay, x))
+    one = 2 * T * D
+    assert flops(recurrence, decay, x) == one
+    gradient = jax.grad(lambda *args: jnp.sum(recurrence(*args)), argnums=(0, 1))
+    assert flops(gradient, decay, x) == 3 * one
+    assert flops(at_once, decay, x) == 0
+    # Pairs twice: 7 combinations towards the whole and 4 back, of 2 products each.
+    assert one < flops(counted, decay, x) == 2 * 2 * (4 + 2 + 1 + 3 + 1) * D
+    assert flops(lambda *args: declared_flops(one, counted, *args), decay, x) == one
+
+
+@pytest.mark.parametrize('again', [False, True])
+def test_a_declared_number_replaces_what_is_inside(again: bool) -> None:
+    x, w = jnp.ones((B, D)), jnp.ones((D, D))
+
+    def declared(w: jax.Array, x: jax.Array) -> jax.Array:
+        return declared_flops(7, lambda w, x: jnp.sin(x @ w) @ w, w, x)
+
+    def loss(w: jax.Array, x: jax.Array) -> jax.Array:
+        step: Any = jax.checkpoint(declared) if again else declared
+        return jnp.sum(jax.lax.fori_loop(0, 5, lambda _, x: step(w, x), x)) + jnp.sum(x @ w)
+
+    assert flops(loss, w, x) == 5 * 7 + 2 * B * D * D
+    backward = flops(jax.grad(loss), w, x) - 2 * 2 * B * D * D
+    assert backward == 5 * 7 * (4 if again else 3)
+    np.testing.assert_allclose(declared(w, x), jnp.sin(x @ w) @ w, rtol=1e-6)
+
+
+def test_a_kernel_of_pallas_counts_for_each_point_of_its_grid() -> None:
+    def square(x_ref: Any, y_ref: Any) -> None:
+        y_ref[...] = x_ref[...] @ x_ref[...]
+
+    rows = pl.BlockSpec((8, 8), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct((32, 8), jnp.float32)
+    kernel: Any = pl.pallas_call(
+        square, out_shape=shape, grid=(4,), in_specs=[rows], out_specs=rows, interpret=True
+    )
+    assert flops(kernel, shape) == 4 * 2 * 8 * 8 * 8
+    assert flops(lambda x: declared_flops(9, kernel, x), shape) == 9
+
+
+def test_a_triangular_solve_is_half_of_a_product() -> None:
+    triangles, right = jnp.ones((B, D, D)), jnp.ones((B, D, F))
+    solve: Any = jax.scipy.linalg.solve_triangular
+    assert flops(lambda a, b: solve(a, b, lower=True), triangles, right) == B * D * D * F
