@@ -109,6 +109,7 @@ ELEMENTWISE = [
     'group norm',
     'identity',
     'layer norm',
+    'leaky relu',
     'learned positions',
     'pool',
     'rms norm',

@@ -6,6 +6,8 @@ at its first use, since nnx takes half a second.
 
 from etils import epy
 
+from trainer.layers.activations import ActivationFunction as ActivationFunction
+from trainer.layers.activations import LeakyRelu as LeakyRelu
 from trainer.layers.attention import Attention as Attention
 from trainer.layers.base import Layer as Layer
 from trainer.layers.batch_norm import BatchNorm as BatchNorm

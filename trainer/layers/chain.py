@@ -2,8 +2,8 @@ import math
 
 import jax
 
+from trainer.layers.activations import Activation, activate
 from trainer.layers.base import Layer
-from trainer.layers.linear import Activation, activate
 
 
 class Chain(Layer):

@@ -1,10 +1,10 @@
 import jax
 from flax.linen import initializers
 
+from trainer.layers.activations import Activation, activate
 from trainer.layers.base import Layer
 from trainer.layers.dropout import Dropout
 from trainer.layers.initialization import Bias, kernel_init
-from trainer.layers.linear import Activation, activate
 from trainer.layers.positions import Positions
 from trainer.symbolic.component import require_above_zero, require_positive
 

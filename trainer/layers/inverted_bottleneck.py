@@ -1,6 +1,6 @@
 import jax
 
-from trainer.layers.linear import Activation, activate
+from trainer.layers.activations import Activation, activate
 from trainer.layers.resnet import NormedConvolutions
 from trainer.symbolic.component import require_above_zero, require_positive
 

@@ -1,5 +1,3 @@
-import functools
-from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -8,46 +6,6 @@ from flax.linen import initializers
 
 from trainer.layers.base import Layer
 from trainer.symbolic.component import require_positive
-
-Activation = Literal[
-    'gelu',
-    'gelu_exact',
-    'relu',
-    'relu6',
-    'leaky_relu',
-    'squared_relu',
-    'silu',
-    'sigmoid',
-    'softplus',
-    'exp',
-    'tanh',
-    'identity',
-]
-"""`gelu` is the approximation by tanh (Hendrycks & Gimpel 2016); `silu` is also called swish."""
-
-
-def activate(x: jax.Array, activation: Activation) -> jax.Array:
-    """Applies an activation by its name; 'squared_relu' is from Primer (So et al. 2021).
-
-    Example:
-        >>> activate(jnp.array([-1.0, 2.0]), 'relu').tolist()
-        [0.0, 2.0]
-    """
-    functions: dict[Activation, Callable[[jax.Array], jax.Array]] = {
-        'gelu': jax.nn.gelu,
-        'gelu_exact': functools.partial(jax.nn.gelu, approximate=False),
-        'relu': jax.nn.relu,
-        'relu6': jax.nn.relu6,
-        'leaky_relu': jax.nn.leaky_relu,
-        'squared_relu': lambda x: jnp.square(jax.nn.relu(x)),
-        'silu': jax.nn.silu,
-        'sigmoid': jax.nn.sigmoid,
-        'softplus': jax.nn.softplus,
-        'exp': jnp.exp,
-        'tanh': jnp.tanh,
-        'identity': lambda x: x,
-    }
-    return functions[activation](x)
 
 
 class Linear(Layer):

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from flax.linen import initializers
 
+from trainer.layers.activations import Activation, activate
 from trainer.layers.base import Layer
 from trainer.layers.dropout import Dropout
-from trainer.layers.linear import Activation, activate
 from trainer.symbolic.component import require_positive
 
 

@@ -1,11 +1,11 @@
 import jax
 import jax.numpy as jnp
 
+from trainer.layers.activations import Activation, activate
 from trainer.layers.base import Layer
 from trainer.layers.batch_norm import BatchNorm
 from trainer.layers.convolution import convolve
 from trainer.layers.image_classifier import ImageClassifier
-from trainer.layers.linear import Activation, activate
 from trainer.layers.normalization import Normalization
 from trainer.layers.pooling import Pool2D
 from trainer.symbolic.component import require_positive

@@ -19,7 +19,7 @@ from trainer.layers import (
     TransformerBlock,
     TransformerLm,
 )
-from trainer.layers.linear import activate
+from trainer.layers.activations import activate
 from trainer.layers.logit_cap import capped_attention, soft_cap
 from trainer.symbolic.errors import UserError
 
