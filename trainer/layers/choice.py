@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -20,7 +20,8 @@ class ChoiceLayer(Layer):
     program, and only the layer that runs takes time.
 
     Attributes:
-        candidates: layers with results of equal shapes, and without auxiliary losses.
+        candidates: layers with results of equal shapes. The auxiliary loss of the one that runs
+            counts. Summaries are not logged, since not all of them exist in each step.
         choice: the index of the candidate that runs. -1 draws one uniformly in each step of
             training, and runs the first in evaluation.
 
@@ -46,29 +47,37 @@ class ChoiceLayer(Layer):
         module = current_frame().module
         if module.is_initializing():
             return self._initialized(x, *args)
-        result: jax.Array = nn.switch(
+        losses: list[Any] = []
+        result, aux_loss = nn.switch(
             self._index(),
-            [self._branch(candidate, args) for candidate in self.candidates],
+            [self._branch(candidate, args, losses) for candidate in self.candidates],
             module,
             x,
-            variables=(PARAMS, NON_TRAINABLE),
+            variables=(PARAMS, NON_TRAINABLE, AUX_LOSS),
         )
-        return result
+        if losses:
+            self.add_aux_loss('of_choice', aux_loss)
+        return cast(jax.Array, result)
 
     def run_candidate(self, candidate: Layer, x: jax.Array, args: Any) -> jax.Array:
         """Runs a candidate as a child of this layer."""
         result: jax.Array = candidate(x, *args)
         return result
 
-    def _branch(self, candidate: Layer, args: Any) -> Callable[[nn.Module, jax.Array], jax.Array]:
+    def _branch(
+        self, candidate: Layer, args: Any, losses: list[Any]
+    ) -> Callable[[nn.Module, jax.Array], Any]:
+        """Runs a candidate and sums its auxiliary losses, whose shapes `losses` collects."""
         keys = current_frame().keys
 
-        def branch(module: nn.Module, x: jax.Array) -> jax.Array:
+        def run(module: nn.Module, x: jax.Array) -> Any:
             # The parameters are inputs of the branch: there this layer has another module.
-            result: jax.Array = run_layer(
-                module, self, 'run_candidate', (candidate, x, args), {}, keys
-            )
-            return result
+            return run_layer(module, self, 'run_candidate', (candidate, x, args), {}, keys)
+
+        def branch(module: nn.Module, x: jax.Array) -> Any:
+            result, found = _with_aux_losses(run, module, x)
+            losses.extend(jax.typeof(loss) for loss in found)
+            return result, sum(map(jnp.sum, found), jnp.zeros(()))
 
         return branch
 
@@ -88,6 +97,24 @@ class ChoiceLayer(Layer):
                     f'{self.sym_path}: candidates must return equal shapes: candidates[{index}] '
                     f'returns {result.shape}, and candidates[0] {results[0].shape}'
                 )
-        if AUX_LOSS in current_frame().module.variables:
-            raise UserError(f'{self.sym_path}: candidates cannot have auxiliary losses')
         return results[0]
+
+
+def _with_aux_losses(run: Callable[..., Any], module: nn.Module, x: jax.Array) -> Any:
+    """Runs a candidate, and returns its auxiliary losses, in place of storing them.
+
+    All branches then store equal variables, as a `switch` needs.
+    """
+    before: list[Any] = []
+    found: list[Any] = []
+
+    def hide(variables: Any) -> Any:
+        before.append(variables)
+        return {}
+
+    def take(variables: Any) -> Any:
+        found.append(variables)
+        return before.pop(0)
+
+    mapped = nn.map_variables(run, AUX_LOSS, hide, take, mutable=True)
+    return mapped(module, x), jax.tree.leaves(found)

@@ -3,8 +3,10 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.linen import initializers
 
 from tests.factories.parts import apply, init
 from trainer.layers import (
@@ -22,8 +24,15 @@ from trainer.layers import (
     Stack,
     per_layer,
 )
-from trainer.layers.base import CACHE, NON_TRAINABLE, ForwardContext, forward_context
-from trainer.symbolic.component import bind
+from trainer.layers.base import (
+    AUX_LOSS,
+    CACHE,
+    NON_TRAINABLE,
+    SUMMARIES,
+    ForwardContext,
+    forward_context,
+)
+from trainer.symbolic.component import Number, bind
 from trainer.symbolic.errors import UserError
 
 X_BTD = jax.random.normal(jax.random.key(7), (2, 6, 8))
@@ -144,14 +153,49 @@ def test_a_choice_beyond_the_candidates_is_refused() -> None:
         ChoiceLayer([])
 
 
-def test_auxiliary_losses_of_candidates_are_refused() -> None:
-    class Balanced(Layer):
-        def forward(self, x: Any) -> Any:
-            self.add_aux_loss('balance', x.mean())
-            return x
+class Balanced(Layer):
+    """A layer with an auxiliary loss."""
 
-    with pytest.raises(UserError, match='cannot have auxiliary losses'):
-        init(ChoiceLayer([Balanced(), Identity()]), X_BTD)
+    scale: Number = 1.0
+
+    def forward(self, x: Any, *args: Any) -> Any:
+        weight = self.param('weight', x.shape[-1:], ('norm',), initializers.ones)
+        self.add_aux_loss('balance', self.scale * jnp.sum(weight))
+        self.add_summary('mean', x.mean())
+        return x * weight
+
+
+def test_the_auxiliary_loss_of_the_candidate_that_runs_counts() -> None:
+    parts = [Balanced(), Identity(), Stack([Balanced(2.0), Balanced(3.0)], scan='always')]
+    variables = init(ChoiceLayer(parts), X_BTD)
+
+    def aux_loss(choice: int, params: Any) -> Any:
+        layer = ChoiceLayer([part.clone() for part in parts], choice=choice)
+        _, left = train(layer, {'params': params}, collections=[AUX_LOSS, SUMMARIES])
+        assert SUMMARIES not in left
+        return sum(map(jnp.sum, jax.tree.leaves(left[AUX_LOSS])))
+
+    params = variables['params']
+    found = [float(aux_loss(choice, params)) for choice in range(3)]
+    np.testing.assert_allclose(found, [8, 0, 5 * 8])
+    gradients = jax.grad(lambda params: aux_loss(2, params))(params)
+    assert not gradients['candidates_0']['weight'].any()
+    np.testing.assert_allclose(gradients['candidates_2']['layers_0x2']['weight'][1], 3.0)
+
+
+@pytest.mark.parametrize('scan', ['never', 'always'])
+def test_auxiliary_losses_of_choices_in_a_stack_add_up(scan: Any) -> None:
+    choices = [ChoiceLayer([Balanced(), Identity()], choice=index) for index in (0, 1, 0)]
+    stack = Stack(choices, scan=scan)
+    variables = {'params': init(stack, X_BTD)['params']}
+    _, left = stack.module().apply(variables, X_BTD, mutable=[AUX_LOSS])
+    assert sum(map(jnp.sum, jax.tree.leaves(left))) == 2 * 8
+
+
+def test_candidates_without_auxiliary_losses_add_none() -> None:
+    layer = ChoiceLayer([Identity(), Linear(8)])
+    variables = {'params': init(layer, X_BTD)['params']}
+    assert AUX_LOSS not in layer.module().apply(variables, X_BTD, mutable=[AUX_LOSS])[1]
 
 
 def test_decoding_with_a_choice_is_refused() -> None:
