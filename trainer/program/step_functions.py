@@ -120,8 +120,9 @@ def forward(
     one = jnp.ones((), jnp.float32)
     if losses := jax.tree.leaves(left.get(AUX_LOSS, {})):
         aux_loss = sum(jnp.sum(loss) for loss in losses)
-        loss = metrics['loss']
-        metrics['loss'] = loss.replace(total=loss.total + aux_loss * loss.weight)
+        if context.training:  # A reward of evaluation measures the model, not its training.
+            loss = metrics['loss']
+            metrics['loss'] = loss.replace(total=loss.total + aux_loss * loss.weight)
         metrics = joined(metrics, {'aux_loss': WeightedScalar(aux_loss, one)})
     for path, value in jax.tree_util.tree_leaves_with_path(per_layer(left.get(SUMMARIES, {}))):
         name = jax.tree_util.keystr(path, simple=True, separator='/')

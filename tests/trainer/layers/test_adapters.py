@@ -231,6 +231,8 @@ def test_sown_losses_are_added_summaries_logged_and_all_else_left_out(tmp_path: 
     reports = list(run(experiment(Sown(), num_steps=3), tmp_path))
     found = reports[-1].metrics
     assert found['train/aux_loss'] == found['eval/aux_loss'] == 0.5
+    # Auxiliary losses train a model, and do not count as its quality.
+    np.testing.assert_allclose(found['eval/loss'], found['eval/avg_xent'], rtol=1e-6)
     assert found['train/summaries/size'] == 3.0
     assert set(init(Sown())['non_trainable']) == {'batch_stats'}
 
