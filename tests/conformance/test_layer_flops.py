@@ -1,6 +1,7 @@
-"""FLOPs of every layer, against XLA's own count of the unscanned layer.
+"""FLOPs of every layer, against XLA's own count.
 
-The sizes are those of real models, so that products are nearly all of a layer. Nothing runs.
+XLA counts the body of a scan once, so it gets the program with all scans unrolled. The sizes are
+those of real models, so that products are nearly all of a layer. Nothing runs.
 """
 
 from typing import Any
@@ -9,13 +10,17 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tests.conformance.jaxprs import unrolled
 from tests.conformance.layer_examples import EXAMPLES, Example, OfLinen, OfNnx
 from tests.search_spaces.golden import all_components
 from trainer import layers
 from trainer.program.flops import flops
 
-TOLERANCE = 0.07
+TOLERANCE = 0.05
 """Of XLA's count: it has elementwise operations, and leaves out the zeros around an image."""
+
+EXPLAINED = {'small stem': 0.07}
+"""Its convolution has 3 inputs, so the norm after it has 6 % as many operations."""
 
 FEW = 10
 """Operations of an element, at most, in layers that count as free."""
@@ -89,6 +94,7 @@ PRODUCTS = {
     'resnet': Example(
         layers.ResNet(num_classes=10, stage_sizes=[1, 1], stem=layers.LargeStem()), (IMAGES,)
     ),
+    'scanned layers': Example(layers.Stack([block()], repeats=3, scan='always'), (X_BTD,)),
     'shared layers': Example(stack(block(), layers.SharedWithPrevious()), (X_BTD,)),
     'small stem': Example(layers.SmallStem(), (IMAGES, 64)),
     'transformer': Example(layers.TransformerLm(layers.Embedding(1024, D), stack(block())), (IDS,)),
@@ -128,7 +134,7 @@ def counts(example: Example, is_compiled: bool = False) -> tuple[float, float]:
         return module.apply(variables, *arrays, *fixed)
 
     variables = jax.eval_shape(lambda *x: module.init(jax.random.key(0), *x, *fixed), *arrays)
-    lowered = jax.jit(run).lower(variables, *arrays)
+    lowered = jax.jit(unrolled(run)).lower(variables, *arrays)
     analysis: Any = (lowered.compile() if is_compiled else lowered).cost_analysis()
     return flops(run, variables, *arrays), analysis.get('flops', 0.0)
 
@@ -144,7 +150,7 @@ def test_every_layer_is_counted_here() -> None:
 @pytest.mark.parametrize('name', PRODUCTS)
 def test_operations_are_those_of_the_compiler(name: str) -> None:
     ours, xla = counts(PRODUCTS[name])
-    assert ours == pytest.approx(xla, rel=TOLERANCE)
+    assert ours == pytest.approx(xla, rel=EXPLAINED.get(name, TOLERANCE))
 
 
 @pytest.mark.parametrize('name', ['convolution of sequences', 'basic block', 'feed-forward'])
