@@ -1,6 +1,6 @@
 """The space and the objective of a function, and their words for users of other tools."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pyglove as pg
@@ -9,7 +9,7 @@ from paxtune.objectives.measurement import in_words
 from paxtune.objectives.rewards import MetricReward, Objectives, Reward
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.identity import validate_decisions
-from trainer.symbolic.plain_numbers import is_array
+from trainer.symbolic.plain_numbers import is_array, plain
 
 _GOALS = {
     goal[:length]: goal
@@ -17,28 +17,33 @@ _GOALS = {
     for length in range(len('min'), len(goal) + 1)
 } | {'minimise': 'minimize', 'maximise': 'maximize'}
 _TYPE = pg.JSONConvertible.TYPE_NAME_KEY
-_SHOWN = 3
+_SHOWN, _MAX_SHOWN = 3, 80
+_DISTRIBUTIONS = ('ConfigSpace', 'hyperopt', 'optuna', 'ray.tune', 'scipy.stats', 'skopt')
 
 
 def space_of(given: Any) -> Any:
     """Makes the symbolic value of a space.
 
     Raises:
-        UserError: it is no dict and no symbolic object, or holds no decision.
+        UserError: it is no dict and no symbolic object, holds no decision, or holds values that
+            other tools take for one.
     """
     if isinstance(given, pg.hyper.DynamicEvaluationContext):  # `pg.hyper.trace` returns it.
         given = given.hyper_dict
     for path, each in _parts(given, ''):
         _require_holdable(path, each)
+    if words := [text for path, each in _parts(given, '') if (text := _words(path, each))]:
+        raise UserError(
+            f'space: {"; ".join(words[:_SHOWN])}. To leave it as it is, put it into the function'
+        )
     validate_decisions(given)  # A `pg.Dict` holds copies.
     value = pg.Dict(given) if type(given) is dict else given
     if not isinstance(value, pg.Object | pg.Dict):
         raise UserError(f'space: expected a dict or a symbolic object, not {type(given).__name__}')
     if not pg.contains(value, type=pg.hyper.HyperPrimitive):
-        words = [text for path, each in _parts(given, '') if (text := _words(path, each))]
         raise UserError(
-            'There is nothing to search: space holds no decision. '
-            + '; '.join(words[:_SHOWN] or ['Write one as pg.oneof([…]) or pg.floatv(low, high)'])
+            'There is nothing to search: space holds no decision. Write one as pg.oneof([…]) or '
+            'pg.floatv(low, high)'
         )
     return value
 
@@ -54,10 +59,7 @@ def _require_holdable(path: str, value: Any) -> None:
             raise UserError(f'space: the name {wrong[0]!r} in {where} must be a text')
     # PyGlove compares the first item with a text.
     elif isinstance(value, list) and value and is_array(value[0]):
-        raise UserError(
-            f'space: {where} is a list that begins with an array: give each array a name in a '
-            'dict, or array.tolist()'
-        )
+        raise UserError(f'space: {where} is a list that begins with an array: give array.tolist()')
 
 
 def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -72,24 +74,42 @@ def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _words(path: str, value: Any) -> str:
     """Says how a value is written that users of other tools take for a decision; '' for others."""
-    if isinstance(value, dict):
-        if 'choice' not in str(value.get(_TYPE)) or '_value' not in value:
-            return ''
-        value = value['_value']
+    choice = '' if path.endswith(']') else _decision(value)  # An item is a part of its list.
+    given = ' '.join(in_words(value).split())  # An array has lines.
+    return f'{path} is {given}: to search it, write {choice}' if choice else ''
+
+
+def _decision(value: Any) -> str:
+    """Renders the decision that a value of other tools stands for; '' for other values."""
+    if isinstance(value, dict):  # NNI and Weights & Biases write decisions as dicts.
+        is_choice = 'choice' in str(value.get(_TYPE)) and '_value' in value
+        is_range = {*value} - {'distribution'} == {'min', 'max'}
+        bounds = (value['min'], value['max']) if is_range else ()
+        return _decision(value['_value'] if is_choice else bounds)
+    if isinstance(value, pg.Object):
+        return ''
+    if type(value).__module__.startswith(_DISTRIBUTIONS):
+        return 'pg.floatv(low, high), paxtune.intv(low, high) or pg.oneof([…])'
     if is_array(value):
         value = value.tolist()
     is_pair = isinstance(value, tuple) and len(value) == 2
     if isinstance(value, range) and value.step == 1 and len(value) > 1:
-        choice = f'paxtune.intv({value[0]}, {value[-1]})'
-    elif is_pair and all(type(each) is int for each in value):
-        choice = f'paxtune.intv({value[0]}, {value[1]})'
-    elif is_pair and all(type(each) in (int, float) for each in value):
-        choice = f'pg.floatv({value[0]!r}, {value[1]!r})'
-    elif isinstance(value, list | tuple | set | frozenset | range):
-        choice = f'pg.oneof({list(value)!r})'
-    else:
-        return ''
-    return f'{path} is {in_words(value)}: to search it, write {choice}'
+        return f'paxtune.intv({value[0]}, {value[-1]})'
+    if is_pair and all(type(each) is int for each in value):
+        return f'paxtune.intv({value[0]}, {value[1]})'
+    if is_pair and all(type(plain(each)) in (int, float) for each in value):
+        return f'pg.floatv({plain(value[0])!r}, {plain(value[1])!r})'
+    if isinstance(value, list | tuple | set | frozenset | range) and _is_plain(value):
+        text = repr(list(value))
+        return f'pg.oneof({text if len(text) < _MAX_SHOWN else "[…]"})'
+    return ''
+
+
+def _is_plain(values: Collection[Any]) -> bool:
+    """Returns True for values without parts of their own, which may hold decisions."""
+    nested = [each for each in values if isinstance(each, list | tuple)]
+    has_parts = any(isinstance(each, dict | pg.Object) for each in values)
+    return len(values) > 0 and not has_parts and all(map(_is_plain, nested))
 
 
 def objective_of(given: Any) -> Reward | Objectives:

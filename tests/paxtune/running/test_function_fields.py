@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pyglove as pg
 import pytest
+from scipy import stats
 
 from paxtune.api import tune
 from paxtune.objectives.rewards import MetricReward
@@ -46,7 +48,7 @@ def reason_of(function: Any) -> str:
         ({'x': {'_type': 'choice', '_value': [1, 2]}}, r"x has the key '_type'.*pg\.oneof\(\[1, 2"),
         ({'_type': pg.oneof([1, 2])}, "the key '_type', which stands for classes"),
         ({'x': pg.oneof([1, 2]), 'y': [{'_type': 'a'}]}, r"y\[0\] has the key '_type'"),
-        ({'x': {'y': [np.eye(2)]}}, r'x\.y is a list that begins with an array: give each array a'),
+        ({'x': {'y': [np.eye(2)]}}, r'x\.y is a list that begins with an array: give array\.tol'),
         ({None: pg.oneof([1, 2])}, 'the name None in it must be a text'),
         ({'x': {(1, 2): pg.oneof([1, 2])}}, r'the name \(1, 2\) in x must be a text'),
     ],
@@ -54,6 +56,46 @@ def reason_of(function: Any) -> str:
 def test_a_space_without_decisions_says_how_they_are_written(space: Any, words: str) -> None:
     with pytest.raises(UserError, match=words):
         run(lambda values: 1.0, space=space)
+
+
+@pytest.mark.parametrize(
+    ('value', 'words'),
+    [
+        ((0.0, 1.0), r'x is \(0\.0, 1\.0\): to search it, write pg\.floatv\(0\.0, 1\.0\)'),
+        ((np.float32(0.5), 1), r'write pg\.floatv\(0\.5, 1\)'),
+        (range(3), r'x is range\(0, 3\): to search it, write paxtune\.intv\(0, 2\)'),
+        (range(0, 9, 4), r'write pg\.oneof\(\[0, 4, 8\]\)'),
+        ([1, 2], r'write pg\.oneof\(\[1, 2\]\)'),
+        (('adam', 'sgd', 'lion'), r"write pg\.oneof\(\['adam', 'sgd', 'lion'\]\)"),
+        (np.linspace(0, 1, 1000), r'x is a ndarray: to search it, write pg\.oneof\(\[…\]\)'),
+        (jnp.arange(2), r'write pg\.oneof\(\[0, 1\]\)'),
+        (
+            vars(stats)['uniform'](0, 1),
+            r'write pg\.floatv\(low, high\), paxtune\.intv\(low, high\) or pg',
+        ),
+        ({'y': {3, 4}}, r'x\.y is \{3, 4\}: to search it'),
+        ([pg.oneof([1, 2]), {'y': [3, 4]}], r'x\[1\]\.y is \[3, 4\]: to search it'),
+        ({'min': 0.0, 'max': 1.0, 'distribution': 'uniform'}, r'write pg\.floatv\(0\.0, 1\.0\)'),
+    ],
+)
+def test_values_that_are_decisions_elsewhere_are_no_constants(value: Any, words: str) -> None:
+    with pytest.raises(UserError, match=f'^space: .*{words}.*put it into the function$'):
+        run(lambda values: 1.0, space={'rate': pg.floatv(0.0, 1.0), 'x': value})
+
+
+def test_constants_that_are_no_decisions_elsewhere_stay_in_a_space() -> None:
+    given: dict[str, Any] = {
+        'number': np.int64(3),
+        'name': 'adam',
+        'nothing': None,
+        'empty': [],
+        'layers': [pg.oneof([8, 16]), [3, 4], pg.oneof([1, 2])],
+        'kind': pg.oneof([[1, 2]]),
+        'function': math.sin,
+    }
+    with run(lambda values: values.number, space=given) as study:
+        assert study.trials[0].reward == 3.0
+        assert study.trials[0].materialize().kind == [1, 2]
 
 
 @pytest.mark.parametrize(
