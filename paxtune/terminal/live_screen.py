@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from rich.cells import cell_len
@@ -59,7 +59,8 @@ class Labels:
 def screen(state: StudyState, labels: Labels, size: Size, notice: str = '') -> Text:
     """Renders the state of a study, in no more lines and columns than there are.
 
-    A small terminal first loses the last events, then the trials that began first.
+    A small terminal first loses the last events, then the trials that do not run, then the trials
+    that began first.
 
     Args:
         notice: a line for people at the end, such as the answer to a signal.
@@ -214,7 +215,9 @@ def _trials(running: Sequence[dict[str, str]], size: Size, room: int) -> list[Te
     if not running or room < 2:
         return []
     most = room - 1  # Beside the heading.
-    drawn = running if len(running) <= most else running[-max(1, most - 1) :]
+    count = len(running) if len(running) <= most else max(1, most - 1)
+    kept = sorted(running[::-1], key=_rank)[:count]  # Sorting is stable.
+    drawn = sorted(kept[::-1], key=_rank)
     columns = _fitting(drawn, size.width)
     lines = [_line({name: name for name in columns}, columns, size, 'dim')]
     rows = [_divided(cells, columns) for cells in drawn]
@@ -224,8 +227,13 @@ def _trials(running: Sequence[dict[str, str]], size: Size, room: int) -> list[Te
         style = '' if first['state'] == 'running' else 'dim'
         lines += [_line(cells, columns, size, style) for cells in (first, *others)]
     if (hidden := len(running) - len(drawn)) and len(lines) < room:
-        lines.append(Text(f'and {hidden} earlier ones', 'dim'))
+        lines.append(Text(f'and {counted(hidden, "other trial")}', 'dim'))
     return lines
+
+
+def _rank(cells: Mapping[str, str]) -> int:
+    """Returns the place of a trial's state on the screen: trials that run are the first."""
+    return {'waiting': 1, 'paused': 2}.get(cells['state'], 0)
 
 
 def _cells(each: TrialProgress, reward: str, labels: Labels, size: Size) -> dict[str, str]:

@@ -137,6 +137,19 @@ def test_a_screen_is_never_higher_than_the_terminal(height: int) -> None:
     assert '6 of 16 trials' in '\n'.join(lines[:2])
 
 
+@pytest.mark.parametrize('height', [14, 24])
+def test_the_trial_that_runs_is_the_first(height: int) -> None:
+    paused = [running(number, state='paused') for number in (10, 11, *range(13, 33))]
+    trials = [*paused[:2], running(12), *paused[2:], running(33, state='waiting')]
+    known = StudyState(STUDY, [each.trial for each in trials], START, at(90), trials)
+    lines = screen(known, LABELS, Size(80, height), '').plain.splitlines()
+    heading = next(i for i, line in enumerate(lines) if line.startswith('trial '))
+    numbers = [line.split()[0] for line in lines[heading + 1 :] if line.split()[:1] != ['and']]
+    assert numbers[:2] == ['12', '33']
+    assert numbers[2:] == sorted(numbers[2:]) and numbers[-1] == '32'
+    assert f'and {24 - len(numbers)} other trials' in lines
+
+
 def test_text_of_a_study_moves_no_cursor() -> None:
     evil = Labels('a\x1b[2J\rb', ['\x1b[1m'], lambda trial: '\x1b]0;x\x07')
     text = screen(state(), evil, Size(80, 24)).plain
