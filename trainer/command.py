@@ -83,16 +83,23 @@ def parser(
     Args:
         other_names: flags to write, by the names that other programs have for them.
     """
-    program = Path(sys.argv[0])
     made = _Parser(
-        # `python -m` runs the __main__.py of a command that is a package.
-        prog=program.parent.name if program.name == '__main__.py' else program.name,
+        prog=_program(),
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     made.other_names = other_names or {}
     return made
+
+
+def _program() -> str:
+    """Returns the words that run this command."""
+    main = sys.modules['__main__']
+    spec = getattr(main, '__spec__', None)
+    if spec is not None and sys.argv[0] == getattr(main, '__file__', None):
+        return f'python -m {spec.name.removesuffix(".__main__")}'
+    return Path(sys.argv[0]).name
 
 
 def add_experiment_flags(flags: argparse.ArgumentParser, required: bool = True) -> None:

@@ -52,6 +52,14 @@ def test_a_command_gets_its_flags_and_names_itself(tmp_path: Path) -> None:
     done = run(tmp_path, 'studies', 'trials', '--help')
     assert done.returncode == 0
     assert done.stdout.startswith('usage: paxtune studies trials [-h]')
+    done = command('paxtune', 'space', '--help')
+    assert done.stdout.startswith('usage: paxtune space [-h]')
+
+
+@pytest.mark.parametrize('name', ['paxtune.space', 'paxtune.simulate'])
+def test_a_command_of_a_module_names_the_module(name: str) -> None:
+    done = command(name, '--help')
+    assert done.stdout.startswith(f'usage: python -m {name} [-h]')
 
 
 def test_the_command_runs_as_a_module() -> None:
