@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from paxtune.experiment import Tunable
     from paxtune.study.study import Study
     from paxtune.study.workload import RunnerWorkload
+    from paxtune.terminal.progress import Progress
     from trainer.experiment import Experiment
 
 _FIELDS: 'dict[str, tuple[str, type, str]]' = {
@@ -86,21 +87,25 @@ def run(
             interrupt.last_words = (
                 f'Stopped at once. The same command goes on with {job_log_dir}:\n  {again}'
             )
-        callbacks = [] if quiet else [Progress(interrupt=interrupt)]
-        options |= {'job_log_dir': job_log_dir, 'callbacks': callbacks}
+        progress = Progress(interrupt=interrupt, ends_with_profile=False)
+        options |= {'job_log_dir': job_log_dir, 'callbacks': [] if quiet else [progress]}
         try:
             workload = workload_of(what, exp=exp, command=tuple(argv))
             study = tune(workload, should_interrupt=interrupt.requested, **options)
         except Paused as reason:
             kept = 'Nothing was written' if str(reason) == NOT_BEGUN else saved
-            command.say_once(f'Paused: {reason}. {kept}')
+            _say_with_profile(f'Paused: {reason}. {kept}', progress)
             return interrupt.exit_code if str(reason) in (INTERRUPTED, NOT_BEGUN) else 0
         except (StudyStoppedError, DatabaseUnavailableError, DetachedError) as error:
-            command.say_once(f'Stopped: {error}. {saved}')
+            _say_with_profile(f'Stopped: {error}. {saved}', progress)
             return DETACHED if isinstance(error, DetachedError) else 1
     with study:
-        command.say_once(summarize(study))
+        _say_with_profile(summarize(study), progress)
         return 0 if study.candidates else 1
+
+
+def _say_with_profile(result: str, progress: 'Progress') -> None:
+    command.say_once(*filter(None, [result, progress.profile]))
 
 
 def search_parser(description: str | None) -> 'argparse.ArgumentParser':

@@ -36,10 +36,27 @@ class Progress(Callback):
 
     In a terminal and in a notebook that is a screen, which a thread draws from the study. An error
     of the screen ends only the screen: lines follow.
+
+    Attributes:
+        profile: the wall clock of a search that has ended, on one line; '' before, and for none.
     """
 
-    def __init__(self, console: Console | None = None, interrupt: Interrupt | None = None):
-        """Prepares a display; a screen also says that an interrupt was requested."""
+    def __init__(
+        self,
+        console: Console | None = None,
+        interrupt: Interrupt | None = None,
+        *,
+        ends_with_profile: bool = True,
+    ) -> None:
+        """Prepares a display.
+
+        Args:
+            console: where progress is shown; standard output by default.
+            interrupt: a screen says that it was requested.
+            ends_with_profile: `profile` is the last line; without, the caller prints it.
+        """
+        self.profile = ''
+        self._ends_with_profile = ends_with_profile
         self.reward_names: Sequence[str] = ['reward']
         self.num_trials: int | None = None
         self._console = console or standard_console()
@@ -158,8 +175,9 @@ class Progress(Callback):
             self._view.stop()
         self._interrupt.is_displayed = False
         profile = since(study, self._profile_before)
-        if text := profile_text(profile, 'Wall clock of this search'):
-            self.say(text)
+        self.profile = profile_text(profile, 'Wall clock of this search')
+        if self.profile and self._ends_with_profile:
+            self.say(self.profile)
 
     def say(self, text: str) -> None:
         """Prints a line, above the screen where there is one."""
