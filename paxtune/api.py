@@ -258,7 +258,12 @@ def _require_kinds(given: Mapping[str, Any]) -> None:
 def run_trials(engine: Engine, job: Job, fork_study: PathLike | None) -> None:
     """Runs the trials of an open study, and closes the study on an error."""
     study = job.study
-    with contextlib.ExitStack() as on_error:
+    again = f'tune(…, job_log_dir={str(study.directory)!r}) continues it.'
+    answers = (
+        'Interrupted: running trials are saved. Ctrl-C again stops at once.' * engine.has_workers,
+        'Stopped at once.' + f' The study is saved: {again}' * (study.directory is not None),
+    )
+    with contextlib.ExitStack() as on_error, interrupt.answered_ctrl_c(*answers) as count:
         on_error.callback(study.close)
         if fork_study is not None and not study.trials:
             with load_study(fork_study) as source:
@@ -267,8 +272,7 @@ def run_trials(engine: Engine, job: Job, fork_study: PathLike | None) -> None:
             engine.run(job)
         except (KeyboardInterrupt, Paused) as error:
             if study.directory is not None:
-                if isinstance(error, KeyboardInterrupt):
-                    again = f'tune(…, job_log_dir={str(study.directory)!r}) continues it.'
+                if isinstance(error, KeyboardInterrupt) and count() < len(answers):
                     command.say(f'Interrupted. The study is saved: {again}', sys.stderr)
                 raise
             # Only this process has the trials.

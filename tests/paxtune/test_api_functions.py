@@ -1,5 +1,6 @@
 """`paxtune.tune` of a function."""
 
+import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from paxtune.schedulers import MedianStopping
 from paxtune.storage.open_study import load_study
 from paxtune.study.trial import Trial
 from tests.factories.function_studies import SPACE, run, two
+from tests.factories.studies import states
 from tests.factories.toys import LOSS
 from trainer.symbolic.errors import UserError
 
@@ -156,6 +158,37 @@ def test_an_interrupt_says_where_a_study_is_saved(
     assert last == (
         f"Interrupted. The study is saved: tune(…, job_log_dir='{tmp_path}') continues it."
     )
+
+
+@pytest.mark.parametrize('is_on_disk', [True, False])
+def test_a_second_ctrl_c_has_a_line_of_its_own(
+    is_on_disk: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    calls = []
+
+    def interrupted(x: float) -> float:
+        calls.append(x)
+        if len(calls) == 2:
+            try:
+                signal.raise_signal(signal.SIGINT)
+            finally:
+                signal.raise_signal(signal.SIGINT)
+        return x
+
+    fields: Any = {'space': {'x': pg.oneof([1, 2])}, 'objective': 'minimize', 'quiet': True}
+    fields |= {'job_log_dir': tmp_path} if is_on_disk else {}
+    with contextlib.suppress(KeyboardInterrupt):
+        fields = {'study': tune(interrupted, **fields)}
+    lines = capfd.readouterr().err.split('\n')
+    assert lines[0] == ''
+    if is_on_disk:
+        saved = f"The study is saved: tune(…, job_log_dir='{tmp_path}') continues it."
+        assert lines[1:] == [f'Stopped at once. {saved}', '']
+    else:
+        assert lines[1] == 'Stopped at once.'
+        assert lines[2].startswith('Interrupted after 2 trials. The program goes on')
+    with tune(interrupted, **fields) as study:
+        assert states(study) == ['COMPLETED'] * 2
 
 
 def test_only_a_study_in_memory_is_continued_by_itself(tmp_path: Path) -> None:

@@ -83,33 +83,68 @@ class CtrlC(KeyboardInterrupt):
 def noted_ctrl_c() -> Iterator[Callable[[], bool]]:
     """Raises each KeyboardInterrupt of a signal as `CtrlC` inside, and as itself at the end.
 
-    Code that drops the exception is interrupted at the end. Threads get no signals.
+    Code that drops the exception is interrupted at the end.
 
     Yields:
         A function that returns True after a Ctrl-C.
     """
-    noted: list[int] = []
+    noted: list[CtrlC] = []
+
+    def note() -> None:
+        noted.append(CtrlC())
+        raise noted[-1] from None
+
+    try:
+        with _at_ctrl_c(note):
+            yield lambda: bool(noted)
+    except CtrlC:
+        raise KeyboardInterrupt from None
+    if noted:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def answered_ctrl_c(*answers: str) -> Iterator[Callable[[], int]]:
+    """Writes an answer to standard error at each Ctrl-C that raises KeyboardInterrupt.
+
+    Args:
+        *answers: to the first, the second, and so on; nothing is written for an empty one.
+
+    Yields:
+        A function that returns the number of them.
+    """
+    count = 0
+
+    def answer() -> None:
+        nonlocal count
+        if text := ''.join(answers[count : count + 1]):
+            _write(2, f'\n{text}\n'.encode())
+        count += 1
+
+    with _at_ctrl_c(answer):
+        yield lambda: count
+
+
+@contextlib.contextmanager
+def _at_ctrl_c(act: Callable[[], None]) -> Iterator[None]:
+    """Acts at each SIGINT whose handler raises KeyboardInterrupt. Threads get no signals."""
     earlier = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(earlier):
-        yield lambda: False
+        yield
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
         try:
             earlier(number, frame)
         except KeyboardInterrupt:
-            noted.append(number)
-            raise CtrlC from None
+            act()
+            raise
 
     signal.signal(signal.SIGINT, handle)
     try:
-        yield lambda: bool(noted)
-    except CtrlC:
-        raise KeyboardInterrupt from None
+        yield
     finally:
         signal.signal(signal.SIGINT, earlier)
-    if noted:
-        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
