@@ -9,6 +9,7 @@ import ast
 import os
 import posixpath
 import re
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,7 +50,10 @@ DOCSTRING = '::: {}\n    options: {{members: false, show_root_heading: false}}\n
 
 
 def on_config(config: Any) -> None:
-    """Shows the version of the package beside the link to its repository."""
+    """Links to the repository, and shows the version of the package beside the link."""
+    project = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+    config.repo_url = project['tool']['hatch']['metadata']['hooks']['custom']['repository']
+    config.repo_name = config.repo_url.partition('://')[2].partition('/')[2]
     source = file_of('paxtune').read_text()
     config.extra['release'] = re.findall(r"^__version__ = '(.*)'", source, re.MULTILINE)[0]
 
