@@ -17,7 +17,7 @@ from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
 from paxtune.study.attributes import Attributes
 from paxtune.study.record import Lineage, Status, TrialRecord
-from trainer.runtime.directory import JobPath, is_local, trial_directory_name
+from trainer.runtime.directory import JobPath, trial_directory_name
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.html import html_table
 
@@ -259,15 +259,7 @@ class Trial:
 
 def directory_in(home: JobPath, trial: Trial) -> JobPath:
     """Returns the directory of a trial."""
-    decisions = trial.decisions
-    named = home / TRIALS / trial_directory_name(trial.id, decisions)
-    has_names = any(isinstance(value, str) for value in decisions.values())
-    if not has_names or not is_local(home) or named.exists():
-        return named
-    # An older study on this machine has other names of candidates, such as `{} #0`.
-    for former in (home / TRIALS).glob(f'{trial.id:04d}-*'):
-        return former
-    return named
+    return home / TRIALS / trial_directory_name(trial.id, trial.decisions)
 
 
 def aggregated(trial: Trial, scoring: Scoring) -> dict[str, float]:

@@ -4,12 +4,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import pyglove as pg
 import pytest
 
 from paxtune.storage.open_study import load_study, open_study
-from tests.factories.studies import ask
-from tests.factories.toys import Dense, toy
+from tests.factories.toys import toy
 from trainer.symbolic.errors import UserError
 
 _OPAQUE = '{"_type": "pyglove.core.utils.json_conversion._OpaqueObject", "value": ""}'
@@ -35,15 +33,3 @@ def test_a_definition_that_paxtune_never_writes_is_refused(
         study.store.update_study(lambda record: dataclasses.replace(record, **changes))
     with pytest.raises(UserError, match=str(tmp_path)):
         load_study(tmp_path)
-
-
-def test_a_trial_keeps_a_directory_that_an_older_version_named(tmp_path: Path) -> None:
-    with open_study(tmp_path, toy(layer=pg.oneof([Dense(), Dense(pg.oneof([1, 2]))]))) as study:
-        trial = ask(study)
-        named = trial.directory
-        assert named is not None and named.name != '0001-layer=Dense_0'
-        former = named.with_name('0001-layer=Dense_0')
-        former.mkdir(parents=True)
-        assert trial.directory == former
-        named.mkdir()
-        assert trial.directory == named
