@@ -25,7 +25,7 @@ def lines_of(name: str) -> list[str]:
 
 def started(name: str, directory: Path) -> 'subprocess.Popen[str]':
     return subprocess.Popen(
-        [sys.executable, '-m', f'examples.loops.{name}'],
+        [sys.executable, FOLDER / f'{name}.py'],
         cwd=directory,
         env=environment(),
         stdout=subprocess.PIPE,

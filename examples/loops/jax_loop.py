@@ -6,9 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-EPOCHS = 10
-X = np.linspace(-1, 1, 256, dtype=np.float32)[:, None]
-Y = np.sin(8 * X)
+from data import EPOCHS, X, Y
 
 
 def init(width):

@@ -6,11 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from data import EPOCHS, X, Y
 from paxtune import oneof, tune
-
-EPOCHS = 10
-X = np.linspace(-1, 1, 256, dtype=np.float32)[:, None]
-Y = np.sin(8 * X)
 
 
 def init(width):

@@ -7,9 +7,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-EPOCHS = 10
-X = np.linspace(-1, 1, 256, dtype=np.float32)[:, None]
-Y = np.sin(8 * X)
+from data import EPOCHS, X, Y
 
 
 class Net(nnx.Module):

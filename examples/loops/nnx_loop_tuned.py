@@ -7,11 +7,8 @@ import numpy as np
 import optax
 from flax import nnx
 
+from data import EPOCHS, X, Y
 from paxtune import oneof, tune
-
-EPOCHS = 10
-X = np.linspace(-1, 1, 256, dtype=np.float32)[:, None]
-Y = np.sin(8 * X)
 
 
 class Net(nnx.Module):

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-EPOCHS = 10
-X = np.linspace(-1, 1, 256, dtype=np.float32)[:, None]
-Y = np.sin(8 * X)
+from data import EPOCHS, X, Y
+
 OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd}
 
 

@@ -7,11 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from data import EPOCHS, X, Y
 from paxtune import oneof, tune
 
-EPOCHS = 10
-X = np.linspace(-1, 1, 256, dtype=np.float32)[:, None]
-Y = np.sin(8 * X)
 OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd}
 
 
