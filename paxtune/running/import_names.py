@@ -6,7 +6,7 @@ code below the main guard is not executed again.
 
 import ast
 import dis
-import importlib.util
+import importlib
 import inspect
 import itertools
 import operator
@@ -14,6 +14,7 @@ import pkgutil
 import sys
 import types
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ def imported(name: str, arguments: Sequence[str] = ()) -> Callable[..., Any]:
 
     Args:
         name: `module:function`, or `file:function` of a script.
-        arguments: of the process that runs the script, which its code may read.
+        arguments: of the process that runs the script, which its code may read; none for the
+            function of another module.
 
     Raises:
         UserError: the script has no such function now, or would search again.
@@ -70,7 +72,7 @@ def imported(name: str, arguments: Sequence[str] = ()) -> Callable[..., Any]:
     where, _, function = name.rpartition(':')
     if arguments:
         sys.argv[:] = arguments
-    if not where.endswith('.py'):
+    elif not where.endswith('.py'):
         found: Callable[..., Any] = pkgutil.resolve_name(name)
         return found
     module = _imported_script(where)
@@ -90,21 +92,23 @@ def require_no_import() -> None:
         )
 
 
-def _imported_script(path: str) -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location(_IMPORTED_MAIN, path)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[_IMPORTED_MAIN] = importlib.util.module_from_spec(spec)
-    _importing.append(path)
+def _imported_script(where: str) -> types.ModuleType:
+    """Imports a script by its file, or by the name that `python -m` got."""
+    kind, name = 'path' if where.endswith('.py') else 'name', _IMPORTED_MAIN
+    _importing.append(where)
     try:
-        spec.loader.exec_module(module)
+        if where.endswith(f'.{_MAIN}'):  # `multiprocessing` leaves out the main part of a package.
+            name = importlib.import_module(where).__name__
+        else:
+            spawn.prepare({f'init_main_from_{kind}': where})
     finally:
         _importing.pop()
     # The study has the classes of the script by their first names.
-    for name, kind in list(pg.JSONConvertible.registered_types()):
-        if name.startswith(f'{_IMPORTED_MAIN}.'):
-            first = name.replace(_IMPORTED_MAIN, _MAIN, 1)
-            pg.JSONConvertible.register(first, kind, override_existing=True)
-    return module
+    for known, registered in list(pg.JSONConvertible.registered_types()):
+        if known.startswith(f'{name}.'):
+            first = known.replace(name, _MAIN, 1)
+            pg.JSONConvertible.register(first, registered, override_existing=True)
+    return sys.modules[name]
 
 
 def _name_in_script(function: Callable[..., Any], main: dict[str, Any]) -> str:

@@ -108,7 +108,8 @@ def test_a_script_is_imported_with_its_arguments_and_not_as_main(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, 'argv', ['worker'])
-    monkeypatch.setitem(sys.modules, '__mp_main__', sys)
+    for name in ('__main__', '__mp_main__'):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     path = tmp_path / 'random.py'
     path.write_text(SCRIPT)
     assert imported(f'{path}:plain', ['random.py', '--fast'])(3) == 6
@@ -117,6 +118,7 @@ def test_a_script_is_imported_with_its_arguments_and_not_as_main(
     assert imported('math:sqrt') is math.sqrt
     with pytest.raises(UserError, match=r'random\.py has no below when a worker imports it'):
         imported(f'{path}:below')
+    path = tmp_path / 'unguarded.py'
     path.write_text('import paxtune\npaxtune.tune(lambda x: x)')
     with pytest.raises(UserError, match=r'calls paxtune\.tune as a worker imports it: put .*__ma'):
         imported(f'{path}:plain')
@@ -183,6 +185,37 @@ def search():
 if __name__ == '__main__':
     search()
 """
+
+
+CLASSES = """
+import paxtune, pyglove as pg
+from trainer import Component
+
+class Net(Component):
+    width: int
+
+    def size(self) -> int:
+        return 2 * self.width
+
+def train(net, trial):
+    return {'objective': net.size(), 'is_main': float(__name__ == '__main__')}
+
+if __name__ == '__main__':
+    study = paxtune.tune(train, space={'net': Net(pg.oneof([1, 2]))}, quiet=True, workers=2,
+                         objective='minimize', algorithm='grid')
+    print([(trial.state, trial.rewards, trial.metrics.get('is_main')) for trial in study.trials])
+"""
+
+
+@pytest.mark.slow(reason='workers of three scripts start')
+@pytest.mark.parametrize('words', [['train.py'], ['-m', 'train'], ['-m', 'package']])
+def test_workers_have_the_classes_of_a_script(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / 'package').mkdir()
+    for path in ('train.py', 'package/__init__.py', 'package/__main__.py'):
+        (tmp_path / path).write_text(CLASSES)
+    done = run(tmp_path / words[0], *words[1:])
+    expected = [('COMPLETED', (float(size),), 0.0) for size in (2, 4)]
+    assert done.stdout == f'{expected}\n', done.stderr
 
 
 def run(path: Path, *flags: str) -> 'subprocess.CompletedProcess[str]':
