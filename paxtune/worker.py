@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from paxtune.running import device_allocation, json_logs, supervisor
 from paxtune.running.callbacks import Callback
+from paxtune.running.worker_arguments import WorkerArguments
 from paxtune.running.worker_line import SUPERVISED, exit_now
 from paxtune.running.worker_resources import ResourceLog
 from paxtune.service import tokens
@@ -80,7 +81,7 @@ def _run(args: argparse.Namespace) -> int:
     with _together():
         store = _store(args)
     with worker_lock_file:
-        return run(store, directory, log, args)
+        return run(store, directory, log, WorkerArguments.of(args))
 
 
 def _joined() -> bool:
@@ -106,13 +107,10 @@ def _flags() -> argparse.ArgumentParser:
         ('worker', 'unique name of this worker'),
         ('job_log_dir', 'directory of the study'),
         ('log', 'file for structured logs'),
-        ('definition', "fingerprint of the study's definition"),
         ('modules', 'modules to import for the classes of the experiment'),
     ):
         flags.add_argument(f'--{name}', required=True, help=description)
-    flags.add_argument('--function', metavar='MODULE:NAME', help='function to call in each trial')
-    flags.add_argument('--argv', default='[]', help='arguments of its script, as JSON')
-    flags.add_argument('--pack', type=int, default=1, metavar='K', help='train K trials at a time')
+    WorkerArguments.add_flags(flags)
     flags.add_argument('--cores', default='', help='CPU cores to run on')
     flags.add_argument('--supervised', action='store_true', help='end when stdin closes')
     command.add_process_flags(flags)
@@ -144,7 +142,7 @@ def _store(args: argparse.Namespace) -> 'RemoteStore':
 
 
 def run(
-    store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines, args: argparse.Namespace
+    store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines, args: WorkerArguments
 ) -> int:
     """Trains trials of a study until the worker is to end. Returns its exit code."""
     try:
@@ -164,7 +162,7 @@ def run(
 
 
 def _work(
-    store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines, args: argparse.Namespace
+    store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines, args: WorkerArguments
 ) -> int:
     from paxtune.engines.base import Job
     from paxtune.running.function_runner import FunctionRunner
@@ -175,7 +173,7 @@ def _work(
     from trainer.runtime.interrupt import Interrupt
 
     compilation_cache.enable()
-    argv = json.loads(args.argv)
+    argv = json.loads(args.argv) if args.argv else ()
     # Before the study, which may have classes of the script.
     function = imported(args.function, argv) if args.function else None
     study = join_study(store, directory)

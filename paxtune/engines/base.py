@@ -103,7 +103,7 @@ class Engine:
                 'Workers without it'
             )
         if self.has_workers:
-            runner.worker_flags()
+            runner.worker_arguments('')
 
     def require_search(self, search: Search, directory: JobPath | None) -> None:
         """Raises UserError unless a search can run here, and write to a directory."""

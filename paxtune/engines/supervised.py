@@ -70,13 +70,12 @@ class WorkerConfig:
 
     def flags(self, job: Job) -> tuple[str, ...]:
         """Returns the flags of `paxtune.worker` that a study's search gives to all its workers."""
-        packed = [f'--pack={self.pack}'] if self.pack > 1 else []
-        own = job.runner.worker_flags()
-        return f'--definition={fingerprint(job.study.record)}', *own, *packed
+        own = job.runner.worker_arguments(fingerprint(job.study.record))
+        return dataclasses.replace(own, pack=self.pack).flags()
 
     def imports(self, job: Job) -> tuple[str, ...]:
         """Returns the modules that workers of a study import."""
-        has_script = any(each.startswith('--argv=') for each in job.runner.worker_flags())
+        has_script = bool(job.runner.worker_arguments('').argv)
         return tuple(sorted({*modules_of(job.study.value, has_script), *self.modules}))
 
 

@@ -15,6 +15,7 @@ from paxtune.running.function_arguments import bound, keys_of, signature_of
 from paxtune.running.import_names import NotImportableError
 from paxtune.running.runner import Reports, Runner, Running
 from paxtune.running.trial_errors import ends_as_errors, reason_of
+from paxtune.running.worker_arguments import WorkerArguments
 from paxtune.search_space.decisions import to_dna
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
@@ -44,13 +45,14 @@ class FunctionRunner(Runner):
         self._function = function
         self._has_arguments = bool(signature_of(function).parameters)
 
-    def worker_flags(self) -> list[str]:
+    def worker_arguments(self, definition: str) -> WorkerArguments:
         try:
             name = import_names.import_name(self._function)
         except NotImportableError as error:
             raise UserError(f'workers are processes: {error}. Or use paxtune.Threads(…)') from None
         is_of_script = import_names.is_of_script(self._function)
-        return [f'--function={name}', *([f'--argv={json.dumps(sys.argv)}'] if is_of_script else [])]
+        argv = json.dumps(sys.argv) if is_of_script else ''
+        return WorkerArguments(definition, function=name, argv=argv)
 
     @property
     def why_not_in_workers(self) -> str | None:

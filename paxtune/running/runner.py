@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Generator
 from typing import TypeAlias
 
+from paxtune.running.worker_arguments import WorkerArguments
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from trainer.loop.report import Report
@@ -36,6 +37,10 @@ class Runner:
         """The number of devices that a trial runs on."""
         return 0
 
-    def worker_flags(self) -> list[str]:
-        """Returns the flags of `paxtune.worker` that make this runner; UserError if none do."""
-        return []
+    def worker_arguments(self, definition: str) -> WorkerArguments:
+        """Returns the arguments of workers that run the trials; UserError if none can.
+
+        Args:
+            definition: the fingerprint of the study's definition.
+        """
+        return WorkerArguments(definition)

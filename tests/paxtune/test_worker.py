@@ -1,4 +1,3 @@
-import argparse
 import datetime
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ import pytest
 from paxtune import worker
 from paxtune.engines.leased import Heartbeat, HeartbeatCallback
 from paxtune.running.supervisor import DETACHED
+from paxtune.running.worker_arguments import WorkerArguments
 from paxtune.service.client import Client
 from paxtune.service.remote_store import RemoteStore
 from paxtune.study.record import Failures, Status, TrialRecord
@@ -40,8 +40,8 @@ def test_a_worker_that_is_cut_off_before_its_first_trial_ends_as_detached(tmp_pa
     client = Client('127.0.0.1:1', 'toys', None)
     client.close()
     no_log: Any = None
-    no_flags = argparse.Namespace()
-    assert worker.run(RemoteStore(client, 'a'), tmp_path, no_log, no_flags) == DETACHED
+    work = WorkerArguments('')
+    assert worker.run(RemoteStore(client, 'a'), tmp_path, no_log, work) == DETACHED
 
 
 @pytest.mark.parametrize(

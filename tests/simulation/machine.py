@@ -1,6 +1,5 @@
 """A simulated machine: the driver of `paxtune.search`, which supervises its workers."""
 
-import argparse
 import contextlib
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from paxtune.engines.remote import Remote
 from paxtune.engines.supervised import WorkerConfig
 from paxtune.running.trial_errors import StudyStoppedError
 from paxtune.running.tuner import Paused
+from paxtune.running.worker_arguments import WorkerArguments
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
 from paxtune.study.plan import SearchPlan
@@ -116,8 +116,8 @@ class Machine:
             client.connect(worker.PATIENCE_SECONDS)
             directory: JobPath = self.directory
             log: Any = _Log()
-            flags = argparse.Namespace(definition=definition, function=None, argv='[]', pack=1)
-            return worker.run(RemoteStore(client, name), directory, log, flags)
+            work = WorkerArguments(definition)
+            return worker.run(RemoteStore(client, name), directory, log, work)
         except UserError as error:
             world.say(name, 'ends:', str(error).split('\n')[0])
             return 2
