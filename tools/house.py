@@ -47,7 +47,7 @@ BUDGETS = {
     'paxtune/terminal': 959,
     'paxtune/vizier_service': 1_170,
     'search_spaces': 1_310,
-    'trainer': 2_272,
+    'trainer': 2_278,
     'trainer/checkpoints': 1_405,
     'trainer/decoding': 680,
     'trainer/inputs': 4_450,
