@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import ROOT, blocks, commands_of, links, pages_of, parsed
+from tests.servers.processes import on_devices
 from trainer import command
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
@@ -48,6 +49,47 @@ def test_commands_run(guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert own
     for _, _, module, *flags in own:
         assert command.module_of(module).main(flags) == 0
+
+
+_ON_DEVICES = """
+import sys
+
+sys.path.insert(0, {directory!r})
+import my_axis
+import numpy as np
+from paxtune.search import main
+from trainer.inspect import layout
+from trainer.loop.train_loop import run
+
+def trained(name, steps, groups):
+    made = my_axis.Mine().rebind({{'mesh.axes.group': groups, 'train.num_train_steps': steps}})
+    *_, last = run(made, {directory!r} + '/' + name)
+    return last.metrics['eval/loss']
+
+whole = trained('whole', 20, 4)
+trained('parts', 10, 4)
+assert trained('parts', 20, 4) == whole
+np.testing.assert_allclose(trained('other', 20, 1), whole, rtol=1e-4)
+made = my_axis.Mine().rebind({{'mesh.axes.group': 4}})
+shards = {{each.path: each.shard_shape for each in layout(made, 8).parameters}}
+assert shards['stack.layers_1.up'] == (2, 4, 16), shards
+flags = ['--exp=my_axis.Mine', '--job_log_dir=' + {directory!r} + '/search', '--quiet']
+assert main([*flags, '--tune', 'mesh.axes.group=oneof([2, 8])']) == 0
+"""
+
+
+@pytest.mark.slow
+def test_an_own_mesh_axis_trains_resumes_decodes_and_is_searched_on_eight_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_module(FOLDER / 'mesh-axes.md', tmp_path, monkeypatch)
+    on_devices(_ON_DEVICES.format(directory=str(tmp_path)))
+    texts = [
+        (tmp_path / name / 'decode_out' / 'written' / 'step_000000020.jsonl').read_text()
+        for name in ('whole', 'parts')
+    ]
+    assert texts[0] == texts[1]
+    assert (tmp_path / 'search' / 'study.db').exists()
 
 
 def test_the_index_lists_every_guide() -> None:

@@ -23,6 +23,7 @@ from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     from trainer.experiment import Experiment
+    from trainer.mesh import Arrangement
 
 _WIDTH, _HEIGHT = 60, 6
 _BLOCKS = ' ▁▂▃▄▅▆▇█'
@@ -50,18 +51,23 @@ class Layout(NamedTuple):
     """Sharding and size of a train state.
 
     Attributes:
-        mesh_shape: devices along each axis of the mesh.
+        mesh: the devices, which need not exist.
         slices: slices along each axis.
         parameters: the parameters, in the order of their paths.
         state_bytes: bytes of parameters, optimizer state and averages on one device.
         gradient_bytes: bytes of the gradients on one device.
     """
 
-    mesh_shape: dict[str, int]
+    mesh: 'Arrangement'
     slices: dict[str, int]
     parameters: list[Parameter]
     state_bytes: int
     gradient_bytes: int
+
+    @property
+    def mesh_shape(self) -> dict[str, int]:
+        """Devices along each axis of the mesh."""
+        return self.mesh.shape
 
     @property
     def num_params(self) -> int:
@@ -105,7 +111,12 @@ def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
     from trainer.layers.parameters import ParameterBox
     from trainer.program.step_functions import TracedSteps
 
-    mesh = _mesh(experiment, num_devices)
+    asked = experiment.mesh
+    try:
+        mesh = asked.abstract(num_devices)
+        slices = asked.shapes(num_devices or asked.min_devices())[1]
+    except ValueError as error:
+        raise UserError(f'mesh: {error}') from error
     traced = TracedSteps(experiment.task, mesh, experiment.train_input.element_spec())
     abstract, boxed = traced.abstract_state, traced.abstract_params
     shardings = states.params_shardings(boxed, mesh)
@@ -124,8 +135,8 @@ def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
         for (path, box), at in zip(boxes, jax.tree.leaves(shardings), strict=True)
     ]
     return Layout(
-        dict(mesh.shape),
-        dict(zip(mesh.axis_names, _shapes(experiment, num_devices)[1], strict=True)),
+        mesh,
+        dict(zip(asked.axis_names, slices, strict=True)),
         parameters,
         _bytes(abstract, whole),
         _bytes(abstract.params, shardings),
@@ -140,38 +151,18 @@ def validate(experiment: 'Experiment', found: Layout) -> None:
     """
     from trainer.program.setup import check_batch_sizes, check_lengths, check_suits
 
-    parts = math.prod(found.mesh_shape[axis] for axis in ('data', 'fsdp'))
-    check_batch_sizes(experiment, parts)
-    check_lengths(experiment, found.mesh_shape['sequence'])
+    check_batch_sizes(experiment, found.mesh)
+    check_lengths(experiment, found.mesh)
     for path, data in experiment.inputs_by_path.items():
         try:
             check_suits(experiment, path, data)
-            _trace(experiment, data.element_spec(), path.partition('_')[0])
+            _trace(experiment, found.mesh, data.element_spec(), path.partition('_')[0])
         except UserError as error:
             where = '' if str(error).startswith('task') else f'{path}: '
             raise UserError(f'{where}{error}') from error
 
 
-def _mesh(experiment: 'Experiment', num_devices: int | None) -> Any:
-    from jax.sharding import AbstractMesh, AxisType
-
-    from trainer.mesh import AXES
-
-    shape = tuple(map(math.prod, zip(*_shapes(experiment, num_devices), strict=True)))
-    return AbstractMesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES))
-
-
-def _shapes(
-    experiment: 'Experiment', num_devices: int | None
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shape of the mesh in a slice, and between slices."""
-    try:
-        return experiment.mesh.shapes(num_devices or experiment.mesh.min_devices())
-    except ValueError as error:
-        raise UserError(f'mesh: {error}') from error
-
-
-def _trace(experiment: 'Experiment', element_spec: Any, step: str) -> None:
+def _trace(experiment: 'Experiment', mesh: 'Arrangement', element_spec: Any, step: str) -> None:
     import jax
     import jax.numpy as jnp
 
@@ -180,13 +171,13 @@ def _trace(experiment: 'Experiment', element_spec: Any, step: str) -> None:
     from trainer.symbolic.component import bind
 
     task = experiment.task
-    metrics, _, args = abstract_metrics(task, experiment.train_input.element_spec())
+    metrics, _, args = abstract_metrics(task, experiment.train_input.element_spec(), mesh)
     variables, _, random_key, values = args
 
     def traced(variables: Any, batch: Any, random_key: Any, values: Any) -> Any:
         if step != 'decode':
             return metrics(variables, batch, random_key, values, training=step == 'train')
-        context = ForwardContext(dtype=jnp.dtype(task.fprop_dtype))
+        context = ForwardContext(dtype=jnp.dtype(task.fprop_dtype), mesh=mesh)
         return decode(bind(task, values), variables, batch, random_key, context)
 
     batch = {name: jax.ShapeDtypeStruct(s.shape, s.dtype) for name, s in element_spec.items()}

@@ -7,9 +7,9 @@ import flax.struct
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from trainer import mesh as mesh_lib
 from trainer.layers.base import NON_TRAINABLE, PARAMS
 from trainer.layers.parameters import ParameterBox
+from trainer.mesh import Arrangement
 from trainer.symbolic.errors import UserError
 
 
@@ -56,18 +56,19 @@ def unboxed(boxed_params: Any) -> Any:
     return nn.meta.unbox(boxed_params)
 
 
-def params_shardings(boxed_params: Any, mesh: jax.sharding.Mesh) -> Any:
+def params_shardings(boxed_params: Any, mesh: Arrangement) -> Any:
     """Shardings of the parameters, by the logical axes in their metadata.
 
     Raises:
-        UserError: a dimension does not divide evenly; the message has the path of the parameter.
+        UserError: an axis has no rule, or a dimension does not divide evenly. The message has the
+            path of the parameter.
     """
     uneven: list[UserError] = []
 
     def of(path: Any, box: ParameterBox) -> NamedSharding | None:
         name = 'parameter ' + '.'.join(str(part.key) for part in path)
         try:
-            return mesh_lib.sharding(mesh, box.names, box.value.shape, name)
+            return mesh.sharding(box.names, box.value.shape, name)
         except UserError as error:
             uneven.append(error)
             return None
@@ -80,7 +81,7 @@ def params_shardings(boxed_params: Any, mesh: jax.sharding.Mesh) -> Any:
     return found
 
 
-def state_shardings(abstract: TrainState, params: Any, mesh: jax.sharding.Mesh) -> Any:
+def state_shardings(abstract: TrainState, params: Any, mesh: Arrangement) -> Any:
     """Shardings of a train state, for any optimizer.
 
     A leaf of the optimizer state with the path and the shape of a parameter (a moment) is sharded
@@ -88,7 +89,7 @@ def state_shardings(abstract: TrainState, params: Any, mesh: jax.sharding.Mesh) 
     """
     shapes = dict(jax.tree_util.tree_leaves_with_path(abstract.params))
     of_param = dict(jax.tree_util.tree_leaves_with_path(params))
-    replicated: Any = NamedSharding(mesh, PartitionSpec())
+    replicated: Any = mesh.placed(PartitionSpec())
 
     def of_leaf(path: Any, leaf: jax.ShapeDtypeStruct) -> NamedSharding:
         for start in range(len(path)):

@@ -11,7 +11,6 @@ import pytest
 
 from tests.conformance.layer_examples import EXAMPLES, Example
 from tests.search_spaces.golden import all_components
-from trainer import mesh as mesh_lib
 from trainer.layers import Layer, SharedWithPrevious, per_layer, stacked
 from trainer.layers.base import NON_TRAINABLE, PARAMS, ForwardContext, forward_context
 from trainer.layers.parameters import ParameterBox
@@ -139,7 +138,7 @@ def test_parameters_are_float32_and_lie_on_a_mesh_by_their_axes(name: str) -> No
     for box in boxes(name):
         assert box.value.dtype == jnp.float32
         assert len(box.names) == box.value.ndim
-        mesh_lib.sharding(mesh, box.names, box.value.shape, name)
+        mesh.sharding(box.names, box.value.shape, name)
         assert not box.decay or box.value.ndim > 1
 
 

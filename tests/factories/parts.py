@@ -11,7 +11,7 @@ from tests.conformance.optimizer_suite import MASK, PARAMS, gradients_of
 from trainer.layers import Layer, Positions
 from trainer.layers.base import CACHE, ForwardContext, forward_context
 from trainer.learner import Learner
-from trainer.mesh import Mesh
+from trainer.mesh import Arrangement, Mesh
 from trainer.metrics import Metrics, WeightedScalar
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, numbers
@@ -27,7 +27,7 @@ def apply(layer: Layer, variables: Any, *args: Any) -> Any:
     return layer.module().apply(variables, *args)
 
 
-def meshes_of_sequences() -> dict[str, jax.sharding.Mesh]:
+def meshes_of_sequences() -> dict[str, Arrangement]:
     """Meshes of one device, and of eight that share the positions of a sequence."""
     eight = {
         'positions': Mesh(data=2, sequence=4),

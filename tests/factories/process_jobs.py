@@ -167,15 +167,15 @@ def _shares() -> None:
     }
     for asked, share in wanted.items():
         made = asked.make()
-        assert mesh.data_shard(made) == share, asked
-    halves = mesh.Mesh(data=2, dcn_sequence=2, dcn_data=1).make().devices
+        assert made.data_shard() == share, asked
+    halves = mesh.Mesh(data=2, dcn_sequence=2, dcn_data=1).make().mesh.devices
     assert [device.process_index for device in halves.flat] == [0, 1, 0, 1]
     # Each process has an example of each group of two.
     mixed = mesh.Mesh(data=2, tensor=2).make([devices[i] for i in (0, 2, 1, 3)])
-    assert mesh.data_shard(mixed) == (1, 0)
-    uneven = jax.sharding.Mesh(np.array(devices)[[0, 1, 2]].reshape(3, 1, 1, 1), mesh.AXES)
+    assert mixed.data_shard() == (1, 0)
+    uneven = jax.sharding.Mesh(np.array(devices)[[0, 1, 2]], ('data',))
     try:
-        mesh.data_shard(uneven)
+        mesh.Arrangement(uneven).data_shard()
     except ValueError as error:
         assert 'cannot divide the examples' in str(error)
     else:

@@ -6,7 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from trainer.mesh import AXES, Mesh, activation_sharding, arranged, partition_spec, sharding
+from tests.factories.tiny import experiment
+from trainer.inspect import layout, validate
+from trainer.layers import Layer
+from trainer.mesh import Arrangement, Mesh, arranged
 from trainer.symbolic.errors import UserError
 
 
@@ -97,9 +100,92 @@ def test_devices_of_a_slice_are_neighbours(ici: tuple[int, ...], dcn: tuple[int,
     np.testing.assert_array_equal(ids(found), ids(arranged(of_one, ici, dcn)))
 
 
-def test_unknown_logical_axes_are_refused() -> None:
-    with pytest.raises(ValueError, match='unknown logical axes'):
-        partition_spec(('embed', 'embeded'))
+def test_stages_experts_and_own_axes_are_there_where_they_are_set() -> None:
+    mesh = Mesh(data=1, expert=2, axes={'mine': -1}, dcn_axes={'mine': 2}, dcn_stage=2, dcn_data=1)
+    assert mesh.axis_names == ('stage', 'data', 'fsdp', 'expert', 'sequence', 'tensor', 'mine')
+    assert mesh.min_devices() == 8
+    assert mesh.shape(32) == (2, 1, 1, 2, 1, 1, 8)
+    assert Mesh(expert=1).axis_names == ('data', 'fsdp', 'sequence', 'tensor')
+
+
+@pytest.mark.parametrize(
+    ('fields', 'message'),
+    [
+        ({'axes': {'expert': 2}}, r'^axes.expert: set the field expert of the mesh'),
+        ({'axes': {'mine': 0}}, r'^axes.mine must be at least 1, or -1'),
+        ({'dcn_axes': {'mine': 2}}, r"^dcn_axes.mine: axes has no 'mine'"),
+        ({'rules': {'a': 'tensr'}}, r"^rules.a: the mesh has no axis 'tensr', .* mean tensor\?"),
+        ({'rules': {'a': ['data', 'data']}}, r'^rules.a: an axis is there twice: data, data'),
+    ],
+)
+def test_unfit_axes_and_rules_are_refused(fields: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Mesh(**fields)
+
+
+def test_rules_of_an_experiment_add_to_the_built_in_ones_and_replace_them() -> None:
+    mesh = Mesh(data=2, expert=2, axes={'mine': 2}, rules={'rows': 'mine', 'embed': None})
+    there = mesh.abstract()
+    assert tuple(there.spec('rows', 'embed', 'mlp', None)) == ('mine', None, 'tensor', None)
+    assert tuple(there.spec('experts', 'batch')) == ('expert', ('data', 'fsdp', 'expert'))
+    assert there.parts('batch') == (4, ('data', 'fsdp', 'expert'))
+    plain = Mesh(data=2).abstract()
+    assert tuple(plain.spec('experts', 'layers', 'embed')) == (None, None, 'fsdp')
+    assert plain.parts('batch') == (2, ('data', 'fsdp'))
+    assert (there == mesh.abstract(), there == plain) == (True, False)
+    assert Mesh(data=2, rules={'embed': None}).abstract() != plain
+
+
+class Rows(Layer):
+    """Multiplies by a matrix whose axis has a name that a test chooses."""
+
+    axis: str = 'rows'
+    activation: str = 'features'
+
+    def forward(self, x: jax.Array, *_: Any) -> jax.Array:
+        kernel = self.param('kernel', (x.shape[-1], x.shape[-1]), axes=(None, self.axis))
+        return self.constrain(x @ kernel, ('batch', 'length', self.activation))
+
+
+@pytest.mark.parametrize(
+    ('layer', 'mesh', 'message'),
+    [
+        (
+            Rows(),
+            {'data': 1},
+            r"^parameter stack.layers_0.kernel: there is no rule for the logical axis 'rows', "
+            r"such as mesh.rules={'rows': None}. .*There are batch, ",
+        ),
+        (
+            Rows(),
+            {'data': 1, 'axes': {'mine': 3}, 'rules': {'rows': 'mine'}},
+            r"^parameter stack.layers_0.kernel: axis 'rows' of size 16 .* 3 devices of mesh.mine",
+        ),
+        (
+            Rows('experts'),
+            {'data': 1, 'expert': 5},
+            r"axis 'experts' of size 16 does not divide evenly over the 5 devices of mesh.expert",
+        ),
+        (
+            Rows('features', 'featurs'),
+            {'data': 1},
+            r'an activation of Rows at .*stack.layers\[0\].*Did you mean features\?',
+        ),
+    ],
+)
+def test_axes_that_do_not_fit_are_refused_with_their_layer(
+    layer: Layer, mesh: Any, message: str
+) -> None:
+    made = experiment(task__model__stack__layers=[layer], mesh=Mesh(**mesh))
+    with pytest.raises(UserError, match=message):
+        validate(made, layout(made))
+
+
+def test_a_mesh_axis_divides_one_axis_of_an_array() -> None:
+    with pytest.raises(UserError, match=r"^x: .*'tensor' would divide both 'mlp' and 'heads'"):
+        _abstract(tensor=2).sharding(('mlp', 'heads'), (2, 2), 'x')
+    with pytest.raises(UserError, match=r'^x: 1 logical axes for 2 dimensions'):
+        _abstract(tensor=2).sharding(('mlp',), (2, 2), 'x')
 
 
 @pytest.mark.pax('… uneven shards')
@@ -107,19 +193,20 @@ def test_uneven_dimensions_are_refused_with_their_name() -> None:
     with pytest.raises(
         UserError, match=r"parameter x: axis 'mlp' of size 6 .* mesh.tensor; choose"
     ):
-        sharding(_abstract(1, 1, 1, 4), ('embed', 'mlp'), (8, 6), 'parameter x')
+        _abstract(tensor=4).sharding(('embed', 'mlp'), (8, 6), 'parameter x')
     with pytest.raises(UserError, match=r'6 devices of mesh.data × mesh.fsdp'):
-        sharding(_abstract(2, 3, 1, 1), ('batch',), (8,), 'x')
+        _abstract(data=2, fsdp=3).sharding(('batch',), (8,), 'x')
 
 
 def test_positions_that_do_not_divide_evenly_are_whole() -> None:
     axes = ('batch', 'length', 'features')
+    there = _abstract(data=2, sequence=2)
     for length, wanted in ((6, 'sequence'), (1, None)):
-        at = activation_sharding(_abstract(2, 1, 2, 1), axes, (4, length, 8), 'x')
+        at = there.activation_sharding(axes, (4, length, 8), 'x')
         assert at.spec[1] == wanted
     with pytest.raises(UserError, match="axis 'batch' of size 3"):
-        activation_sharding(_abstract(2, 1, 2, 1), axes, (3, 1, 8), 'x')
+        there.activation_sharding(axes, (3, 1, 8), 'x')
 
 
-def _abstract(*shape: int) -> Any:
-    return jax.sharding.AbstractMesh(shape, AXES)
+def _abstract(**sizes: int) -> Arrangement:
+    return Mesh(**{'data': 1, **sizes}).abstract()

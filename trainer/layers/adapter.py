@@ -6,10 +6,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from trainer import mesh as mesh_lib
 from trainer.layers.base import NON_TRAINABLE, PARAMS, Layer, current_frame, fold
 from trainer.layers.parameters import ParameterBox
-from trainer.symbolic.errors import UserError
 
 Tree = dict[str, Any]
 
@@ -65,9 +63,6 @@ class FlaxAdapter(Layer):
             params: parameters by their paths in the module.
             axes: a tree of the logical axes of each, or None.
             rest: all other variables.
-
-        Raises:
-            UserError: an axis of a parameter is unknown.
         """
         boxes = jax.tree_util.tree_map_with_path(self._boxed, params, axes)
         for collection, tree in ((PARAMS, boxes), (NON_TRAINABLE, rest)):
@@ -84,9 +79,4 @@ class FlaxAdapter(Layer):
     def _boxed(self, path: Any, value: jax.Array, axes: tuple[str | None, ...] | None) -> Any:
         names = (None,) * value.ndim if axes is None else tuple(axes)
         keys = tuple(str(part.key) for part in path)
-        where = '.'.join(keys)
-        try:
-            mesh_lib.partition_spec(names)
-        except ValueError as error:
-            raise UserError(f'{self.sym_path}: parameter {where} of its module: {error}') from error
         return ParameterBox(value, names=names, decay=self.decays(keys, value))

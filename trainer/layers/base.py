@@ -29,9 +29,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from trainer import mesh as mesh_lib
 from trainer.layers.initialization import Initializer, NormalInit
 from trainer.layers.parameters import ParameterBox, new_parameter
+from trainer.mesh import Arrangement
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
@@ -49,14 +49,14 @@ class ForwardContext:
     Attributes:
         training: activates dropout and the like.
         dtype: the dtype of computations; parameters themselves are float32.
-        mesh: the mesh for activations; None leaves their layout to the compiler.
+        mesh: divides activations; None leaves their layout to the compiler.
         example_weights: of the examples of the batch, 0 for padding; None if all examples count.
         cache_length: capacity of decoding caches, in positions; None outside of decoding.
     """
 
     training: bool = False
     dtype: Any = jnp.float32
-    mesh: jax.sharding.Mesh | None = None
+    mesh: Arrangement | None = None
     example_weights: jax.Array | None = None
     cache_length: int | None = None
 
@@ -234,7 +234,8 @@ class Layer(Component):
         """A float32 parameter of this layer, cast to the dtype of computations.
 
         Args:
-            axes: the logical axis of each dimension, as in `trainer.mesh.RULES`.
+            axes: the logical axis of each dimension, as in `trainer.mesh.RULES` or
+                `mesh.rules` of the experiment.
             init: makes new values; one with less than two axes needs it.
             decay: weight decay applies to it.
             keep_float32: returns it as float32, without a cast.
@@ -250,7 +251,6 @@ class Layer(Component):
                     f'of shape {tuple(shape)} has no axes of inputs and outputs: pass `init`, such '
                     'as init=flax.linen.initializers.zeros'
                 )
-        mesh_lib.partition_spec(axes)  # An unknown axis would be replicated silently.
 
         def boxed(key: jax.Array) -> ParameterBox:
             own = fold(frame.keys['params'], name) if 'params' in frame.keys else key
@@ -320,7 +320,7 @@ class Layer(Component):
         return jnp.asarray(variable.value)
 
     def add_aux_loss(self, name: str, loss: jax.Array) -> None:
-        """Adds a scalar to the loss of the task, as load balancing does."""
+        """Adds a scalar to the loss of training steps, as load balancing does."""
         zero = functools.partial(jnp.zeros, ())
         current_frame().module.sow(AUX_LOSS, name, loss, jnp.add, zero)
 
@@ -342,9 +342,8 @@ class Layer(Component):
         if mesh is None:
             return x
         what = f'an activation of {type(self).__name__} at {str(self.sym_path)!r}'
-        return jax.lax.with_sharding_constraint(
-            x, mesh_lib.activation_sharding(mesh, axes, x.shape, what)
-        )
+        at = mesh.activation_sharding(axes, x.shape, what)
+        return x if mesh.is_abstract else jax.lax.with_sharding_constraint(x, at)
 
 
 def run_layer(

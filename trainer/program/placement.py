@@ -7,20 +7,20 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from trainer import mesh as mesh_lib
+from trainer.mesh import Arrangement
 from trainer.program.step_functions import ElementSpec
 
 
 class Placement:
-    """Puts batches on a mesh, sharded by `trainer.mesh.feature_spec`.
+    """Puts batches on a mesh, sharded by `Arrangement.feature_spec`.
 
     Attributes:
         data_shard: (number of shards of a batch, index of the shard of this process).
     """
 
-    def __init__(self, mesh: jax.sharding.Mesh) -> None:
+    def __init__(self, mesh: Arrangement) -> None:
         self._mesh = mesh
-        self.data_shard = mesh_lib.data_shard(mesh)
+        self.data_shard = mesh.data_shard()
 
     def put(self, *batches: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
         """Makes global arrays of a batch of a host, or of several, with a first axis of those."""
@@ -51,7 +51,7 @@ class Placement:
     def _place(self, array: Any, count: int = 1) -> tuple[tuple[int, ...], NamedSharding]:
         # Each process has all positions of its examples, for any mesh.
         shape = (array.shape[0] * self.data_shard[0], *array.shape[1:])
-        spec = mesh_lib.feature_spec(len(shape))
+        spec = self._mesh.feature_spec(len(shape))
         if count > 1:
             shape, spec = (count, *shape), PartitionSpec(None, *spec)
-        return shape, NamedSharding(self._mesh, spec)
+        return shape, self._mesh.placed(spec)

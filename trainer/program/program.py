@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer import state as state_lib
 from trainer.decoding.base import DecodeOutput
+from trainer.mesh import Arrangement
 from trainer.metrics import Metrics
 from trainer.program.placement import Placement
 from trainer.program.step_functions import (
@@ -41,7 +42,7 @@ PROGRAMS: 'collections.OrderedDict[object, Program]' = collections.OrderedDict()
 
 def program_for(
     task: Task,
-    mesh: jax.sharding.Mesh,
+    mesh: Arrangement,
     element_spec: ElementSpec,
     programs: 'collections.OrderedDict[object, Program]' = PROGRAMS,
     kept: int = 8,
@@ -74,14 +75,14 @@ class Program:
     """
 
     @during(COMPILATION)
-    def __init__(self, task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec) -> None:
-        self.mesh, self._task, self._element_spec = mesh, task, dict(element_spec)
+    def __init__(self, task: Task, mesh: Arrangement, element_spec: ElementSpec) -> None:
+        self.mesh, self._task, self._element_spec = mesh.mesh, task, dict(element_spec)
         self._traced = TracedSteps(task, mesh, self._element_spec)
         abstract = self._traced.abstract_state
         params = state_lib.params_shardings(self._traced.abstract_params, mesh)
         self._shardings = state_lib.state_shardings(abstract, params, mesh)
         self.abstract_state: TrainState = jax.tree.map(_sharded, abstract, self._shardings)
-        self._replicated = NamedSharding(mesh, PartitionSpec())
+        self._replicated = mesh.placed(PartitionSpec())
         self._placement = Placement(mesh)
         self.data_shard, self.put = self._placement.data_shard, self._placement.put
         self._replicate_jit = jax.jit(lambda value: value, out_shardings=self._replicated)

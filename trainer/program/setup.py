@@ -1,9 +1,9 @@
 import jax
 
-from trainer import mesh as mesh_lib
 from trainer.experiment import Experiment
 from trainer.inputs.base import Input, require_methods, require_weights
 from trainer.inputs.evaluation import check_evaluation
+from trainer.mesh import Arrangement
 from trainer.program.program import Program, program_for
 from trainer.program.step_functions import Values
 from trainer.runtime.wall_clock import INPUT, during
@@ -67,22 +67,23 @@ def compiled(experiment: Experiment) -> tuple[Program, Values]:
         UserError: the mesh does not fit the devices, or the model or a batch the mesh.
     """
     mesh, (num_shards, _) = _sharded_mesh(experiment)
-    check_batch_sizes(experiment, mesh.shape['data'] * mesh.shape['fsdp'], num_shards)
-    check_lengths(experiment, mesh.shape['sequence'])
+    check_batch_sizes(experiment, mesh, num_shards)
+    check_lengths(experiment, mesh)
     program = program_for(experiment.task, mesh, experiment.train_input.padded_spec())
     return program, program.values(experiment.task)
 
 
-def _sharded_mesh(experiment: Experiment) -> tuple[jax.sharding.Mesh, tuple[int, int]]:
+def _sharded_mesh(experiment: Experiment) -> tuple[Arrangement, tuple[int, int]]:
     try:
         mesh = experiment.mesh.make()
-        return mesh, mesh_lib.data_shard(mesh)
+        return mesh, mesh.data_shard()
     except ValueError as error:
         raise UserError(f'mesh: {error}') from error
 
 
-def check_batch_sizes(experiment: Experiment, data_parts: int, num_shards: int = 1) -> None:
+def check_batch_sizes(experiment: Experiment, mesh: Arrangement, num_shards: int = 1) -> None:
     """Raises UserError unless every batch, of all shards, divides evenly over the devices."""
+    data_parts, axes = mesh.parts('batch')
     for path, data in experiment.inputs_by_path.items():
         examples = (data.batch_size + data.batch_padding_size) * num_shards
         microbatches = experiment.task.learner.microbatches if path == 'train_input' else 1
@@ -90,19 +91,21 @@ def check_batch_sizes(experiment: Experiment, data_parts: int, num_shards: int =
             parted = f' in {microbatches} task.learner.microbatches' if microbatches > 1 else ''
             raise UserError(
                 f'{path}.batch_size: {examples} examples do not divide evenly{parted} over the '
-                f'{data_parts} devices of the mesh axes data and fsdp; choose a multiple of '
+                f'{data_parts} devices of the mesh axes {" and ".join(axes)}; choose a multiple of '
                 f'{microbatches * data_parts}'
             )
 
 
-def check_lengths(experiment: Experiment, sequence_parts: int) -> None:
+def check_lengths(experiment: Experiment, mesh: Arrangement) -> None:
     """Checks that the positions of every feature divide evenly over the devices.
 
     Raises:
         UserError: the positions of a feature do not, or no feature has positions.
     """
+    sequence_parts, axes = mesh.parts('length')
     if sequence_parts == 1:
         return
+    of_mesh = ' × '.join(f'mesh.{axis}' for axis in axes)
     for path, data in experiment.inputs_by_path.items():
         lengths = {
             name: spec.shape[1]
@@ -111,13 +114,13 @@ def check_lengths(experiment: Experiment, sequence_parts: int) -> None:
         }
         if not lengths:
             raise UserError(
-                f'mesh.sequence: no feature of {path} has positions, [B, T], that '
+                f'{of_mesh}: no feature of {path} has positions, [B, T], that '
                 f'{sequence_parts} devices could share; set it to 1'
             )
         for name, length in lengths.items():
             if length % sequence_parts:
                 raise UserError(
                     f'{path}: {length} positions of {name!r} do not divide evenly over the '
-                    f'{sequence_parts} devices of mesh.sequence; choose a length that is a '
-                    f'multiple of {sequence_parts}, or another mesh.sequence'
+                    f'{sequence_parts} devices of {of_mesh}; choose a length that is a '
+                    f'multiple of {sequence_parts}, or another {of_mesh}'
                 )

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from absl import logging
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import PartitionSpec
 
-from trainer import mesh as mesh_lib
 from trainer import state as state_lib
 from trainer.decoding.base import DecodeOutput
 from trainer.layers.base import (
@@ -27,6 +26,7 @@ from trainer.layers.heads import MultiHead
 from trainer.layers.stack import per_layer
 from trainer.learner.paths import replaced
 from trainer.learner.width_scaling import WidthFactors
+from trainer.mesh import Arrangement
 from trainer.metrics import Metrics, WeightedScalar, joined, require_metric
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, components, numbers
@@ -193,9 +193,12 @@ def _without_kernels(task: Task) -> Task:
 
 
 def abstract_metrics(
-    task: Task, element_spec: ElementSpec
+    task: Task, element_spec: ElementSpec, mesh: Arrangement | None = None
 ) -> tuple[Callable[..., Metrics], TrainState, tuple[Any, ...]]:
     """Makes a traceable function of the metrics of a batch.
+
+    Args:
+        mesh: checks the axes of activations; None checks none.
 
     Returns:
         The function; the shapes of a train state; the shapes of the arguments of the function for
@@ -213,7 +216,7 @@ def abstract_metrics(
     def metrics(
         variables: Any, batch: Any, random_key: jax.Array, values: Values, training: bool = True
     ) -> Metrics:
-        context = ForwardContext(training=training, dtype=jnp.dtype(task.fprop_dtype))
+        context = ForwardContext(training=training, dtype=jnp.dtype(task.fprop_dtype), mesh=mesh)
         rngs = {'dropout': random_key} if training else {}
         return forward(bind(task, values), variables, batch, rngs, context)[0]
 
@@ -254,7 +257,7 @@ class TracedSteps:
         abstract_state: shapes of the train state.
     """
 
-    def __init__(self, task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec) -> None:
+    def __init__(self, task: Task, mesh: Arrangement, element_spec: ElementSpec) -> None:
         self._task, self._mesh = task, mesh  # Unbound: read numbers from the result of `bind`.
         self._element_spec = element_spec
         self._width_factors = width_factors(task, element_spec)
@@ -329,8 +332,8 @@ class TracedSteps:
         def divide(x: jax.Array) -> jax.Array:
             # Each part takes every parts-th example, so each example stays on its device.
             split = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
-            spec = PartitionSpec(None, *mesh_lib.feature_spec(x.ndim))
-            return jax.lax.with_sharding_constraint(split, NamedSharding(self._mesh, spec))
+            spec = PartitionSpec(None, *self._mesh.feature_spec(x.ndim))
+            return jax.lax.with_sharding_constraint(split, self._mesh.placed(spec))
 
         def add(carry_and_sums: Any, part_and_index: Any) -> tuple[Any, None]:
             carry, sums = carry_and_sums

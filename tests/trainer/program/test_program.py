@@ -11,6 +11,7 @@ from trainer.experiment import Experiment
 from trainer.layers import Dropout
 from trainer.learner import SGD, AdamW, Cosine, GlobalNorm, Learner
 from trainer.loop.metric_names import metric_names
+from trainer.mesh import Mesh
 from trainer.program.setup import check_batch_sizes, check_lengths, compiled, localized
 from trainer.symbolic.component import key, numbers
 from trainer.symbolic.errors import UserError
@@ -184,22 +185,22 @@ def test_dropout_changes_from_step_to_step_and_repeats_by_seed() -> None:
 
 def test_a_batch_that_does_not_divide_is_refused_by_its_path() -> None:
     made = experiment()
-    check_batch_sizes(made, 4)
+    check_batch_sizes(made, Mesh(data=4).abstract())
     with pytest.raises(UserError, match=r'train_input.batch_size: 8 examples do not divide'):
-        check_batch_sizes(made, 3)
+        check_batch_sizes(made, Mesh(data=3).abstract())
     made.rebind({'train_input.batch_size': 9})
     with pytest.raises(UserError, match=r'eval_inputs.eval.batch_size: 8 .* a multiple of 3'):
-        check_batch_sizes(made, 3)
+        check_batch_sizes(made, Mesh(data=3).abstract())
 
 
 def test_positions_that_do_not_divide_are_refused_by_their_path() -> None:
     made = experiment()
-    check_lengths(made, 1)
-    check_lengths(made, 4)
+    check_lengths(made, Mesh(data=1, sequence=1).abstract())
+    check_lengths(made, Mesh(data=1, sequence=4).abstract())
     with pytest.raises(UserError, match=r"^train_input: 8 positions of 'ids' .* 3 devices of mesh"):
-        check_lengths(made, 3)
+        check_lengths(made, Mesh(data=1, sequence=3).abstract())
     with pytest.raises(UserError, match=r'^mesh.sequence: no feature of train_input has positions'):
-        check_lengths(tiny_images.experiment(resnet()), 2)
+        check_lengths(tiny_images.experiment(resnet()), Mesh(data=1, sequence=2).abstract())
 
 
 def test_initial_weights_are_drawn_from_the_seed() -> None:

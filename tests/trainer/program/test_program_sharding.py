@@ -29,6 +29,8 @@ meshes = {
     'tensor': Mesh(data=2, tensor=4), 'mixed': Mesh(data=2, fsdp=2, tensor=2),
     'sequence': Mesh(data=2, sequence=4),
     'slices': Mesh(data=1, fsdp=1, sequence=2, tensor=2, dcn_data=1, dcn_fsdp=2),
+    'experts': Mesh(data=2, expert=4), 'stages': Mesh(data=4, stage=2),
+    'own': Mesh(data=2, axes={'mine': 4}, rules={'mlp': 'mine', 'batch': 'data'}),
     'one device, accumulated': Mesh(data=1), 'mixed, accumulated': Mesh(data=2, fsdp=2, sequence=2),
 }
 out, programs, states = {}, {}, {}
@@ -54,8 +56,9 @@ for name, mesh in meshes.items():
             assert leaf.sharding.is_fully_replicated and len(others) == 7
             assert all(np.array_equal(first, other) for other in others)
     parts = batch['ids'].addressable_shards[0].data.shape
-    assert parts == (16 // program.mesh.shape['data'] // program.mesh.shape['fsdp'],
-                     8 // program.mesh.shape['sequence']), parts
+    sizes = program.mesh.shape
+    assert parts == (16 // sizes['data'] // sizes['fsdp'] // sizes.get('expert', 1),
+                     8 // sizes['sequence']), parts
     out[name] = [losses, up.addressable_shards[0].data.size / up.size]
     out[name].append(program.device_memory_bytes())
     programs[name], states[name] = program, state
@@ -72,7 +75,7 @@ state = states['data']
 wanted = jax.device_get(state)
 same = np.testing.assert_array_equal
 made = localized(experiment(task__model=model.clone(deep=True)))
-for name in ('fsdp', 'tensor', 'mixed', 'data'):
+for name in ('fsdp', 'tensor', 'mixed', 'own', 'stages', 'data'):
     directory = tempfile.mkdtemp()
     checkpoints = CheckpointStore(directory, RetentionPolicy(Checkpoints()))
     checkpoints.save(10, state, Progress())
@@ -111,6 +114,9 @@ def runs() -> Runs:
         'mixed',
         'sequence',
         'slices',
+        'experts',
+        'stages',
+        'own',
         'mixed, accumulated',
     ],
 )
@@ -124,7 +130,7 @@ def test_weights_are_divided(runs: Runs) -> None:
     parts = {mesh: part for mesh, (_, part, _) in runs.items() if 'accumulated' not in mesh}
     assert parts == {
         'one device': 1, 'data': 1, 'fsdp': 1 / 8, 'tensor': 1 / 4, 'mixed': 1 / 4,
-        'sequence': 1, 'slices': 1 / 4,
+        'sequence': 1, 'slices': 1 / 4, 'experts': 1, 'stages': 1 / 2, 'own': 1 / 4,
     }  # fmt: skip
 
 
