@@ -143,7 +143,8 @@ class Rows(Layer):
     activation: str = 'features'
 
     def forward(self, x: jax.Array, *_: Any) -> jax.Array:
-        kernel = self.param('kernel', (x.shape[-1], x.shape[-1]), axes=(None, self.axis))
+        shape, ones = (x.shape[-1],) * 2, jax.nn.initializers.ones
+        kernel = self.param('kernel', shape, (None, self.axis), ones)
         return self.constrain(x @ kernel, ('batch', 'length', self.activation))
 
 
