@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urljoin
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -113,7 +113,7 @@ def followed(page: Page, url: str, directory: Path) -> float:
         count = len(study.trials) + 1
         study.store.add_trials(list(large_study.ended(study.space.spec, 1)))
     start = time.perf_counter()
-    page.wait_for_function(f"document.body.textContent.includes('{count:,} of')")
+    page.get_by_text(f'{count:,} of').wait_for()
     return time.perf_counter() - start
 
 
@@ -170,11 +170,7 @@ def table_times(directory: Path) -> tuple[float, float]:
             before = page.inner_text(first)
             start = time.perf_counter()
             page.click(f'#trials .ag-header-cell[col-id="{column}"] .ag-header-cell-text')
-            page.wait_for_function(
-                'before => { const now = document.querySelector(before[0]);'
-                ' return now && now.innerText !== before[1]; }',
-                arg=[first, before],
-            )
+            expect(page.locator(first)).not_to_have_text(before, timeout=120_000)
             times.append(time.perf_counter() - start)
         browser.close()
     return painted, max(times)

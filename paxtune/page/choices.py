@@ -7,6 +7,7 @@ from typing import Any
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
 from paxtune.analysis.trade_off import COST
+from paxtune.page import rows
 from paxtune.page.links import Link
 from paxtune.page.live import LiveStudy
 from paxtune.study.columns import reward_columns
@@ -144,7 +145,9 @@ def _option(value: str, label: str = '') -> dict[str, str]:
 
 def _metrics(live: LiveStudy) -> list[str]:
     def names() -> list[str]:
-        return sorted({name for trial in live.snapshot().trials for name in trial.metrics})
+        return sorted(
+            {name for trial in rows.examples(live.snapshot().trials) for name in trial.metrics}
+        )
 
     found: list[str] = live.computed('metrics', names)
     return found

@@ -4,6 +4,7 @@ The server draws a figure once for all browsers, when the study or a choice has 
 that has the figure gets no update. Zoom and selection stay until a choice changes.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import html as markup
@@ -79,6 +80,9 @@ class FigureView(View):
 
 LOOK = ('x_scale', 'y_scale', 'diverged')
 """Choices that change a finished figure."""
+
+CURVE = ('reward', 'curves_over', *LOOK[:2])
+"""Choices of the learning curves of single trials."""
 
 
 def of_study(
@@ -223,6 +227,35 @@ def drawn_for(
         return restyled(made, x, y, selected, hidden)
 
     return drawn(live, (*name, *chosen.values(), *selected), draw_styled, known)
+
+
+def register_curves(
+    app: Dash,
+    live: LiveStudy,
+    name: str,
+    draw: Callable[[LiveStudy, Sequence[int], Chosen], 'go.Figure'],
+) -> None:
+    """Adds the callbacks of learning curves of the trial of the address, or of selected ones."""
+    register_clicks(app, f'figure-{name}')
+
+    @app.callback(
+        Output(f'figure-{name}', 'figure'),
+        Output(f'drawn-{name}', 'data'),
+        Input('version', 'data'),
+        Input('url', 'search'),
+        State('url', 'pathname'),
+        State(f'drawn-{name}', 'data'),
+    )
+    def refresh(version: str, search: str, path: str, known: str | None) -> Any:
+        number, trials = widgets.trial_in(path), list[int]()
+        with contextlib.suppress(UserError):  # The figure says so.
+            trials = selected_trials(live, Link.parse(search)) if number is None else [number]
+
+        def drawing(chosen: Chosen) -> 'go.Figure':
+            return draw(live, trials, chosen)
+
+        is_single = number is not None
+        return drawn_for(live, (name, *trials), search, CURVE, drawing, known, is_single)
 
 
 def selected_trials(live: LiveStudy, link: Link) -> list[int]:

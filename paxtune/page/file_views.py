@@ -46,12 +46,7 @@ def elements() -> list[Any]:
 def register(app: Dash, live: LiveStudy) -> None:
     """Adds the callbacks, and the address of the files."""
 
-    @app.callback(
-        Output('trial-files', 'children'), Input('version', 'data'), State('url', 'pathname')
-    )
-    @widgets.guarded
-    def refresh(version: str, path: str) -> Any:
-        return _listed(live, widgets.trial_at(path))
+    widgets.follow(app, 'trial-files', lambda path: _listed(live, widgets.trial_at(path)))
 
     @app.callback(
         Output('file-shown', 'children'),

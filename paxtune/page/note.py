@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dash import Dash, Input, Output, State, dcc, html
+from dash import Dash, State, dcc, html
 
 from paxtune.page import widgets
 from paxtune.page.actions import Actions
@@ -28,25 +28,17 @@ def form(live: LiveStudy, trial: int | None) -> html.Div:
 def register(app: Dash, live: LiveStudy, actions: Actions) -> None:
     """Adds the callbacks of both views."""
 
-    @app.callback(
-        Output('note-shown', 'children'), Input('version', 'data'), State('url', 'pathname')
-    )
-    @widgets.guarded
-    def refresh(version: str, path: str) -> Any:
+    def shown(path: str) -> Any:
         text = _text(live, widgets.trial_in(path))
         # HTML stays text, and images of other hosts are not loaded.
         return dcc.Markdown(text, className='note') if text else ''
 
-    @app.callback(
-        Output('note-done', 'children'),
-        Input('keep-note', 'n_clicks'),
-        State('url', 'pathname'),
-        State('note', 'value'),
-        prevent_initial_call=True,
-    )
-    @widgets.guarded
-    def keep(clicks: int, path: str, text: str | None) -> Any:
-        return html.Pre(actions.note(widgets.trial_in(path), text or ''))
+    def keep(path: str, text: str | None) -> str:
+        return actions.note(widgets.trial_in(path), text or '')
+
+    widgets.follow(app, 'note-shown', shown)
+    states = State('url', 'pathname'), State('note', 'value')
+    widgets.on_click(app, 'keep-note', 'note-done', keep, *states)
 
 
 def _text(live: LiveStudy, trial: int | None) -> str:

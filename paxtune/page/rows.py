@@ -1,6 +1,7 @@
 """Rows of trials for the table: columns, filter, order, texts. Pure functions."""
 
 import dataclasses
+import functools
 import math
 import operator
 import re
@@ -9,7 +10,7 @@ from typing import Any
 
 from paxtune.analysis.trial_values import thinned
 from paxtune.reports.tables import cell
-from paxtune.study import columns
+from paxtune.study import columns, trial_table
 from paxtune.study.columns import Column, number, ordered
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
@@ -64,11 +65,26 @@ class Term:
         return is_equal != (self.sign == '!=')
 
 
+def examples(trials: Sequence[Trial]) -> list[Trial]:
+    """Returns a few trials that together have all names of metrics and attributes."""
+    return [*dict(zip(trial_table.column(trials, _names), trials, strict=True)).values()]
+
+
+def _names(trial: Trial) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return _kept(tuple(trial.metrics)), _kept(tuple(trial.attributes))
+
+
+@functools.lru_cache(1024)
+def _kept(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns one object for equal names: most trials have the same ones."""
+    return names
+
+
 def columns_of(study: StudyView, trials: Sequence[Trial], notes: Mapping[int, str]) -> list[Column]:
     """Lists the columns of the table of trials, metrics last."""
     worker = Column('worker', 'worker', lambda trial: trial.record.holder or None)
     note = Column('note', 'note', lambda trial: notes.get(trial.id))
-    found = columns.columns_of(trials, study.space, study.rewards, [worker, note])
+    found = columns.columns_of(examples(trials), study.space, study.rewards, [worker, note])
     by_key = {each.key: each for each in found}
     return [
         *(by_key[key] for key in _FIRST),

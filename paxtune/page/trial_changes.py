@@ -1,7 +1,7 @@
 """Changes on the view of a trial: stop, repeat, report a result, delete."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html
 
@@ -10,8 +10,6 @@ from paxtune.page.actions import Actions
 from paxtune.page.live import LiveStudy
 from paxtune.study import transitions
 from trainer.symbolic.errors import UserError
-
-Callback: TypeAlias = Callable[..., Any]
 
 _HIDDEN = {'display': 'none'}
 
@@ -56,40 +54,17 @@ def _result_form() -> list[Any]:
 def register(app: Dash, live: LiveStudy, actions: Actions) -> None:
     """Adds the callbacks of the changes."""
 
-    def action(button: str, *states: State) -> Callable[[Callback], Callback]:
-        decorator: Callable[[Callback], Callback] = app.callback(
-            Output('trial-done', 'children', allow_duplicate=True),
-            Input(button, 'n_clicks'),
-            State('url', 'pathname'),
-            *states,
-            prevent_initial_call=True,
-        )
-        return decorator
+    def action(button: str, act: Callable[..., str], *given: State) -> None:
+        def on_trial(path: str, *values: str | None) -> str:
+            return act(widgets.trial_at(path), *(each or '' for each in values))
 
-    @action('stop')
-    @widgets.guarded
-    def stop(clicks: int, path: str) -> Any:
-        return html.Pre(actions.stop(widgets.trial_at(path)))
+        widgets.on_click(app, button, 'trial-done', on_trial, State('url', 'pathname'), *given)
 
-    @action('retry')
-    @widgets.guarded
-    def retry(clicks: int, path: str) -> Any:
-        return html.Pre(actions.retry(widgets.trial_at(path)))
-
-    @action('delete')
-    @widgets.guarded
-    def delete(clicks: int, path: str) -> Any:
-        return html.Pre(actions.delete(widgets.trial_at(path)))
-
-    @action('tell', State('result-metrics', 'value'))
-    @widgets.guarded
-    def tell(clicks: int, path: str, metrics: str | None) -> Any:
-        return html.Pre(actions.tell(widgets.trial_at(path), metrics or ''))
-
-    @action('tell-infeasible', State('result-reason', 'value'))
-    @widgets.guarded
-    def tell_infeasible(clicks: int, path: str, reason: str | None) -> Any:
-        return html.Pre(actions.tell_infeasible(widgets.trial_at(path), reason or ''))
+    action('stop', actions.stop)
+    action('retry', actions.retry)
+    action('delete', actions.delete)
+    action('tell', actions.tell, State('result-metrics', 'value'))
+    action('tell-infeasible', actions.tell_infeasible, State('result-reason', 'value'))
 
     @app.callback(
         Output('result-form', 'style'), Input('version', 'data'), State('url', 'pathname')

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import flask
-from dash import dcc, html
+from dash import Dash, Input, Output, State, html
 from dash.development.base_component import Component
 
 from paxtune.reports.tables import Document, Row, Table, cell
@@ -70,12 +70,16 @@ def _cell(key: str, value: Any) -> html.Td:
     classes = ['number'] if is_number else []
     if key == 'state':
         classes.append(f'state {value}')
-    return html.Td(text(value), className=' '.join(classes))
+    # A float has few digits here, and all of them under the pointer.
+    title = (
+        {'title': repr(value)} if isinstance(value, float) and cell(value) != repr(value) else {}
+    )
+    return html.Td(text(value), className=' '.join(classes), **title)
 
 
-def trial_link(number: int) -> dcc.Link:
-    """Links to the view of a trial."""
-    return dcc.Link(str(number), href=address(f'/trial/{number}'))
+def trial_link(number: int, name: str = '') -> html.A:
+    """Links to the view of a trial, with the settings of the address: see `trials.js`."""
+    return html.A(name or str(number), href=address(f'/trial/{number}'), className='trial')
 
 
 def document(report: Document) -> list[Any]:
@@ -109,6 +113,29 @@ def guarded(render: Callable[..., Any]) -> Callable[..., Any]:
             return problem(error)
 
     return render_or_explain
+
+
+def follow(app: Dash, element: str, render: Callable[[str], Any]) -> None:
+    """Renders an element after each change of the study, from the path in the address."""
+
+    @app.callback(Output(element, 'children'), Input('version', 'data'), State('url', 'pathname'))
+    @guarded
+    def refresh(version: str, path: str) -> Any:
+        return render(path)
+
+
+def on_click(app: Dash, button: str, output: str, act: Callable[..., str], *states: State) -> None:
+    """Shows the text that a function of states returns, once a button is clicked."""
+
+    @app.callback(
+        Output(output, 'children', allow_duplicate=True),
+        Input(button, 'n_clicks'),
+        *states,
+        prevent_initial_call=True,
+    )
+    @guarded
+    def run(clicks: int, *given: Any) -> Any:
+        return html.Pre(act(*given))
 
 
 def address(path: str) -> str:

@@ -1,11 +1,13 @@
 """Learning curves, and how early values rank trials."""
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paxtune.analysis.attempts import related_to
+from paxtune.analysis.trade_off import Axis
 from paxtune.analysis.trial_values import (
     SECONDS,
     STEP,
@@ -18,6 +20,7 @@ from paxtune.analysis.trial_values import (
     thinned,
 )
 from paxtune.plots import layout
+from paxtune.plots.restyle import HIGHLIGHTS
 from paxtune.schedulers.rung_report import Rung, rung_report
 from paxtune.study.record import Status
 
@@ -54,8 +57,7 @@ def curves(study: 'Study', reward: str | None = None, over: str = STEP) -> 'go.F
     axis, trials = axis_for(study, reward), study.trials
     found = learning_curves(axis, trials, over)
     if not found:
-        missing = 'been measured' if over in (STEP, SECONDS) else f'measured {over}'
-        raise NoValuesError(f'No trial has {missing} yet.' if trials else layout.NO_TRIALS)
+        raise NoValuesError(_missing('No trial', 'has', over) if trials else layout.NO_TRIALS)
     found.sort(key=lambda curve: _rank(curve, axis.is_maximized))
     selected = _selected(found)
     count = sum(min(len(curve.steps), _MAX_STEPS_PER_CURVE) for curve in selected)
@@ -74,11 +76,7 @@ def curves(study: 'Study', reward: str | None = None, over: str = STEP) -> 'go.F
         line = {'color': layout.BEST, 'width': 3}
         name = f'best: trial {best.trial.id}'
         drawn.add_trace(layout.scatter(0, **_points([best]), mode='lines', line=line, name=name))
-    _add_rungs(drawn, study, over)
-    drawn.update_xaxes(title=layout.text(over))
-    values = np.concatenate([curve.values for curve in selected])
-    drawn.update_yaxes(title=layout.axis_title(axis), type=layout.scale(values))
-    return drawn
+    return _with_axes(drawn, study, axis, over, selected)
 
 
 @layout.or_text
@@ -89,8 +87,7 @@ def trial_curve(
     axis, trial = axis_for(study, reward), study.trial(number)
     own = learning_curves(axis, [trial], over)
     if not own:
-        missing = 'been measured' if over in (STEP, SECONDS) else f'measured {over}'
-        raise NoValuesError(f'Trial {number} has not {missing} yet.')
+        raise NoValuesError(_missing(f'Trial {number}', 'has not', over))
     drawn = layout.figure(f'Learning curve of trial {number}')
     best = best_of(axis, study.trials)
     known = dict.fromkeys([best, *related_to(number, study.trials)])
@@ -105,17 +102,41 @@ def trial_curve(
     name = f'trial {number}, {trial.status}'
     points = _points(own)
     drawn.add_trace(layout.scatter(0, **points, mode='lines+markers', line=style, name=name))
-    _add_rungs(drawn, study, over)
-    drawn.update_xaxes(title=layout.text(over))
-    values = np.concatenate([each.values for each in (*own, *others)])
-    drawn.update_yaxes(title=layout.axis_title(axis), type=layout.scale(values))
-    return drawn
+    return _with_axes(drawn, study, axis, over, [*own, *others])
 
 
-def _add_rungs(drawn: 'go.Figure', study: 'Study', over: str) -> None:
+@layout.or_text
+def compared_curves(
+    study: 'Study', numbers: Sequence[int], reward: str | None = None, over: str = STEP
+) -> 'go.Figure':
+    """Draws the learning curves of some trials, each in a color of its own."""
+    axis = axis_for(study, reward)
+    found = learning_curves(axis, [study.trial(number) for number in numbers], over)
+    if not found:
+        raise NoValuesError(_missing('None of these trials', 'has', over))
+    drawn = layout.figure('Learning curves')
+    for color, curve in zip(itertools.cycle(HIGHLIGHTS), found, strict=False):
+        name, line = f'trial {curve.trial.id}', {'color': color, 'width': 2}
+        drawn.add_trace(layout.scatter(0, **_points([curve]), mode='lines', line=line, name=name))
+    return _with_axes(drawn, study, axis, over, found)
+
+
+def _missing(trials: str, has: str, over: str) -> str:
+    measured = 'been measured' if over in (STEP, SECONDS) else f'measured {over}'
+    return f'{trials} {has} {measured} yet.'
+
+
+def _with_axes(
+    drawn: 'go.Figure', study: 'Study', axis: Axis, over: str, found: Sequence[Curve]
+) -> 'go.Figure':
+    """Adds titles, scales, and the rungs of a scheduler that counts steps."""
     if over == STEP and study.scheduler is not None and study.scheduler.unit == 'steps':
         for rung in _rungs(study):
             drawn.add_vline(rung.resource, line={'dash': 'dot', 'width': 1, 'color': layout.MUTED})
+    drawn.update_xaxes(title=layout.text(over))
+    values = np.concatenate([curve.values for curve in found])
+    drawn.update_yaxes(title=layout.axis_title(axis), type=layout.scale(values))
+    return drawn
 
 
 @layout.or_text

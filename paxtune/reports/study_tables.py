@@ -359,22 +359,23 @@ def _compact(
     return Table.compact(rows, [*names, 'reason'], decision_names(study.space), title)
 
 
-def best_tables(study: Study, best: Sequence[Trial]) -> list[Table]:
-    """Makes the tables of the best trials: of one with all digits, or of a Pareto front."""
+def best_tables(study: Study, best: Sequence[Trial], is_exact: bool = True) -> list[Table]:
+    """Makes the tables of the best trials: of one, or of a Pareto front.
+
+    Args:
+        study: the study.
+        best: the trials.
+        is_exact: numbers of one trial are texts with all digits.
+    """
     if len(study.rewards) > 1:
         return [_compact(study, best, _columns(study, best), _FRONT)]
-    return [
-        _vertical(
-            {
-                study.rewards[0].label: repr(trial.reward),
-                **{name: exact(value) for name, value in repeated.items()},
-                **{path: exact(value) for path, value in trial.decisions.items()},
-            },
-            f'best: trial {trial.id}',
-            'value',
-        )
-        for trial, repeated in zip(best, _replicates(study, best), strict=True)
-    ]
+    tables = []
+    for trial, repeated in zip(best, _replicates(study, best), strict=True):
+        values = {study.rewards[0].label: trial.reward, **repeated, **trial.decisions}
+        if is_exact:
+            values = {name: exact(value) for name, value in values.items()}
+        tables.append(_vertical(values, f'best: trial {trial.id}', 'value'))
+    return tables
 
 
 def _vertical(values: Mapping[str, Any], first: str, second: str) -> Table:

@@ -83,8 +83,9 @@ def explicit_fields(
 def candidate_names(candidates: Sequence[Any]) -> list[Any]:
     """Distinct names of candidates.
 
-    Derived values are omitted if the names are distinct without them. Equal names have the names of
-    their open decisions, too. If they are still equal, they are numbered.
+    Dictionaries that differ in one constant have it as their name. Derived values are omitted if
+    the names are distinct without them. Equal names have the names of their open decisions, too. If
+    they are still equal, they are numbered.
 
     Example:
         >>> depth, rate = pg.oneof([1, 2]), pg.floatv(0.0, 1.0)
@@ -92,7 +93,11 @@ def candidate_names(candidates: Sequence[Any]) -> list[Any]:
         [64, 'gelu', '{depth}', '{rate}']
         >>> candidate_names([None, pg.Dict(), pg.Dict()])
         [None, '{} #1', '{} #2']
+        >>> candidate_names([pg.Dict(kind='adam', beta=rate), pg.Dict(kind='sgd')])
+        ['adam', 'sgd']
     """
+    if (constants := _constants(candidates)) is not None:
+        return constants
     plain = [display_value(candidate, with_derived=False) for candidate in candidates]
     if len({(type(each), each) for each in plain}) < len(plain):
         plain = [display_value(candidate) for candidate in candidates]
@@ -107,6 +112,19 @@ def candidate_names(candidates: Sequence[Any]) -> list[Any]:
         each if keys.count(key) == 1 else f'{each} #{index}'
         for index, (key, each) in enumerate(zip(keys, plain, strict=True))
     ]
+
+
+def _constants(candidates: Sequence[Any]) -> list[Any] | None:
+    """Returns the constant of each dictionary; None unless all differ in that field alone."""
+    if len(candidates) < 2 or not all(isinstance(each, pg.Dict) for each in candidates):
+        return None
+    fields = [explicit_fields(each) for each in candidates]
+    if not all(len(own) == 1 for own in fields) or len({own[0][0] for own in fields}) > 1:
+        return None
+    values = [own[0][1] for own in fields]
+    names = [display_value(value) for value in values]
+    is_plain = not any(isinstance(value, pg.Symbolic) for value in values)
+    return names if is_plain and len(set(map(str, names))) == len(names) else None
 
 
 def match_candidate(value: Any, candidates: Sequence[Any]) -> int | None:

@@ -20,7 +20,12 @@ from paxtune.search_space.decisions import (
     slots,
 )
 from paxtune.search_space.decoder import Decoder
-from paxtune.search_space.labels import candidate_names, match_candidate, parameter_path
+from paxtune.search_space.labels import (
+    candidate_names,
+    display_value,
+    match_candidate,
+    parameter_path,
+)
 from paxtune.search_space.shared_decisions import with_shared_scope
 from trainer.runtime.directory import is_folder_name, short_names
 from trainer.symbolic.component import Component
@@ -88,7 +93,7 @@ class Space:
                 'There is nothing to search: no field of the experiment holds a decision such as '
                 "pg.oneof([…]) or pg.floatv(low, high). Add one, or use --tune 'path=…'."
             )
-        self._labels: dict[str, list[Any]] = {}
+        self._labels, self._texts = dict[str, list[Any]](), dict[str, list[Any]]()
         self._label(template, self.spec)
         self._decoder = Decoder(template, self.spec)
 
@@ -98,8 +103,10 @@ class Space:
             if isinstance(point, pg.geno.Float):
                 continue
             names = candidate_names(hyper.candidates)
+            texts = [display_value(each, with_derived=False) for each in hyper.candidates]
+            texts = texts if len({*map(repr, texts)}) == len(texts) else names
             for slot in slots(point):
-                self._labels[slot.id.path] = names
+                self._labels[slot.id.path], self._texts[slot.id.path] = names, texts
                 opened = zip(hyper.candidate_templates, slot.candidates, strict=True)
                 for candidate_template, candidate_spec in opened:
                     self._label(candidate_template, candidate_spec)
@@ -257,7 +264,9 @@ class Space:
 
     def _value(self, point: DecisionPoint, value: Any) -> int | float | None:
         if isinstance(point, pg.geno.Choices):
-            return match_candidate(value, self._labels[point.id.path])
+            found = match_candidate(value, self._labels[point.id.path])
+            # A candidate itself, or its text, in place of its name.
+            return match_candidate(value, self._texts[point.id.path]) if found is None else found
         try:
             number = math.nan if isinstance(value, bool) else float(value)
         except (OverflowError, TypeError, ValueError):

@@ -159,7 +159,10 @@ def ordered(
     """
     pairs = [(item, value(item)) for item in items]
     there = [(item, own) for item, own in pairs if own is not None]
-    there.sort(key=lambda pair: _key(pair[1]), reverse=descending)
+    # Most columns have numbers alone, which need no key.
+    has_numbers = {type(own) for _, own in there} <= {int, float}
+    key = (lambda own: own) if has_numbers else _key
+    there.sort(key=lambda pair: key(pair[1]), reverse=descending)
     return [item for item, _ in there] + [item for item, own in pairs if own is None]
 
 

@@ -4,7 +4,7 @@
   const unchanged = () => clientside.no_update;
   const equal = (a, b) => JSON.stringify(a) === JSON.stringify(b);
   const parts = text => (text ? text.split(/[\s,]+/).filter(Boolean) : []);
-  const NEWEST = ['-trial'];
+  const firstOf = columns => ({sort: ['-trial'], where: [], filter: [], columns});
 
   function grid() {
     try {
@@ -36,19 +36,37 @@
     return sorted(there.sort((a, b) => a.sortIndex - b.sortIndex));
   }
 
+  /* The settings by name as address and view last had them: only changes by people are written.
+     A change that follows from one address must not get into the next one. */
+  const known = {};
+
+  function write(now, first, search) {
+    const query = new URLSearchParams(search || '');
+    for (const [name, values] of Object.entries(now)) {
+      if (equal(values, known[name])) continue;
+      known[name] = values;
+      set(query, name, equal(values, first[name]) ? [] : values);
+    }
+    return changed(query, search);
+  }
+
+  /* Returns the values of settings that the address has, or those of a new browser. */
+  function read(search, first) {
+    const query = new URLSearchParams(search || '');
+    const wanted = ([name, values]) => [name, query.has(name) ? query.getAll(name) : values];
+    const found = Object.fromEntries(Object.entries(first).map(wanted));
+    return Object.assign(known, found) && found;
+  }
+
   clientside.trials = {
     /* Returns the query for what the table shows now. */
     write(request, text, columns, first, search) {
-      const query = new URLSearchParams(search || '');
-      if (request) {
-        const order = sorted(request.sortModel);
-        set(query, 'sort', equal(order, NEWEST) ? [] : order);
-        const model = request.filterModel;
-        set(query, 'where', Object.keys(model).length ? [JSON.stringify(model)] : []);
-      }
-      set(query, 'filter', text ? [text] : []);
-      set(query, 'columns', equal(columns, first) ? [] : columns);
-      return changed(query, search);
+      const api = grid();
+      if (!api) return unchanged();
+      const model = api.getFilterModel();
+      const where = Object.keys(model).length ? [JSON.stringify(model)] : [];
+      const now = {sort: sortOf(api), where, filter: text ? [text] : [], columns};
+      return write(now, firstOf(first), search);
     },
 
     /* Selects the trials whose boxes are checked, and no longer those whose boxes are not. */
@@ -69,21 +87,18 @@
     show(search, version, shown, text, first) {
       const api = grid();
       if (!api) return unchanged();
-      const query = new URLSearchParams(search || '');
-      const order = query.getAll('sort');
-      const wanted = order.length ? order : NEWEST;
-      if (!equal(wanted, sortOf(api))) {
-        const state = wanted.map((each, sortIndex) => ({
+      const {sort, where, filter, columns} = read(search, firstOf(first));
+      if (!equal(sort, sortOf(api))) {
+        const state = sort.map((each, sortIndex) => ({
           colId: each.replace(/^-/, ''), sort: each.startsWith('-') ? 'desc' : 'asc', sortIndex,
         }));
         api.applyColumnState({state, defaultState: {sort: null}});
       }
-      const model = JSON.parse(query.get('where') || '{}');
+      const model = JSON.parse(where[0] || '{}');
       if (!equal(model, api.getFilterModel())) api.setFilterModel(model);
-      if ((query.get('filter') || '') !== (text || '')) {
-        clientside.set_props('filter', {value: query.get('filter') || ''});
+      if ((filter[0] || '') !== (text || '')) {
+        clientside.set_props('filter', {value: filter[0] || ''});
       }
-      const columns = query.has('columns') ? query.getAll('columns') : first;
       if (!equal(columns, shown)) clientside.set_props('columns', {value: columns});
       api.getColumns().forEach(each => {
         const key = each.getColId(), isShown = key === 'chosen' || columns.includes(key);
@@ -94,39 +109,44 @@
     },
   };
 
+  const named = (ids, values) => Object.fromEntries(
+    ids.map(({name}, place) => [name, values[place] ? [values[place]] : []]));
+
   clientside.choices = {
     /* Returns the query for the choices of the view; those of a new browser are not in it. */
     write(values, ids, first, search) {
-      const query = new URLSearchParams(search || '');
-      ids.forEach(({name}, place) => {
-        const value = values[place];
-        set(query, name, value === first[place] || !value ? [] : [value]);
-      });
-      return changed(query, search);
+      return write(named(ids, values), named(ids, first), search);
     },
 
     /* Shows the choices that the address has. */
     show(search, values, ids, first) {
-      const query = new URLSearchParams(search || '');
+      const found = read(search, named(ids, first));
       ids.forEach((id, place) => {
-        const value = query.get(id.name) ?? first[place];
-        if (value !== values[place]) clientside.set_props(id, {value});
+        const [value = null] = found[id.name];
+        if (value !== (values[place] ?? null)) clientside.set_props(id, {value});
       });
     },
   };
 
   const components = (window.dashAgGridComponentFunctions = window.dashAgGridComponentFunctions || {});
 
-  /* The link of a trial, which opens without a reload. */
-  components.TrialLink = ({value, base}) => {
-    if (value === undefined || value === null) return null;
-    const href = base + value + window.location.search;
-    const open = event => {
-      if (event.metaKey || event.shiftKey || event.altKey || event.ctrlKey) return;
-      event.preventDefault();
-      window.history.pushState({}, '', href);
-      window.dispatchEvent(new CustomEvent('_dashprivate_pushstate'));
-    };
-    return window.React.createElement('a', {href, onClick: open}, value);
+  components.TrialLink = ({value, base}) => value === undefined || value === null ? null
+    : window.React.createElement('a', {href: base + value, className: 'trial'}, value);
+
+  /* Links to trials open without a reload, and keep the settings of the address. */
+  const linkOf = event => event.target.closest && event.target.closest('a.trial');
+  const settle = event => {
+    const link = linkOf(event);
+    if (link) link.search = window.location.search;
   };
+  document.addEventListener('pointerdown', settle, true);
+  document.addEventListener('focusin', settle, true);
+  document.addEventListener('click', event => {
+    const link = linkOf(event);
+    if (!link || event.metaKey || event.shiftKey || event.altKey || event.ctrlKey) return;
+    event.preventDefault();
+    settle(event);
+    window.history.pushState({}, '', link.href);
+    window.dispatchEvent(new CustomEvent('_dashprivate_pushstate'));
+  });
 })();

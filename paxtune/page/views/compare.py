@@ -1,17 +1,23 @@
-"""The comparison of trials: values that differ; of two also their experiments and layers."""
+"""The comparison of trials: values that differ, curves; of two also experiments and layers."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from dash import Dash, Input, Output, State, dcc, html, no_update, set_props
 
-from paxtune.page import rows, widgets
+from paxtune.analysis.trial_values import STEP
+from paxtune.page import choices, figures, rows, widgets
 from paxtune.page.links import BEST, Link, selected
 from paxtune.page.live import LiveStudy
 from paxtune.page.view import Page, View
+from paxtune.plots.learning_curves import compared_curves
 from paxtune.reports.model_tables import changed_tables
 from paxtune.reports.study_tables import difference_tables
 from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 
 def layout(live: LiveStudy, link: Link) -> list[Any]:
@@ -27,6 +33,8 @@ def layout(live: LiveStudy, link: Link) -> list[Any]:
         html.Div(widgets.labelled('Trials', numbers), className='form wide'),
         html.Div(id='compare-problem'),
         dcc.Loading(html.Div(id='difference')),
+        *choices.elements(live, link, figures.CURVE),
+        figures.graph('compared'),
     ]
 
 
@@ -64,6 +72,15 @@ def register(app: Dash, page: Page) -> None:
         if len(trials) == 2 and live.study.space.is_tunable:
             parts += _of_experiments(commands.difference(*(each.id for each in trials)))
         return parts
+
+    figures.register_curves(app, live, 'compared', _curves)
+
+
+def _curves(live: LiveStudy, trials: Sequence[int], chosen: figures.Chosen) -> 'go.Figure':
+    if not trials:
+        raise UserError('Select trials to see their learning curves.')
+    over = chosen['curves_over'] or STEP
+    return compared_curves(live.study, trials, chosen['reward'], over)
 
 
 def _text(link: Link) -> str:

@@ -82,24 +82,9 @@ def register(app: Dash, page: Page) -> None:
     for name in _PARTS:
         _register_part(app, live, name)
 
-    @app.callback(
-        Output('overview-done', 'children'),
-        Input('pause', 'n_clicks'),
-        prevent_initial_call=True,
-    )
-    @widgets.guarded
-    def pause(clicks: int) -> Any:
-        return html.Pre(actions.pause())
-
-    @app.callback(
-        Output('overview-done', 'children', allow_duplicate=True),
-        Input('add', 'n_clicks'),
-        State('add-decisions', 'value'),
-        prevent_initial_call=True,
-    )
-    @widgets.guarded
-    def add(clicks: int, decisions: str | None) -> Any:
-        return html.Pre(actions.add(decisions or ''))
+    widgets.on_click(app, 'pause', 'overview-done', actions.pause)
+    decisions = State('add-decisions', 'value')
+    widgets.on_click(app, 'add', 'overview-done', lambda given: actions.add(given or ''), decisions)
 
 
 def _register_part(app: Dash, live: LiveStudy, name: str) -> None:
@@ -142,7 +127,7 @@ def _best(live: LiveStudy, state: StudyState) -> list[tuple[str, Any]]:
         return []
     label = live.study.rewards[0].label if live.study.rewards else 'reward'
     number = state.best.trial.id
-    link = dcc.Link(f'trial {number}', href=widgets.address(f'/trial/{number}'))
+    link = widgets.trial_link(number, f'trial {number}')
     return [(f'best {label}', [widgets.text(state.best.rewards[0]), ' ', html.Small(link)])]
 
 
@@ -160,7 +145,7 @@ def _best_trial(live: LiveStudy) -> list[Any]:
     best = best_trials(study)
     if not best:
         return []
-    tables = best_tables(study, best)
+    tables = best_tables(study, best, is_exact=False)
     if len(study.rewards) > 1:
         return [*map(widgets.table, tables)]
     title = html.H3(['Best trial: ', widgets.trial_link(best[0].id)])

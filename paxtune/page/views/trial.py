@@ -1,9 +1,10 @@
 """The view of one trial: state, history, curve, note, changes, architecture, log."""
 
 import bisect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, dcc, html
 
 from paxtune.analysis.trial_values import STEP
 from paxtune.page import choices, figures, file_views, note, trial_changes, widgets
@@ -20,8 +21,6 @@ from paxtune.study.worker_logs import lines_about
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_CURVE = ('reward', 'curves_over', 'x_scale', 'y_scale')
-
 
 def layout(live: LiveStudy, link: Link, number: int) -> list[Any]:
     """Makes the view; callbacks fill in live content. Raises UserError without a trial."""
@@ -29,7 +28,7 @@ def layout(live: LiveStudy, link: Link, number: int) -> list[Any]:
     parts: list[Any] = [
         html.H2(f'Trial {number}'),
         html.Div(_neighbours(live, link, number), className='choices'),
-        *choices.elements(live, link, _CURVE),
+        *choices.elements(live, link, figures.CURVE),
         figures.graph('trial'),
         html.Div(id='trial-live'),
         html.H3('Note'),
@@ -65,44 +64,9 @@ def register(app: Dash, page: Page) -> None:
     trial_changes.register(app, live, page.actions)
     file_views.register(app, live)
 
-    @app.callback(
-        Output('trial-live', 'children'), Input('version', 'data'), State('url', 'pathname')
-    )
-    @widgets.guarded
-    def refresh(version: str, path: str) -> list[Any]:
-        return _parts(live, widgets.trial_at(path))
-
-    figures.register_clicks(app, 'figure-trial')
-
-    @app.callback(
-        Output('figure-trial', 'figure'),
-        Output('drawn-trial', 'data'),
-        Input('version', 'data'),
-        Input('url', 'search'),
-        State('url', 'pathname'),
-        State('drawn-trial', 'data'),
-    )
-    def curve(version: str, search: str, path: str, known: str | None) -> Any:
-        number = widgets.trial_in(path)
-        if number is None:
-            return no_update, no_update
-        found: int = number
-
-        def draw(chosen: figures.Chosen) -> 'go.Figure':
-            over = chosen['curves_over'] or STEP
-            return trial_curve(live.study, found, chosen['reward'], over)
-
-        return figures.drawn_for(live, ('figure-trial', found), search, _CURVE, draw, known)
-
-    @app.callback(
-        Output('trial-log', 'children'), Input('version', 'data'), State('url', 'pathname')
-    )
-    @widgets.guarded
-    def log(version: str, path: str) -> Any:
-        lines = lines_about(live.study.directory, widgets.trial_at(path))
-        if not lines:
-            return widgets.remark('No worker has written about this trial in logs/ of the study.')
-        return html.Pre('\n'.join(lines), className='log')
+    figures.register_curves(app, live, 'trial', _curve)
+    widgets.follow(app, 'trial-live', lambda path: _parts(live, widgets.trial_at(path)))
+    widgets.follow(app, 'trial-log', lambda path: _log(live, widgets.trial_at(path)))
 
     @app.callback(Output('architecture', 'children'), Input('url', 'pathname'))
     @widgets.guarded
@@ -112,6 +76,18 @@ def register(app: Dash, page: Page) -> None:
             for model in commands.architecture(widgets.trial_at(path))
             for part in _model(model)
         ]
+
+
+def _curve(live: LiveStudy, trials: Sequence[int], chosen: figures.Chosen) -> 'go.Figure':
+    over = chosen['curves_over'] or STEP
+    return trial_curve(live.study, trials[0], chosen['reward'], over)
+
+
+def _log(live: LiveStudy, number: int) -> Any:
+    lines = lines_about(live.study.directory, number)
+    if not lines:
+        return widgets.remark('No worker has written about this trial in logs/ of the study.')
+    return html.Pre('\n'.join(lines), className='log')
 
 
 def _parts(live: LiveStudy, number: int) -> list[Any]:

@@ -51,11 +51,17 @@ def test_browser_sorts_filters_and_shares_a_view(browser: Browser, directory: Pa
         expect(page.locator('#filter')).to_have_value('state=completed size<=4')
         visit(other.page, address_of(url, 'trials' + shared.partition('/trials')[2]))
         expect_column(other.page, 'trial', [1, 2, 3, 4])
+        # The table has no time to follow in between.
         page.go_back()
-        expect(page.locator('#trials [col-id=attempt]')).to_have_count(0)
-        expect_column(page, 'trial', [1, 2, 3, 4])
         page.go_back()
         expect_column(page, 'trial', [4, 3, 2, 1])
+        expect(page.locator('#trials [col-id=attempt]')).to_have_count(0)
+        expect(page).to_have_url(re.compile('sort=loss'))
+        page.go_forward()
+        page.go_forward()
+        expect_column(page, 'attempt', [1, 1, 1, 1])
+        expect_column(page, 'trial', [1, 2, 3, 4])
+        assert page.url == shared
         assert not tab.problems and not other.problems
 
 
@@ -85,6 +91,11 @@ def test_browser_selects_trials_and_compares_them(browser: Browser, directory: P
         expect(page.locator(outlined)).to_have_count(3)
         page.get_by_role('link', name='Trials', exact=True).click()
         expect(page.locator('#trials .ag-pinned-left-cols-container .chosen')).to_have_count(3)
+        page.get_by_role('link', name='Overview').click()
+        page.evaluate('window.isSameDocument = true')
+        page.locator('#overview-best a.trial').click()
+        expect(page.get_by_role('heading', name=f'Trial {COUNT - 1}')).to_be_visible()
+        assert 'trials=2,3,5' in page.url and page.evaluate('window.isSameDocument')
         assert not tab.problems
 
 

@@ -91,7 +91,8 @@ def drawn(
     ]
     states = [{'id': f'drawn-{name}', 'property': 'data', 'value': known}]
     if id_ not in PANELS:
-        states.insert(0, {'id': 'url', 'property': 'pathname', 'value': '/trial/1'})
+        path = '/trial/1' if name == 'trial' else '/compare'
+        states.insert(0, {'id': 'url', 'property': 'pathname', 'value': path})
     body = {
         'output': f'..{id_}.figure...drawn-{name}.data..',
         'outputs': [
@@ -203,6 +204,9 @@ def test_an_address_selects_trials_hides_diverged_ones_and_sets_scales(study: Li
     assert curves['layout']['xaxis']['title']['text'] == 'size'
     assert figure_of(page, 'history', history_over='time')['data']
     assert figure_of(page, 'trial', trials='2', curves_over='seconds')['data']
+    compared = figure_of(page, 'compared', trials='2,best', curves_over='size')
+    assert [trace['name'] for trace in compared['data']] == ['trial 2', 'trial 7']
+    assert line_of(figure_of(page, 'compared')).startswith('Select trials')
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,13 @@ def test_rows_have_the_columns_of_their_study(live: LiveStudy) -> None:
     assert not {'attempt', 'worker', 'origin', 'metrics.loss'} & {*shown}
 
 
+def test_few_trials_have_the_names_of_all(live: LiveStudy) -> None:
+    trials = live.snapshot().trials
+    few = rows.examples(trials)
+    assert len(few) == 2  # The infeasible trial has measured nothing.
+    assert {name for trial in few for name in trial.metrics} == {'loss', 'size'}
+
+
 def test_numbers_of_a_column_align(live: LiveStudy) -> None:
     columns, trials = _columns(live), live.snapshot().trials
     loss = next(each for each in columns if each.key == 'loss')

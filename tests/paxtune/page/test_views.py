@@ -36,7 +36,9 @@ def test_overview_shows_states_and_the_best_trial(live: LiveStudy) -> None:
     for expected in ('best loss', 'ended trials', 'trial 3'):
         assert expected in text
     assert 'Running trials' in call(page, 'overview-running.children', VERSION).text
-    assert 'Best trial' in call(page, 'overview-best.children', VERSION).text
+    best_trial = call(page, 'overview-best.children', VERSION).text
+    assert 'Best trial' in best_trial and '"0.333333"' in best_trial.replace('\\', '')
+    assert f'"title":"{1 / 3!r}"' in best_trial.replace(' ', '')
     assert 'rate' in _texts(call(page, 'overview-tables.children', VERSION).json)
     best = live.study.best
     assert best is not None and best.id == 3

@@ -8,6 +8,7 @@ import pytest
 from paxtune import Budget, MetricReward, Search, plots
 from paxtune.analysis.trial_values import axis_for, diverged
 from paxtune.plots import svg
+from paxtune.plots.learning_curves import compared_curves
 from paxtune.plots.restyle import PALE, SELECTED, restyled
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
@@ -79,6 +80,15 @@ def test_curves_and_history_have_other_horizontal_axes(study: Study) -> None:
     for plot in (plots.curves, plots.history):
         empty = plot(study, over='nothing')
         assert not empty.data and 'measured nothing' in empty.layout.annotations[0].text
+
+
+def test_compared_curves_have_a_color_each(study: Study) -> None:
+    made = compared_curves(study, [2, 5], over='cost')
+    assert [trace.name for trace in made.data] == ['trial 2', 'trial 5']
+    assert len({trace.line.color for trace in made.data}) == 2
+    assert list(made.data[1].x[:3]) == [10, 20, 30] and set(made.data[1].customdata) == {5}
+    empty = compared_curves(study, [2], over='nothing')
+    assert empty.layout.annotations[0].text == 'None of these trials has measured nothing yet.'
 
 
 def test_selected_points_survive_thinning() -> None:

@@ -69,6 +69,20 @@ def test_branches_have_the_names_of_their_decisions():
     assert candidate_names([float('nan'), float('inf')]) == ['nan', 'inf']
 
 
+def test_dictionaries_are_called_by_the_constant_in_which_they_differ():
+    rate = pg.floatv(0.0, 1.0)
+    adam, sgd = pg.Dict(kind='adam', beta=rate), pg.Dict(kind='sgd', momentum=rate)
+    space = Space(pg.Dict(optimizer=pg.oneof([adam, sgd])))
+    for given in ('sgd', "{kind='sgd'}", pg.Dict(kind='sgd')):
+        made = space.parse({'optimizer': given, 'optimizer.momentum': 0.5})
+        assert space.readable(made) == {'optimizer': 'sgd', 'optimizer.momentum': 0.5}
+    with pytest.raises(UserError, match='one of adam, sgd'):
+        space.parse({'optimizer': 'lion'})
+    assert candidate_names([pg.Dict(n=4), pg.Dict(n=8)]) == [4, 8]
+    for others in ([pg.Dict(a=1), pg.Dict(b=2)], [pg.Dict(a=1, b=2), pg.Dict(a=1, b=3)]):
+        assert all(str(name).startswith('{') for name in candidate_names(others))
+
+
 @pytest.mark.parametrize(
     ('value', 'index'),
     [
