@@ -7,14 +7,14 @@ that has the figure gets no update. Zoom and selection stay until a choice chang
 import contextlib
 import dataclasses
 import hashlib
-import html as markup
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from paxtune.analysis.trial_values import NoValuesError, axis_for, diverged, thinned
+from paxtune.analysis.trial_values import NoValuesError, axis_for, diverged
 from paxtune.page import choices, widgets
+from paxtune.page.fitting import fitted
 from paxtune.page.links import BEST, Link
 from paxtune.page.live import LiveStudy
 from paxtune.page.results import Source
@@ -22,7 +22,6 @@ from paxtune.page.view import Page, View
 from paxtune.plots import layout
 from paxtune.plots.restyle import SCALES, restyled
 from paxtune.plots.svg import without_webgl
-from paxtune.reports.folding import folded
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,12 +30,6 @@ if TYPE_CHECKING:
 Chosen: TypeAlias = Mapping[str, str | None]
 """The values that a browser has chosen, by the name of the choice."""
 
-_HEIGHT, _TEXT_HEIGHT = 440, 64
-_LONG_TITLE = 30  # Characters.
-_PHONE = 42  # Characters of a title that a phone shows in a line.
-_MAX_TICKS = 5  # Numbers on an axis of half a phone.
-_TITLE, _MARGIN = 18, 56  # Pixels: a line of the title, the room below a plot.
-_FONT = "system-ui, 'DejaVu Sans', sans-serif"
 _CONFIG: Any = {
     'displaylogo': False,
     'responsive': True,
@@ -148,7 +141,7 @@ def panel_elements(live: LiveStudy, link: Link, panel: Panel, names: Sequence[st
 
 def graph(name: str) -> html.Div:
     """Makes the element of a figure, which a callback fills in."""
-    waiting = _finished(layout.empty('Drawing …'), '')
+    waiting = fitted(layout.empty('Drawing …'), '')
     figure = dcc.Graph(
         id=f'figure-{name}',
         figure=waiting,
@@ -218,7 +211,7 @@ def drawn_for(
         chosen = choices.chosen(live, link, names)
         selected = selected_trials(live, link) if has_trials else []
     except UserError as error:
-        return _finished(layout.empty(str(error)), ''), None
+        return fitted(layout.empty(str(error)), ''), None
 
     def draw_styled() -> 'go.Figure':
         made = draw(chosen)
@@ -333,87 +326,13 @@ def drawn(
         except UserError as error:
             made = layout.empty(str(error))
         return without_webgl(
-            _finished(made, hashlib.sha256(repr(key).encode()).hexdigest())
+            fitted(made, hashlib.sha256(repr(key).encode()).hexdigest())
         ).to_plotly_json()
 
     try:
         found = live.computation(key, figure)
     except UserError as error:  # The study cannot be read now.
-        return _finished(layout.empty(str(error)), ''), None
+        return fitted(layout.empty(str(error)), ''), None
     if found.token == known:
         return no_update, no_update
     return found.value, found.token
-
-
-def _finished(made: 'go.Figure', revision: str) -> 'go.Figure':
-    """Fits a figure into the page. One without traces is a line of text."""
-    made.update_layout(
-        font={'family': _FONT, 'size': 12, 'color': '#1c2430'},
-        title={'font': {'size': 15}, 'x': 0.01, 'xanchor': 'left'},
-        uirevision=revision,
-        autosize=True,
-    )
-    if not made.data:
-        made.update_layout(height=_TEXT_HEIGHT, margin={'l': 0, 'r': 0, 't': 0, 'b': 0})
-        made.update_annotations(x=0.01, xanchor='left', font={'color': '#5b6676', 'size': 14})
-        return made
-    made.layout.title.text = _divided(made.layout.title.text or '', _PHONE)
-    height, others = made.layout.height or _HEIGHT, made.layout.title.text.count('<br>')
-    top = (made.layout.margin.t or 64) + _TITLE * others
-    is_parallel = any(trace.type == 'parcoords' for trace in made.data)
-    made.update_layout(
-        height=height + _TITLE * others,
-        # Names of parallel axes slope to the right.
-        margin={'t': top, 'b': _MARGIN, 'l': 72, 'r': 84 if is_parallel else 24},
-        # Beside the plot, a legend is outside of a phone, and below the tools.
-        legend={'orientation': 'h', 'x': 0, 'xanchor': 'left', 'yanchor': 'top'}
-        | {'y': -_MARGIN / (height - 64 - _MARGIN)},
-        modebar={'orientation': 'h', 'bgcolor': 'rgba(255,255,255,0.8)'},
-    )
-    columns = len({axis.domain for axis in made.select_xaxes()})
-    made.for_each_xaxis(lambda axis: _divide_title(axis, columns))
-    made.layout.title.update(y=1.0, yref='container', yanchor='top', pad={'t': 14})
-    made.update_xaxes(automargin=True)
-    made.update_yaxes(automargin=True)
-    # Labels between the powers of ten overlap.
-    made.for_each_yaxis(lambda axis: axis.update(nticks=6) if axis.type == 'log' else None)
-    made.for_each_yaxis(_shorten_title)
-    return made
-
-
-def _divide_title(axis: Any, columns: int) -> None:
-    """Divides the title of a horizontal axis that several plots share a phone with."""
-    if columns < 2:
-        return
-    if axis.title.text:
-        axis.title.text = _divided(axis.title.text, _LONG_TITLE // columns)
-        axis.title.font.size = 11
-    ticks, texts = ([] if each is None else [*each] for each in (axis.tickvals, axis.ticktext))
-    # Numbers name those between them; texts do not.
-    if len(ticks) > _MAX_TICKS and all(map(_is_number, texts)):
-        kept = thinned(len(ticks), _MAX_TICKS)
-        axis.update(tickvals=[ticks[row] for row in kept], ticktext=[texts[row] for row in kept])
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _divided(title: str, width: int) -> str:
-    """Divides a title into lines: its entities are one character each."""
-    if '<' in title:
-        return title
-    lines = folded(markup.unescape(title), width)
-    return '<br>'.join(markup.escape(line, quote=False) for line in lines)
-
-
-def _shorten_title(axis: Any) -> None:
-    """Divides an upright title that is longer than the axis."""
-    title = axis.title.text or ''
-    if len(title) > _LONG_TITLE:
-        axis.title.text = title.replace(' (', '<br>(')
-        axis.title.font.size = 11

@@ -46,7 +46,7 @@ def elements() -> list[Any]:
 def register(app: Dash, live: LiveStudy) -> None:
     """Adds the callbacks, and the address of the files."""
 
-    widgets.follow(app, 'trial-files', lambda path: _listed(live, widgets.trial_at(path)))
+    widgets.follow_trial(app, 'trial-files', functools.partial(_listed, live))
 
     @app.callback(
         Output('file-shown', 'children'),

@@ -28,7 +28,7 @@ def form(live: LiveStudy, trial: int | None) -> html.Div:
 def register(app: Dash, live: LiveStudy, actions: Actions) -> None:
     """Adds the callbacks of both views."""
 
-    def shown(path: str) -> Any:
+    def current(path: str) -> Any:
         text = _text(live, widgets.trial_in(path))
         # HTML stays text, and images of other hosts are not loaded.
         return dcc.Markdown(text, className='note') if text else ''
@@ -36,9 +36,9 @@ def register(app: Dash, live: LiveStudy, actions: Actions) -> None:
     def keep(path: str, text: str | None) -> str:
         return actions.note(widgets.trial_in(path), text or '')
 
-    widgets.follow(app, 'note-shown', shown)
-    states = State('url', 'pathname'), State('note', 'value')
-    widgets.on_click(app, 'keep-note', 'note-done', keep, *states)
+    widgets.follow(app, 'note-shown', current, widgets.PATH)
+    note = State('note', 'value')
+    widgets.on_click(app, 'keep-note', 'note-done', keep, widgets.PATH, note)
 
 
 def _text(live: LiveStudy, trial: int | None) -> str:

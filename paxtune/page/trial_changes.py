@@ -58,7 +58,7 @@ def register(app: Dash, live: LiveStudy, actions: Actions) -> None:
         def on_trial(path: str, *values: str | None) -> str:
             return act(widgets.trial_at(path), *(each or '' for each in values))
 
-        widgets.on_click(app, button, 'trial-done', on_trial, State('url', 'pathname'), *given)
+        widgets.on_click(app, button, 'trial-done', on_trial, widgets.PATH, *given)
 
     action('stop', actions.stop)
     action('retry', actions.retry)

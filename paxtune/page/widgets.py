@@ -115,13 +115,22 @@ def guarded(render: Callable[..., Any]) -> Callable[..., Any]:
     return render_or_explain
 
 
-def follow(app: Dash, element: str, render: Callable[[str], Any]) -> None:
-    """Renders an element after each change of the study, from the path in the address."""
+PATH = State('url', 'pathname')
+"""The path in the address."""
 
-    @app.callback(Output(element, 'children'), Input('version', 'data'), State('url', 'pathname'))
+
+def follow(app: Dash, element: str, render: Callable[..., Any], *states: State) -> None:
+    """Renders an element after each change of the study: a function of states."""
+
+    @app.callback(Output(element, 'children'), Input('version', 'data'), *states)
     @guarded
-    def refresh(version: str, path: str) -> Any:
-        return render(path)
+    def refresh(version: str, *given: Any) -> Any:
+        return render(*given)
+
+
+def follow_trial(app: Dash, element: str, render: Callable[[int], Any]) -> None:
+    """Renders an element after each change of the study: a function of the shown trial."""
+    follow(app, element, lambda path: render(trial_at(path)), PATH)
 
 
 def on_click(app: Dash, button: str, output: str, act: Callable[..., str], *states: State) -> None:
@@ -197,16 +206,15 @@ def bar(count: int, total: int, name: str) -> html.Progress:
     return html.Progress(value=str(min(count, total)), max=str(total), **aria(label=name))
 
 
-def _is_plain(value: Any) -> bool:
-    return not isinstance(value, list | Component)
-
-
 def facts(pairs: Iterable[tuple[str, Any]]) -> html.Div:
     """Renders the numbers that matter most, side by side."""
     boxes = [
         html.Div(
             [
-                html.Div(text(value) if _is_plain(value) else value, className='value'),
+                html.Div(
+                    value if isinstance(value, list | Component) else text(value),
+                    className='value',
+                ),
                 html.Div(name, className='name'),
             ]
         )

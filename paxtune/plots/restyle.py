@@ -68,7 +68,7 @@ def restyled(
     layout = figure.layout.to_plotly_json()
     traces = [each.to_plotly_json() for each in figure.data]
     if hidden:
-        traces = [_with(each, ~np.isin(_ids(each), [*hidden])) for each in traces]
+        traces = [with_points(each, ~np.isin(_ids(each), [*hidden])) for each in traces]
         for name, axis in layout.items():
             # A range of all trials would be too large.
             if name.startswith('yaxis') and axis.get('visible') is not False:
@@ -95,8 +95,8 @@ def _ids(trace: dict[str, Any]) -> np.ndarray:
     return numbers if numbers.ndim == 1 else numbers[:, 0]
 
 
-def _with(trace: dict[str, Any], kept: np.ndarray) -> dict[str, Any]:
-    """A trace with some of its points; a trace without trials stays as it is."""
+def with_points(trace: dict[str, Any], kept: np.ndarray) -> dict[str, Any]:
+    """Returns a trace with some of its points; a trace without trials stays as it is."""
     if not len(kept) or kept.all():
         return trace
     found = trace | {name: _some(trace.get(name), kept) for name in _BY_POINT if name in trace}
@@ -138,7 +138,7 @@ def _emphasized(trace: dict[str, Any], trials: Sequence[int]) -> list[dict[str, 
         kept = np.isin(ids, numbers)
         if not kept.any():
             continue
-        own = dict(_with(trace, kept))
+        own = dict(with_points(trace, kept))
         color = HIGHLIGHTS[place % len(HIGHLIGHTS)]
         has_lines = 'lines' in trace.get('mode', '')
         own |= {'opacity': 1.0, 'meta': SELECTED, 'name': _name(numbers)}

@@ -13,7 +13,7 @@ from plotly.colors import sample_colorscale
 
 from paxtune.analysis.trial_values import thinned
 from paxtune.plots.layout import number
-from paxtune.plots.restyle import HIGHLIGHTS, PALE, SELECTED
+from paxtune.plots.restyle import HIGHLIGHTS, PALE, SELECTED, with_points
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -27,8 +27,6 @@ _MAX_PARALLEL_LINES = 1000  # More lines hide each other.
 _MAX_MARKED = 6000  # Points of lines that also have marks.
 _COLORS = 16
 _MANY = 1000
-_BY_POINT = ('x', 'y', 'customdata', 'hovertext', 'text')
-_BY_MARK = ('color', 'size', 'symbol')
 
 
 def without_webgl(made: 'go.Figure') -> 'go.Figure':
@@ -74,14 +72,9 @@ def _size(trace: Json) -> int:
 
 
 def _thin(trace: Json, count: int, most: int) -> None:
-    kept = thinned(count, most)
-    mark = trace.get('marker', {})
-    for part, names in ((trace, _BY_POINT), (mark, _BY_MARK)):
-        for name in names:
-            values = part.get(name)
-            if isinstance(values, list | tuple | np.ndarray) and len(values) == count:
-                is_array = isinstance(values, np.ndarray)
-                part[name] = values[kept] if is_array else [values[each] for each in kept]
+    kept = np.zeros(count, bool)
+    kept[thinned(count, most)] = True
+    trace.update(with_points(trace, kept))
 
 
 def _remark(layout: Json, message: str) -> None:

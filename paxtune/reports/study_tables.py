@@ -360,13 +360,7 @@ def _compact(
 
 
 def best_tables(study: Study, best: Sequence[Trial], is_exact: bool = True) -> list[Table]:
-    """Makes the tables of the best trials: of one, or of a Pareto front.
-
-    Args:
-        study: the study.
-        best: the trials.
-        is_exact: numbers of one trial are texts with all digits.
-    """
+    """Makes tables of the best trials: of one, with all digits if exact, or of a Pareto front."""
     if len(study.rewards) > 1:
         return [_compact(study, best, _columns(study, best), _FRONT)]
     tables = []

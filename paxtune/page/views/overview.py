@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flask
-from dash import Dash, Input, Output, State, dcc, html
+from dash import Dash, State, dcc, html
 
 from paxtune import plots
 from paxtune.analysis.study_state import StudyState
@@ -70,8 +70,8 @@ def prepare(live: LiveStudy, server: flask.Flask, base_path: str) -> None:
     request = server.test_request_context('/', base_url=f'http://localhost{base_path}')
     with request, contextlib.suppress(UserError):
         layout(live, Link())
-        for name, make in _PARTS.items():
-            live.computed(f'overview-{name}', functools.partial(make, live))
+        for name in _PARTS:
+            _part(live, name)
         figures.prepare(live, HISTORY)
 
 
@@ -80,18 +80,15 @@ def register(app: Dash, page: Page) -> None:
     live, actions = page.live, page.actions
     figures.register(app, live, [HISTORY])
     for name in _PARTS:
-        _register_part(app, live, name)
+        widgets.follow(app, f'overview-{name}', functools.partial(_part, live, name))
 
     widgets.on_click(app, 'pause', 'overview-done', actions.pause)
     decisions = State('add-decisions', 'value')
     widgets.on_click(app, 'add', 'overview-done', lambda given: actions.add(given or ''), decisions)
 
 
-def _register_part(app: Dash, live: LiveStudy, name: str) -> None:
-    @app.callback(Output(f'overview-{name}', 'children'), Input('version', 'data'))
-    @widgets.guarded
-    def refresh(version: str) -> Any:
-        return live.computed(f'overview-{name}', functools.partial(_PARTS[name], live))
+def _part(live: LiveStudy, name: str) -> Any:
+    return live.computed(f'overview-{name}', functools.partial(_PARTS[name], live))
 
 
 def _numbers(live: LiveStudy) -> list[Any]:

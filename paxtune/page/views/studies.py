@@ -38,9 +38,7 @@ def _listed(studies: 'LiveStudies', link: Link) -> list[Any]:
 
 
 def _register_list(app: Dash, studies: 'LiveStudies') -> None:
-    @app.callback(Output('studies-live', 'children'), Input('version', 'data'))
-    @widgets.guarded
-    def refresh(version: str) -> Any:
+    def rendered() -> Any:
         rows = studies.rows()
         if not rows:
             return widgets.remark(
@@ -48,9 +46,11 @@ def _register_list(app: Dash, studies: 'LiveStudies') -> None:
                 'appear here.'
             )
         now = datetime.datetime.now(datetime.UTC)
-        rendered = [_cells(studies, key, rows[key], now) for key in _newest_first(rows)]
-        used = [key for key in _COLUMNS if any(row[key] for row in rendered)]
-        return widgets.grid(rendered, {key: _COLUMNS[key] for key in used}, id='studies')
+        made = [_cells(studies, key, rows[key], now) for key in _newest_first(rows)]
+        used = [key for key in _COLUMNS if any(row[key] for row in made)]
+        return widgets.grid(made, {key: _COLUMNS[key] for key in used}, id='studies')
+
+    widgets.follow(app, 'studies-live', rendered)
 
 
 def _cells(

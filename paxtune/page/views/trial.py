@@ -1,6 +1,7 @@
 """The view of one trial: state, history, curve, note, changes, architecture, log."""
 
 import bisect
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,8 @@ def register(app: Dash, page: Page) -> None:
     file_views.register(app, live)
 
     figures.register_curves(app, live, 'trial', _curve)
-    widgets.follow(app, 'trial-live', lambda path: _parts(live, widgets.trial_at(path)))
-    widgets.follow(app, 'trial-log', lambda path: _log(live, widgets.trial_at(path)))
+    for name, render in (('trial-live', _parts), ('trial-log', _log)):
+        widgets.follow_trial(app, name, functools.partial(render, live))
 
     @app.callback(Output('architecture', 'children'), Input('url', 'pathname'))
     @widgets.guarded

@@ -6,8 +6,8 @@ from typing import Any
 import dash_ag_grid
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
-from paxtune.page import rows, widgets
-from paxtune.page.links import BEST, Link
+from paxtune.page import figures, rows, widgets
+from paxtune.page.links import Link
 from paxtune.page.live import LiveStudy
 from paxtune.page.view import Page, View
 from paxtune.reports.tables import to_csv
@@ -261,10 +261,7 @@ def _block(
         {each for each in visible if isinstance(each, str)} if isinstance(visible, list) else set()
     )
     texts = {e: rows.text_of(e, trials)[1] for e in columns if e.key in names and e.key != 'trial'}
-    selected = {*Link.parse(search).selected}
-    best = live.study.best if BEST in selected else None
-    if best is not None:
-        selected.add(best.id)
+    selected = {*figures.selected_trials(live, Link.parse(search))}
     made = [
         {
             'id': str(trial.id),
