@@ -4,11 +4,11 @@
 
 Chromium opens the overview of the study `ranges` of `large_study.py`. It is interactive once its
 numbers, tables and figure are drawn, and a click on `Trials` has changed the view. Each repetition
-has a new server and a new browser; the median time counts. Then the browser visits each view.
-A trial is added meanwhile, which the overview must count. Memory is resident memory of the server's
-process. The forest of importance and the Gaussian process are fitted in processes of their own,
-which end with it. Goals: at most 2 s, below 300 MB also after all views, an added trial is counted
-after 2 s, and the address is printed after 3 s.
+has a new server and a new browser; the median time counts. A trial is added meanwhile, which the
+overview must count. The first browser then visits each view. Memory is resident memory of the
+server's process. The forest of importance and the Gaussian process are fitted in processes of their
+own, which end with it. Goals: at most 2 s, below 300 MB also after all views, an added trial is
+counted after 2 s, and the address is printed after 3 s.
 
 The table of five times as many trials has its first rows after 1 s. A click on a heading sorts it
 within 1 s.
@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urljoin
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -60,6 +60,11 @@ DRAWN = """() => {
         !each.textContent.includes('Drawing …'));
 }"""
 """True once no figure of a view waits for its data."""
+CHANGED = """([selector, before]) => {
+    const now = document.querySelector(selector);
+    return now && now.innerText !== before;
+}"""
+REWARD = 'eval/bits_per_byte'
 
 
 @contextlib.contextmanager
@@ -113,7 +118,7 @@ def followed(page: Page, url: str, directory: Path) -> float:
         count = len(study.trials) + 1
         study.store.add_trials(list(large_study.ended(study.space.spec, 1)))
     start = time.perf_counter()
-    page.get_by_text(f'{count:,} of').wait_for()
+    page.get_by_text(f'{count:,} of').first.wait_for()
     return time.perf_counter() - start
 
 
@@ -140,7 +145,7 @@ class Measured:
     views: dict[str, tuple[float, float]]
 
 
-def measured(directory: Path) -> Measured:
+def measured(directory: Path, has_views: bool) -> Measured:
     """Measures a new server with a new browser."""
     with served(directory) as (process, url, address), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
@@ -148,7 +153,7 @@ def measured(directory: Path) -> Measured:
         drawn, answered = opened(page, url)
         memory = megabytes(process)
         live = followed(page, url, directory)
-        views = visited(page, url, process)
+        views = visited(page, url, process) if has_views else {}
         browser.close()
     return Measured(address, drawn, answered, live, memory, views)
 
@@ -165,12 +170,12 @@ def table_times(directory: Path) -> tuple[float, float]:
         page.wait_for_selector(SELECTORS['/trials'])
         painted = time.perf_counter() - start
         times = []
-        for column in ('seconds', 'state', 'trial'):
+        for column in (REWARD, REWARD, 'trial'):  # Up, down, and by number.
             first = '#trials .ag-row[row-index="0"] a'
             before = page.inner_text(first)
             start = time.perf_counter()
             page.click(f'#trials .ag-header-cell[col-id="{column}"] .ag-header-cell-text')
-            expect(page.locator(first)).not_to_have_text(before, timeout=120_000)
+            page.wait_for_function(CHANGED, arg=[first, before], timeout=120_000)
             times.append(time.perf_counter() - start)
         browser.close()
     return painted, max(times)
@@ -184,7 +189,8 @@ def main() -> int:
     count = 1000 if args.quick else 10_000
     with tempfile.TemporaryDirectory() as folder:
         large_study.make(Path(folder), 'ranges', count)
-        found = [measured(Path(folder)) for _ in range(1 if args.quick else 3)]
+        repeats = 1 if args.quick else 3
+        found = [measured(Path(folder), each == 0) for each in range(repeats)]
     with tempfile.TemporaryDirectory() as folder:
         large_study.make(Path(folder), 'ranges', 5 * count)
         painted, ordered = table_times(Path(folder))
@@ -193,7 +199,7 @@ def main() -> int:
         f'{count:,} trials: address {median.address:.2f} s, overview {median.drawn:.2f} s, '
         f'click {median.answered:.2f} s, change {median.live:.2f} s, {median.memory:.0f} MB'
     )
-    for path, (seconds, size) in median.views.items():
+    for path, (seconds, size) in found[0].views.items():
         print(f'{path:14} drawn in {seconds:5.2f} s  {size:4.0f} MB')
     print(f'{5 * count:,} trials: table {painted:.2f} s, order {ordered:.2f} s')
     sizes = [size for each in found for _, size in each.views.values()]

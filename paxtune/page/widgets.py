@@ -71,10 +71,9 @@ def _cell(key: str, value: Any) -> html.Td:
     if key == 'state':
         classes.append(f'state {value}')
     # A float has few digits here, and all of them under the pointer.
-    title = (
-        {'title': repr(value)} if isinstance(value, float) and cell(value) != repr(value) else {}
-    )
-    return html.Td(text(value), className=' '.join(classes), **title)
+    is_cut = isinstance(value, float) and cell(value) != repr(value)
+    title = repr(value) if is_cut else None
+    return html.Td(text(value), className=' '.join(classes), title=title)
 
 
 def trial_link(number: int, name: str = '') -> html.A:

@@ -368,7 +368,7 @@ def best_tables(study: Study, best: Sequence[Trial], is_exact: bool = True) -> l
         values = {study.rewards[0].label: trial.reward, **repeated, **trial.decisions}
         if is_exact:
             values = {name: exact(value) for name, value in values.items()}
-        tables.append(_vertical(values, f'best: trial {trial.id}', 'value'))
+        tables.append(_vertical(values, f'best: trial {trial.id}' if is_exact else '', 'value'))
     return tables
 
 

@@ -13,6 +13,7 @@ from paxtune.page.view import Page, View
 from paxtune.plots.learning_curves import compared_curves
 from paxtune.reports.model_tables import changed_tables
 from paxtune.reports.study_tables import difference_tables
+from paxtune.study.columns import reward_columns
 from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
 
@@ -96,7 +97,9 @@ def _values(live: LiveStudy, trials: list[Trial]) -> list[Any]:
     """Makes the table of the values that differ, a column for each trial."""
     snapshot = live.snapshot()
     known = rows.columns_of(live.study, trials, snapshot.record.notes)
-    table, same = rows.compared([each for each in known if each.key != 'trial'], trials)
+    # The metric of a reward would be there twice.
+    twice = {'trial', *(f'metrics.{name}' for name in reward_columns(live.study.rewards))}
+    table, same = rows.compared([each for each in known if each.key not in twice], trials)
     names = {'': '', **{str(each.id): f'trial {each.id}' for each in trials}}
     made = widgets.grid(table, names, lambda key: widgets.trial_link(int(key)) if key else '')
     return [made, widgets.remark(f'The same in all: {", ".join(same)}')] if same else [made]
