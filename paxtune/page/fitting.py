@@ -14,6 +14,7 @@ _LONG_TITLE = 30  # Characters.
 _PHONE = 42  # Characters of a title that a phone shows in a line.
 _MAX_TICKS = 5  # Numbers on an axis of half a phone.
 _TITLE, _MARGIN = 18, 56  # Pixels: a line of the title, the room below a plot.
+_RAISED = 11  # Pixels by which each further line raises a title.
 _FONT = "system-ui, 'DejaVu Sans', sans-serif"
 
 
@@ -32,11 +33,10 @@ def fitted(made: 'go.Figure', revision: str) -> 'go.Figure':
     made.layout.title.text = _divided(made.layout.title.text or '', _PHONE)
     height, others = made.layout.height or _HEIGHT, made.layout.title.text.count('<br>')
     top = (made.layout.margin.t or 64) + _TITLE * others
-    is_parallel = any(trace.type == 'parcoords' for trace in made.data)
+    right = [_name_width(each) for each in made.data if each.type == 'parcoords']
     made.update_layout(
         height=height + _TITLE * others,
-        # Names of parallel axes slope to the right.
-        margin={'t': top, 'b': _MARGIN, 'l': 72, 'r': 84 if is_parallel else 24},
+        margin={'t': top, 'b': _MARGIN, 'l': 72, 'r': max([24, *right])},
         # Beside the plot, a legend is outside of a phone, and below the tools.
         legend={'orientation': 'h', 'x': 0, 'xanchor': 'left', 'yanchor': 'top'}
         | {'y': -_MARGIN / (height - 64 - _MARGIN)},
@@ -44,13 +44,20 @@ def fitted(made: 'go.Figure', revision: str) -> 'go.Figure':
     )
     columns = len({axis.domain for axis in made.select_xaxes()})
     made.for_each_xaxis(lambda axis: _divide_title(axis, columns))
-    made.layout.title.update(y=1.0, yref='container', yanchor='top', pad={'t': 14})
+    made.layout.title.update(
+        y=1.0, yref='container', yanchor='top', pad={'t': 14 + _RAISED * others}
+    )
     made.update_xaxes(automargin=True)
     made.update_yaxes(automargin=True)
     # Labels between the powers of ten overlap.
     made.for_each_yaxis(lambda axis: axis.update(nticks=6) if axis.type == 'log' else None)
     made.for_each_yaxis(_shorten_title)
     return made
+
+
+def _name_width(trace: Any) -> int:
+    """Returns the pixels of the last name of parallel axes, which slopes to the right."""
+    return min(84 + 6 * max(0, len(trace.dimensions[-1].label) - 10), 170)
 
 
 def _divide_title(axis: Any, columns: int) -> None:

@@ -116,8 +116,9 @@ def compared_curves(
         raise NoValuesError(_missing('None of these trials', 'has', over))
     drawn = layout.figure('Learning curves')
     for color, curve in zip(itertools.cycle(HIGHLIGHTS), found, strict=False):
-        name, line = f'trial {curve.trial.id}', {'color': color, 'width': 2}
-        drawn.add_trace(layout.scatter(0, **_points([curve]), mode='lines', line=line, name=name))
+        style = {'name': f'trial {curve.trial.id}', 'line': {'color': color, 'width': 2}}
+        points = _points([curve])
+        drawn.add_trace(layout.scatter(0, **points, mode='lines+markers', **style))
     return _with_axes(drawn, study, axis, over, found)
 
 
