@@ -42,7 +42,7 @@ BUDGETS = {
     'paxtune/simulate': 1_750,
     'paxtune/storage': 2_210,
     'paxtune/studies': 849,
-    'paxtune/study': 6_842,
+    'paxtune/study': 6_839,
     'paxtune/supernet': 500,
     'paxtune/terminal': 959,
     'paxtune/vizier_service': 1_170,
