@@ -72,7 +72,8 @@ def test_each_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for cell in code(notebook):
         for output in cell.outputs:
             assert output.output_type != 'error'
-            assert output.get('name') != 'stderr', output.text
+            # A function of a notebook says that its trials run in threads.
+            assert output.get('name') != 'stderr' or 'in threads' in output.text, output.text
     with load_study(tmp_path / 'runs' / path.stem) as study:
         assert study.is_done and study.best is not None
     assert '<table>' in str(notebook)

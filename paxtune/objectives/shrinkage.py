@@ -17,6 +17,10 @@ from collections.abc import Sequence
 # be equal if the noise explains all differences.
 _MIN_SIGNAL = 0.01
 
+# Means of equal values differ by rounding: closer to the center than this, relative to the distance
+# of the best, a mean is equal to it.
+_ROUNDING = 1e-9
+
 
 @dataclasses.dataclass(frozen=True)
 class Shrinkage:
@@ -60,7 +64,9 @@ class Shrinkage:
             squares += sum((value - mean(values)) ** 2 for value in values)
         noise = squares / sum(len(group) - 1 for group in replicated)
         better = [
-            group for group, group_mean in zip(groups, means, strict=True) if group_mean > center
+            group
+            for group, group_mean in zip(groups, means, strict=True)
+            if scaled(group_mean) > _ROUNDING
         ]
         observed = mean([scaled(mean(group)) ** 2 for group in better])
         signal = observed - noise * mean([1 / len(group) for group in better])

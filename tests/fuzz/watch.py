@@ -5,6 +5,7 @@ inactive unless `harmless` is on.
 """
 
 import contextlib
+import gc
 import os
 import re
 import signal
@@ -163,4 +164,5 @@ def refused_or_taken(read: Callable[[], Any], *others: type[Exception]) -> Any:
 def for_all(count: int, check: Callable[..., None], *inputs: st.SearchStrategy[Any]) -> None:
     """Checks a property for the same inputs each time: a quarter of `count` in the fast suite."""
     forget_peak()
+    gc.collect()  # Objects of earlier tests clean up behind themselves, but not inside of a check.
     examples(count)(hypothesis.given(*inputs)(check))()

@@ -120,7 +120,9 @@ def test_the_screen_of_a_function_changes_in_place(kernel: Kernel, workers: str)
     cell = kernel.run(f'{FUNCTION}\nstudy = search(3{workers})\nstudy')
     assert 'loss=' in cell.screen and '3 of 3 trials: 3 completed' in cell.screen
     assert any(' of 3 trials ━' in each for each in cell.screens)
-    assert not cell.of('stream') and not cell.of('error')
+    assert not cell.of('error')
+    lines = [each['text'] for each in cell.of('stream')]
+    assert len(lines) == bool(workers) and all('in threads' in line for line in lines)
     (study,) = cell.of('execute_result')
     assert study['data']['text/html'].startswith('<table>')
 
