@@ -17,7 +17,14 @@ from tests.servers.processes import ROOT, environment
 CHECKED = ['chaos', 'reference_loss']
 """Benchmarks whose goal does not depend on the speed of the machine."""
 
-SHORT = [*CHECKED, 'function_start', 'large_study', 'optimum_at_bound', 'refusal_time']
+SHORT = [
+    *CHECKED,
+    'function_start',
+    'large_study',
+    'optimum_at_bound',
+    'periodic_stack',
+    'refusal_time',
+]
 """Benchmarks that take less than half a minute of processor time."""
 
 

@@ -1,4 +1,3 @@
-import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
@@ -19,6 +18,7 @@ from trainer.layers.base import (
     current_frame,
     run_layer,
 )
+from trainer.layers.periods import periods
 from trainer.layers.shared import SharedWithPrevious
 from trainer.symbolic.code_key import code_key
 from trainer.symbolic.component import bind, numbers, require_positive
@@ -32,7 +32,7 @@ Params = Mapping[str, Any]
 
 
 class Part(NamedTuple):
-    """Layers of a stack that are stored together: one layer, or a scanned run.
+    """Layers of a stack that are stored together: one layer, or equal layers that are scanned.
 
     Attributes:
         name: of their parameters.
@@ -50,17 +50,19 @@ class Part(NamedTuple):
 class Stack(Layer):
     """Layers applied one after another: `x -> layers[-1](… layers[0](x))`.
 
-    Neighbours of one class that differ only in their numbers are one run. A run is compiled once
-    and scanned; its parameters are stacked along a first axis and stored as
-    `layers_<first>x<length>`. The rest is unrolled and stored as `layers_<index>`. A
-    `SharedWithPrevious` belongs to the layer before it: a run whose layers are applied twice each
-    is stored as `layers_<first>x<length>by2`.
+    Layers of one class that differ only in their numbers are equal. A run of equal neighbours is
+    compiled once and scanned; its parameters are stacked along a first axis and stored as
+    `layers_<first>x<length>`. So is a sequence of different layers that repeats itself, such as
+    five local and one global attention: equal layers of it are stored as
+    `layers_<first>x<length>by<distance>`. The rest is unrolled and stored as `layers_<index>`. A
+    `SharedWithPrevious` belongs to the layer before it, and counts in the distance.
 
     Attributes:
         layers: the layers in order. Each takes `(x, *args)` and returns an array like `x`.
         repeats: repeats the whole list, each time with its own parameters.
-        scan: scans runs 'always', 'never', or 'auto': everywhere except short runs on CPU.
-        remat: activations of a scanned run that the backward pass computes again: 'full' all,
+        scan: scans what repeats itself 'always', 'never', or 'auto': everywhere except for a few
+            layers on CPU.
+        remat: activations of scanned layers that the backward pass computes again: 'full' all,
             'dots' all but matrix products, 'none' nothing.
     """
 
@@ -78,43 +80,38 @@ class Stack(Layer):
             )
 
     def forward(self, x: jax.Array, *args: Any) -> jax.Array:
-        for part in self.storage():
-            if len(part.layers) > 1:
-                x = self._scan(part, x, args)
+        for parts in self._periods():
+            if len(parts[0].layers) > 1:
+                x = self._scan(parts, x, args)
             else:
-                for _ in range(part.times):
-                    x = part.layers[0].call_as(part.name, 'forward', x, *args)
+                for _ in range(parts[0].times):
+                    x = parts[0].layers[0].call_as(parts[0].name, 'forward', x, *args)
         return x
 
     def storage(self) -> list[Part]:
-        """The stored parts, in the order of the layers."""
-        parts = []
-        for run in self._runs():
-            if self._scanned(len(run.layers)):
-                parts.append(run)
-            else:
-                parts += [
-                    Part(f'layers_{index}', [layer], [index], run.times)
-                    for layer, index in zip(run.layers, run.indices, strict=True)
-                ]
-        return parts
+        """The stored parts, in the order of their first layers."""
+        return [part for parts in self._periods() for part in parts]
 
-    def _runs(self) -> list[Part]:
-        """Neighbours of equal structure that are applied equally often."""
+    def _periods(self) -> list[list[Part]]:
+        """The parts that are scanned together, each a layer of a period, or a single layer."""
         applied = self._applied()
-        places, layers, times = zip(*applied, strict=True) if applied else ((), (), ())
-        kinds = [
-            (code_key(layer, with_classes=False), n) for layer, n in zip(layers, times, strict=True)
+        kinds = [(code_key(layer, with_classes=False), times) for _, layer, times in applied]
+        every = [
+            (repeat * len(self.layers) + place, layer, times)
+            for repeat in range(self.repeats)
+            for place, layer, times in applied
         ]
-        all_of_them = itertools.product(range(self.repeats), range(len(applied)))
-        runs = []
-        for (_, count), run in itertools.groupby(all_of_them, lambda at: kinds[at[1]]):
-            at = list(run)
-            indices = [repeat * len(self.layers) + places[i] for repeat, i in at]
-            by = f'by{count}' if count > 1 else ''
-            name = f'layers_{indices[0]}x{len(at)}{by}'
-            runs.append(Part(name, [layers[i] for _, i in at], indices, count))
-        return runs
+        found, start = [], 0
+        for length, count in periods(kinds * self.repeats):
+            these = every[start : start + length * count]
+            start += length * count
+            if self._scanned(len(these)):
+                found.append([_scanned_part(these[at::length]) for at in range(length)])
+            else:
+                found += [
+                    [Part(f'layers_{at}', [layer], [at], times)] for at, layer, times in these
+                ]
+        return found
 
     def _applied(self) -> list[tuple[int, Layer, int]]:
         """Layers with their own parameters: (index, layer, number of applications)."""
@@ -133,41 +130,73 @@ class Stack(Layer):
         short = jax.default_backend() == 'cpu' and length <= _UNROLLED_ON_CPU
         return self.scan == 'always' or not short
 
-    def _scan(self, part: Part, x: jax.Array, args: Any) -> jax.Array:
+    def _scan(self, parts: list[Part], x: jax.Array, args: Any) -> jax.Array:
         frame = current_frame()
         each = [
-            (numbers(layer), [frame.keys_of(f'layers_{at}', call) for call in range(part.times)])
-            for layer, at in zip(part.layers, part.indices, strict=True)
+            [
+                (
+                    numbers(part.layers[i]),
+                    [
+                        frame.keys_of(f'layers_{part.indices[i]}', call)
+                        for call in range(part.times)
+                    ],
+                )
+                for part in parts
+            ]
+            for i in range(len(parts[0].layers))
         ]
         stacked = jax.tree.map(lambda *values: jnp.stack([jnp.asarray(v) for v in values]), *each)
-        step: Any = ScanStep
+        make: Any = ScannedLayer
         if self.remat != 'none':
-            step = nn.remat(ScanStep, prevent_cse=False, policy=_SAVED[self.remat])
+            make = nn.remat(ScannedLayer, prevent_cse=False, policy=_SAVED[self.remat])
         scan = nn.scan(
-            step,
+            ScanStep,
             variable_axes=dict.fromkeys((PARAMS, NON_TRAINABLE, AUX_LOSS, SUMMARIES, CACHE), 0),
             split_rngs={'params': True, 'dropout': True},
             in_axes=(0, *(nn.broadcast for _ in args)),
-            length=len(part.layers),
+            length=len(each),
             metadata_params={nn.PARTITION_NAME: 'layers'},
         )
-        module = scan(layer=part.layers[0], name=part.name)
-        return module(x, stacked, *args)[0]
+        # The layers of a period are modules of the stack, so their names are those of the parts.
+        layers = [make(layer=part.layers[0], name=part.name) for part in parts]
+        return scan(layers=layers, name=f'scan_{parts[0].name}')(x, stacked, *args)[0]
+
+
+def _scanned_part(layers: list[tuple[int, Layer, int]]) -> Part:
+    """The part of equal layers (index, layer, number of applications), equally far apart."""
+    indices = [index for index, _, _ in layers]
+    distance = indices[1] - indices[0]
+    by = f'by{distance}' if distance > 1 else ''
+    name = f'layers_{indices[0]}x{len(layers)}{by}'
+    return Part(name, [layer for _, layer, _ in layers], indices, layers[0][2])
+
+
+Own = tuple[dict[str, jax.Array], list[Keys]]
+"""Numbers of a scanned layer, and the keys of each of its applications."""
 
 
 class ScanStep(nn.Module):
-    """One layer of a scanned run; its numbers and its keys are inputs of the scan."""
+    """One period of scanned layers; their numbers and their keys are inputs of the scan."""
+
+    layers: list[Any]
+
+    def __call__(self, x: jax.Array, each: list[Own], *args: Any) -> tuple[jax.Array, None]:
+        for layer, own in zip(self.layers, each, strict=True):
+            x = layer(x, own, *args)
+        return x, None
+
+
+class ScannedLayer(nn.Module):
+    """One layer of a period."""
 
     layer: Any
 
-    def __call__(
-        self, x: jax.Array, each: tuple[dict[str, jax.Array], list[Keys]], *args: Any
-    ) -> tuple[jax.Array, None]:
-        values, keys = each
+    def __call__(self, x: jax.Array, own: Own, *args: Any) -> jax.Array:
+        values, keys = own
         layer = bind(self.layer, values) if values else self.layer
         for call, of_call in enumerate(keys):
             x = self.applied(layer, x, args, of_call, call)
-        return x, None
+        return x
 
     @nn.compact
     def applied(self, layer: Layer, x: jax.Array, args: Any, keys: Keys, call: int) -> jax.Array:
@@ -176,7 +205,7 @@ class ScanStep(nn.Module):
 
 
 def scanned_layers(name: str) -> list[str]:
-    """The names of the layers in a scanned run stored as `name`; [] if it is no such run.
+    """The names of the scanned layers stored as `name`; [] if it is a single layer.
 
     Example:
         >>> scanned_layers('layers_2x3'), scanned_layers('layers_2')

@@ -46,6 +46,8 @@ def names(path: Path, separator: str = '.') -> list[str]:
     Example:
         >>> names(('stack', 'layers_0x2', 'scale'))
         ['stack.layers_0.scale', 'stack.layers_1.scale']
+        >>> names(('stack', 'layers_1x2by6', 'scale'))  # One layer in six.
+        ['stack.layers_1.scale', 'stack.layers_7.scale']
     """
     parts = [scanned_layers(part) or [part] for part in map(str, path)]
     return [separator.join(each) for each in itertools.product(*parts)]

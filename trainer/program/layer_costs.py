@@ -137,14 +137,16 @@ def _parts(path: Path, ran: Mapping[Path, Layer], task: Task) -> Iterator[_Part]
 
 
 def _parts_of_stack(path: Path, stack: Stack) -> Iterator[_Part]:
+    found: dict[int, _Part] = {}
     for stored in stack.storage():
         scope, of = (*path, stored.name), len(stored.layers)
         for first, time in itertools.product(stored.indices, range(stored.times)):
             index = first + time
             layer = stack.layers[index % len(stack.layers)]
-            yield _Part(
+            found[index] = _Part(
                 scope, '.'.join(path), index, layer, True, of, stored.times, is_shared=time > 0
             )
+    yield from (found[index] for index in sorted(found))
 
 
 def _place(path: Path, layer: Layer) -> tuple[str, int | None]:

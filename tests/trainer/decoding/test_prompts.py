@@ -94,7 +94,7 @@ def test_a_padded_prompt_gives_the_texts_of_the_prompt_alone(name: str) -> None:
 
 @pytest.mark.slow
 def test_scanned_layers_keep_the_state_of_each_prompt() -> None:
-    decoder = DECODERS['greedy']
+    decoder = DECODERS['beam']  # It reorders the states of all layers.
     each = [texts(decode(written(scan), decoder, prompts(PROMPTS))) for scan in ('never', 'always')]
     assert each[0] == each[1]
 

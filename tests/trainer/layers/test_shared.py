@@ -72,7 +72,7 @@ def test_a_scanned_run_of_shared_layers_is_the_unrolled_one() -> None:
 
     flat, packed = (jitted_init(stack(scan), X_BTD)['params'] for scan in ('never', 'always'))
     assert list(flat) == [f'layers_{i}' for i in (0, 2, 4, 5, 7, 9)]
-    assert list(packed) == ['layers_0x2by2', 'layers_4', 'layers_5x2by2', 'layers_9']
+    assert list(packed) == ['layers_0x2by5', 'layers_2x2by5', 'layers_4x2by5']
     jax.tree.map(np.testing.assert_array_equal, per_layer(packed), flat)
     jax.tree.map(np.testing.assert_array_equal, stacked(flat, stack('always')), packed)
 

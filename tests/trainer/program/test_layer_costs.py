@@ -91,6 +91,7 @@ EXPERIMENTS = {
     'scanned': (lambda: of_text(scan='always'), STACK),
     'shared': (lambda: of_text(shared(), scan='never'), STACK),
     'shared and scanned': (lambda: of_text(shared(), scan='always'), STACK),
+    'periodic': (lambda: of_text(layers()[:2], repeats=2, scan='always'), STACK),
     'with a head': (lambda: of_text(head=Linear(VOCAB)), [*STACK, 'head']),
     'encoder and decoder': (
         of_pairs,
