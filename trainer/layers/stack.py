@@ -60,7 +60,7 @@ class Stack(Layer):
     Attributes:
         layers: the layers in order. Each takes `(x, *args)` and returns an array like `x`.
         repeats: repeats the whole list, each time with its own parameters.
-        scan: scans what repeats itself 'always', 'never', or 'auto': everywhere except for a few
+        scan: scans repeated layers 'always', 'never', or 'auto': everywhere except for a few
             layers on CPU.
         remat: activations of scanned layers that the backward pass computes again: 'full' all,
             'dots' all but matrix products, 'none' nothing.

@@ -63,9 +63,9 @@ def test_repeats_of_several_layers_are_one_period() -> None:
 
 def test_a_period_is_found_in_a_list_that_is_written_out() -> None:
     hybrid = [*(local() for _ in range(5)), global_()]
-    again = [layer.clone(deep=True) for _ in range(3) for layer in hybrid]
-    stack = Stack([*again, local()], scan='always')
-    assert names(stack) == [*(f'layers_{at}x3by6' for at in range(6)), 'layers_18']
+    again = [layer.clone(deep=True) for _ in range(4) for layer in hybrid]
+    stack = Stack([Residual(FeedForward(4)), *again], scan='always')
+    assert names(stack) == ['layers_0', *(f'layers_{at}x4by6' for at in range(1, 7))]
 
 
 def test_short_periods_are_unrolled_on_cpu() -> None:
