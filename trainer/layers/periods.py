@@ -33,7 +33,8 @@ def periods(kinds: Sequence[Hashable]) -> list[tuple[int, int]]:
                 options.append((total, length, -count))
         total, length, negative = min(options)
         best[start] = total, length, -negative
-    parts, start = [], 0
+    parts: list[tuple[int, int]] = []
+    start = 0
     while start < end:
         _, length, count = best[start]
         parts.append((length, count))

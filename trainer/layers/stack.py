@@ -101,7 +101,8 @@ class Stack(Layer):
             for repeat in range(self.repeats)
             for place, layer, times in applied
         ]
-        found, start = [], 0
+        found: list[list[Part]] = []
+        start = 0
         for length, count in periods(kinds * self.repeats):
             these = every[start : start + length * count]
             start += length * count

@@ -47,7 +47,8 @@ def names(stack: Stack) -> list[str]:
 
 @given(st.lists(st.sampled_from('AB'), max_size=12))
 def test_periods_put_a_sequence_together_again(kinds: list[str]) -> None:
-    found, again, start = periods(kinds), [], 0
+    found, start = periods(kinds), 0
+    again: list[str] = []
     for length, count in found:
         again += kinds[start : start + length] * count
         start += length * count
