@@ -43,7 +43,8 @@ from trainer.learner.paths import Path as Name
 from trainer.learner.paths import leaves
 from trainer.loop.train_loop import run
 from trainer.program.setup import localized
-from trainer.program.step_functions import forward, init_variables
+from trainer.program.step_functions import init_variables
+from trainer.program.train_step import forward
 from trainer.symbolic.concrete import concrete
 from trainer.symbolic.overrides import replaced
 

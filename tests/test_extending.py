@@ -10,6 +10,7 @@ from tests.documents import ROOT, blocks, commands_of, links, pages_of, parsed
 from tests.servers.processes import on_devices
 from trainer import command
 from trainer.experiment import Experiment
+from trainer.loop.train_loop import run
 from trainer.symbolic import registry
 
 FOLDER = ROOT / 'docs' / 'extending'
@@ -90,6 +91,27 @@ def test_an_own_mesh_axis_trains_resumes_decodes_and_is_searched_on_eight_device
     ]
     assert texts[0] == texts[1]
     assert (tmp_path / 'search' / 'study.db').exists()
+
+
+@pytest.mark.slow
+def test_a_replaced_train_step_resumes_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_module(FOLDER / 'train-steps.md', tmp_path, monkeypatch)
+    made = registry.find('my_gan.Mine', Experiment).rebind(
+        {'train.evaluation.every': 10, 'train.checkpoints.every': 10}
+    )
+
+    def trained(name: str, steps: int) -> dict[str, float | None]:
+        made.rebind({'train.num_train_steps': steps})
+        *_, last = run(made, tmp_path / name)
+        return {
+            name: last.metrics[name] for name in ('train/loss', 'train/critic_loss', 'test/loss')
+        }
+
+    whole = trained('whole', 20)
+    trained('parts', 10)
+    assert trained('parts', 20) == whole
 
 
 def test_the_index_lists_every_guide() -> None:

@@ -167,10 +167,14 @@ def _trace(experiment: 'Experiment', mesh: 'Arrangement', element_spec: Any, ste
     import jax.numpy as jnp
 
     from trainer.layers.base import ForwardContext
-    from trainer.program.step_functions import abstract_metrics, decode
+    from trainer.program.step_functions import abstract_metrics, abstract_step, decode
     from trainer.symbolic.component import bind
 
     task = experiment.task
+    if step == 'train' and task.has_own_step:
+        train_step, given = abstract_step(task, element_spec, mesh)
+        jax.eval_shape(train_step, *given)
+        return
     metrics, _, args = abstract_metrics(task, experiment.train_input.element_spec(), mesh)
     variables, _, random_key, values = args
 

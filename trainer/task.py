@@ -1,5 +1,5 @@
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Protocol
 
 import jax
 
@@ -12,6 +12,38 @@ from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
 DeviceBatch = Mapping[str, jax.Array]
+
+
+class ModelCall(Protocol):
+    """Calls the model of a task in a training step."""
+
+    def __call__(self, *args: Any, method: str = 'forward') -> Any:
+        """Runs a method of the model; gradients flow to the parameters that are minimized over."""
+
+    def random_key(self, name: str) -> jax.Array:
+        """A random key of this step, the same one for each name."""
+
+
+PartialLoss = Callable[[ModelCall, DeviceBatch], Metrics]
+"""Metrics of a batch, one of them named 'loss', from calls of the model."""
+
+
+class TrainStep(Protocol):
+    """One training step, which `Task.train_step` does."""
+
+    def minimize(self, loss: PartialLoss | None = None, optimizer: str | None = None) -> Metrics:
+        """Updates parameters by the gradient of a loss; later calls see the new parameters.
+
+        Clipping and skipped updates apply to each call alone, and microbatches to its loss.
+
+        Args:
+            loss: minimizes the mean of its metric 'loss'; None for the loss of `measure`.
+            optimizer: updates the parameters of one optimizer: a name in
+                `learner.auxiliary_optimizers`, or 'main' for the rest. None updates all.
+
+        Returns:
+            The metrics of the loss, before the update.
+        """
 
 
 class Task(Component):
@@ -57,6 +89,19 @@ class Task(Component):
     def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
         """Computes the metrics of the model's outputs; training minimizes the mean of `loss`."""
         raise NotImplementedError(type(self).__name__)
+
+    def train_step(self, step: TrainStep) -> Metrics:
+        """Does a training step, and returns its metrics, one of them named 'loss'.
+
+        By default it minimizes the loss of `measure`. A task with several losses, such as a GAN,
+        replaces it.
+        """
+        return step.minimize()
+
+    @property
+    def has_own_step(self) -> bool:
+        """True if the task replaces the train step."""
+        return type(self).train_step is not Task.train_step
 
     def num_tokens(self, batch: DeviceBatch) -> int:
         """Number of tokens (or examples) in a batch, for the throughput."""

@@ -144,9 +144,22 @@ class Learner(Component):
                         'set it to False'
                     )
 
-    def trained(self, params: Any) -> Any:
-        """The trained part of a tree of parameters; UserError if `freeze` does not fit them."""
-        return params if self.freeze is None else self.freeze.trained(params)
+    def trained(self, params: Any, optimizer: str | None = None) -> Any:
+        """The trained part of a tree of parameters: all of it, or the part of one optimizer.
+
+        Raises:
+            UserError: `freeze` does not fit the parameters, or there is no such optimizer.
+        """
+        trained = params if self.freeze is None else self.freeze.trained(params)
+        if optimizer is None:
+            return trained
+        parts = self._parts(trained)
+        if optimizer not in parts:
+            raise UserError(
+                f'task.learner: no optimizer called {optimizer!r} has parameters, only '
+                f'{", ".join(parts)}: name it in task.learner.auxiliary_optimizers'
+            )
+        return parts[optimizer][1]
 
     def init(self, params: Any, decay_mask: Mask, matrices: Matrices | None = None) -> Any:
         """The optimizer state for new parameters; with several optimizers, by their names."""
@@ -176,6 +189,7 @@ class Learner(Component):
         decay_mask: Mask,
         rates: Rates | None = None,
         matrices: Matrices | None = None,
+        only: str | None = None,
     ) -> Update:
         """Applies one step.
 
@@ -186,8 +200,9 @@ class Learner(Component):
             decay_mask: True where weight decay applies.
             rates: factors of the learning rate by parameter; None for 1.
             matrices: the axes of hidden matrices; None leaves them to optimizers without them.
+            only: the name of an optimizer: updates only its part, which has the gradients.
         """
-        params = self.trained(state.params)
+        params = self.trained(state.params, only)
         norm = optax.tree.norm(gradients)
         is_valid = jnp.ones((), bool) if self.skip is None else self.skip.is_valid(norm, loss)
         metrics = self._norms(params, gradients, norm, is_valid)
@@ -196,9 +211,11 @@ class Learner(Component):
             is_large = ~is_valid & jnp.isfinite(norm) & jnp.isfinite(loss.total)
             metrics['skipped_for_norm'] = Count(is_large.astype(jnp.float32))
         several = bool(self.auxiliary_optimizers)
-        before, after = (state.opt_state if several else {_MAIN: state.opt_state}), {}
-        evaluated = params
-        for name, (owner, part) in self._parts(params).items():
+        before = state.opt_state if several else {_MAIN: state.opt_state}
+        after, evaluated = dict(before), params
+        for name, (owner, part) in self._parts(self.trained(state.params)).items():
+            if only not in (None, name):
+                continue
             own = subtree(gradients, part)
             if self.clipping is not None:
                 own = self.clipping.clip(own, norm)

@@ -14,6 +14,7 @@ from trainer.program.step_functions import (
     Values,
     abstract_metrics,
     abstract_params,
+    abstract_step,
     spec_key,
 )
 from trainer.runtime.throughput import RESOURCE_METRICS, THROUGHPUT_METRICS
@@ -81,8 +82,13 @@ def _traced(task: Task, train: ElementSpec, batches: Mapping[str, ElementSpec]) 
         update = learner.update(state, gradients, metrics['loss'], mask, matrices=matrices)
         return joined(metrics, update.metrics)
 
-    measured = jax.eval_shape(metrics, variables, batch, random_key, values)
-    found = {f'train/{name}' for name in jax.eval_shape(train_step, state, measured, values)}
+    if task.has_own_step:
+        own, given = abstract_step(task, train)
+        trained = jax.eval_shape(own, *given)[1]
+    else:
+        measured = jax.eval_shape(metrics, variables, batch, random_key, values)
+        trained = jax.eval_shape(train_step, state, measured, values)
+    found = {f'train/{name}' for name in trained}
     evaluate = functools.partial(metrics, training=False)
     for group, spec in batches.items():
         measured = jax.eval_shape(evaluate, state.variables, dict(spec), random_key, values)

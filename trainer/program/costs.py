@@ -13,7 +13,7 @@ from trainer.inputs.base import Batch
 from trainer.layers.embedding import Embedding
 from trainer.program.flops import flops
 from trainer.program.setup import compiled, data_shard
-from trainer.program.step_functions import ElementSpec, abstract_metrics, spec_key
+from trainer.program.step_functions import ElementSpec, abstract_metrics, abstract_step, spec_key
 from trainer.runtime import processes
 from trainer.state import TrainState
 from trainer.symbolic.code_key import code_key
@@ -43,7 +43,8 @@ def static_costs(experiment: Experiment) -> dict[str, float]:
         flops_per_token: operations of training on a token, or on an example if the task does not
             count tokens. Three times those of the loss, as the backward pass runs each product
             of the forward pass twice; recomputation is left out (Chowdhery et al. 2022,
-            appendix B). `trainer.program.flops` defines the counted operations.
+            appendix B). A step of the task's own counts as it is. `trainer.program.flops` defines
+            the counted operations.
         state_bytes: bytes of the train state: parameters, other variables of layers, state of the
             optimizer, averages. One copy counts, for any sharding.
 
@@ -150,10 +151,19 @@ def training_flops(forward_flops: int, num_tokens: int) -> float:
     return 3 * forward_flops / num_tokens
 
 
+def own_flops(task: Task, element_spec: ElementSpec) -> int:
+    """Operations of a step that a task replaces: of all its losses, gradients and updates."""
+    train_step, given = abstract_step(task, element_spec)
+    return flops(train_step, *given)
+
+
 def _traced(task: Task, element_spec: ElementSpec) -> dict[str, float]:
     loss, state, args = abstract_loss(task, element_spec)
+    tokens = task.num_tokens(args[1])
     return {
         'num_params': float(sum(leaf.size for leaf in jax.tree.leaves(state.params))),
-        'flops_per_token': training_flops(flops(loss, *args), task.num_tokens(args[1])),
+        'flops_per_token': own_flops(task, element_spec) / tokens
+        if task.has_own_step
+        else training_flops(flops(loss, *args), tokens),
         'state_bytes': float(sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))),
     }

@@ -9,40 +9,28 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from absl import logging
-from jax.sharding import PartitionSpec
 
 from trainer import state as state_lib
 from trainer.decoding.base import DecodeOutput
 from trainer.layers.base import (
-    AUX_LOSS,
     NON_TRAINABLE,
     PARAMS,
-    SUMMARIES,
     ForwardContext,
     forward_context,
 )
 from trainer.layers.heads import MultiHead
-from trainer.layers.stack import per_layer
-from trainer.learner.paths import replaced
 from trainer.learner.width_scaling import WidthFactors
 from trainer.mesh import Arrangement
-from trainer.metrics import Metrics, WeightedScalar, joined, require_metric
+from trainer.metrics import Metrics
+from trainer.program.train_step import PerParameter, TracedStep, forward
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, components, numbers
-from trainer.symbolic.errors import UserError
 from trainer.task import Task
 from trainer.tasks.tokens import TokenTask
 
 ElementSpec = Mapping[str, jax.ShapeDtypeStruct]
 Values = dict[str, jax.Array]
 Fill = Callable[[str, Any, Any, Any], Any]
-
-_ROUNDED = (
-    'task.model: its outputs are bfloat16, so the loss and the metrics see rounded values. Let the '
-    "last product be in float32: `self.head.call('logits', x)` of a Linear layer, "
-    '`dtype=jnp.float32` of the last layer of a flax module.'
-)
 
 
 def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array) -> Any:
@@ -98,51 +86,6 @@ def init_state(
         opt_state=task.learner.init(params, *masks),
         ema_params=task.learner.init_ema(params),
     )
-
-
-def forward(
-    task: Task, variables: Any, batch: Any, rngs: Any, context: ForwardContext
-) -> tuple[Metrics, Any]:
-    """Runs the forward pass of a task with bound numbers.
-
-    Returns:
-        The metrics of the batch; the updated variables of layers that are not trained.
-    """
-    outputs: Any
-    mutable = [AUX_LOSS, *([SUMMARIES, NON_TRAINABLE] if context.training else [])]
-    with forward_context(dataclasses.replace(context, example_weights=task.example_weights(batch))):
-        outputs, left = task.model.module().apply(
-            variables, *task.model_inputs(batch), rngs=rngs, mutable=mutable
-        )
-    if any(each.dtype == jnp.bfloat16 for each in jax.tree.leaves(outputs)):
-        logging.log_first_n(logging.WARNING, _ROUNDED, 1)
-    metrics = _required(task, task.measure(outputs, batch))
-    one = jnp.ones((), jnp.float32)
-    if losses := jax.tree.leaves(left.get(AUX_LOSS, {})):
-        aux_loss = sum(jnp.sum(loss) for loss in losses)
-        if context.training:  # A reward of evaluation measures the model, not its training.
-            loss = metrics['loss']
-            metrics['loss'] = loss.replace(total=loss.total + aux_loss * loss.weight)
-        metrics = joined(metrics, {'aux_loss': WeightedScalar(aux_loss, one)})
-    for path, value in jax.tree_util.tree_leaves_with_path(per_layer(left.get(SUMMARIES, {}))):
-        name = jax.tree_util.keystr(path, simple=True, separator='/')
-        metrics[f'{SUMMARIES}/{name}'] = WeightedScalar(value, one)
-    return metrics, left.get(NON_TRAINABLE, variables.get(NON_TRAINABLE, {}))
-
-
-def _required(task: Task, metrics: Any) -> Metrics:
-    """Returns the metrics of a task; raises UserError unless they are metrics, with a loss."""
-    name = f'{task.sym_path or "task"}: {type(task).__name__}.measure'
-    if not isinstance(metrics, Mapping):
-        raise UserError(f'{name} must return metrics by name, not {type(metrics).__name__}')
-    for each, metric in metrics.items():
-        require_metric(metric, f'{name} returns {each!r}: it')
-    if not isinstance(metrics.get('loss'), WeightedScalar):
-        found = ', '.join(metrics) or 'no metrics'
-        raise UserError(
-            f"{name} returns {found}: it needs 'loss', a WeightedScalar, which training minimizes"
-        )
-    return dict(metrics)
 
 
 def score(task: Task, variables: Any, batch: Any, context: ForwardContext) -> jax.Array:
@@ -225,6 +168,21 @@ def abstract_metrics(
     return metrics, state, (variables, batch, random_key, values)
 
 
+def abstract_step(
+    task: Task, element_spec: ElementSpec, mesh: Arrangement | None = None
+) -> tuple[Callable[..., tuple[TrainState, Metrics]], tuple[Any, ...]]:
+    """Makes a traceable function of a whole training step, and the shapes of its arguments.
+
+    Args:
+        mesh: checks the axes of activations; None checks none.
+    """
+    task = _without_kernels(task)
+    task.learner.rebind(microbatches=1, raise_on_no_change=False)  # Any batch divides.
+    steps = TracedSteps(task, mesh, element_spec)
+    given = steps.abstract_state, dict(element_spec), abstract_random_key(), abstract_values(task)
+    return steps.train_step, given
+
+
 def abstract_outputs(task: Task, element_spec: ElementSpec) -> Any:
     """Shapes of the outputs of a model in evaluation."""
     _, _, (variables, batch, _, values) = abstract_metrics(task, element_spec)
@@ -250,14 +208,14 @@ class Scores(NamedTuple):
 
 
 class TracedSteps:
-    """Functions of a task on a mesh; the numbers of the task are arguments.
+    """Functions of a task; the numbers of the task are arguments. A mesh divides activations.
 
     Attributes:
         abstract_params: shapes of the parameters, in boxes with metadata.
         abstract_state: shapes of the train state.
     """
 
-    def __init__(self, task: Task, mesh: Arrangement, element_spec: ElementSpec) -> None:
+    def __init__(self, task: Task, mesh: Arrangement | None, element_spec: ElementSpec) -> None:
         self._task, self._mesh = task, mesh  # Unbound: read numbers from the result of `bind`.
         self._element_spec = element_spec
         self._width_factors = width_factors(task, element_spec)
@@ -291,61 +249,10 @@ class TracedSteps:
     def train_step(
         self, state: TrainState, batch: Any, random_key: jax.Array, values: Values
     ) -> tuple[TrainState, Metrics]:
-        task = bind(self._task, values)
-        key_of_step = jax.random.fold_in(jax.random.fold_in(random_key, 1), state.step)
-        trained, context = task.learner.trained(state.params), self._context(training=True)
-
-        def total_loss(
-            params: Any, non_trainable: Any, part: Any, index: Any
-        ) -> tuple[jax.Array, tuple[Metrics, Any]]:
-            rngs = {'dropout': jax.random.fold_in(key_of_step, index)}
-            variables = {PARAMS: replaced(state.params, params), NON_TRAINABLE: non_trainable}
-            metrics, non_trainable = forward(task, variables, part, rngs, context)
-            return metrics['loss'].total, (metrics, non_trainable)
-
-        def step(non_trainable: Any, part: Any, index: Any) -> tuple[Any, Any]:
-            gradients, (metrics, non_trainable) = jax.grad(total_loss, has_aux=True)(
-                trained, non_trainable, part, index
-            )
-            return non_trainable, (gradients, metrics)
-
-        if task.learner.microbatches == 1:
-            non_trainable, (gradients, metrics) = step(state.non_trainable, batch, 0)
-        else:
-            non_trainable, (gradients, metrics) = self._accumulate(
-                step, state.non_trainable, batch, task.learner.microbatches
-            )
-        # The gradient of the mean: exact even if parts of the batch have different weights.
-        weight = jnp.maximum(metrics['loss'].weight, 1e-12)
-        gradients = jax.tree.map(lambda g: g / weight, gradients)
         rates = None if self._width_factors is None else self._width_factors.rates()
-        update = task.learner.update(
-            state, gradients, metrics['loss'], self._decay_mask, rates, self._matrices
-        )
-        return update.state(non_trainable), joined(metrics, update.metrics)
-
-    def _accumulate(
-        self, step: Callable[[Any, Any, Any], tuple[Any, Any]], carry: Any, batch: Any, parts: int
-    ) -> tuple[Any, Any]:
-        """Sums the terms of `step`, (carry, part, its number) -> (carry, term), over a batch."""
-
-        def divide(x: jax.Array) -> jax.Array:
-            # Each part takes every parts-th example, so each example stays on its device.
-            split = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
-            spec = PartitionSpec(None, *self._mesh.feature_spec(x.ndim))
-            return jax.lax.with_sharding_constraint(split, self._mesh.placed(spec))
-
-        def add(carry_and_sums: Any, part_and_index: Any) -> tuple[Any, None]:
-            carry, sums = carry_and_sums
-            carry, more = step(carry, *part_and_index)
-            return (carry, jax.tree.map(jnp.add, sums, more)), None
-
-        divided = (jax.tree.map(divide, batch), jnp.arange(parts))
-        first = jax.tree.map(lambda x: x[0], divided)
-        _, abstract = jax.eval_shape(step, carry, *first)
-        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), abstract)
-        summed: tuple[Any, Any] = jax.lax.scan(add, (carry, zeros), divided)[0]
-        return summed
+        per_parameter = PerParameter(self._decay_mask, rates, self._matrices)
+        task, context = bind(self._task, values), self._context(training=True)
+        return TracedStep(task, state, batch, random_key, context, per_parameter).run()
 
     def eval_step(self, variables: Any, batch: Any, values: Values) -> Metrics:
         return forward(bind(self._task, values), variables, batch, {}, self._context())[0]

@@ -88,7 +88,7 @@ import jax, jax.numpy as jnp, flax.linen as nn
 from trainer.layers import LinenAdapter
 from trainer.layers.base import ForwardContext
 from trainer.learner import Learner
-from trainer.program.step_functions import forward
+from trainer.program.train_step import forward
 from trainer.tasks import ClassificationTask
 
 class Dense(LinenAdapter):
