@@ -93,7 +93,7 @@ def trained(task: Task, steps: int = 2) -> tuple[Any, Any, Metrics]:
     """The first state, the last one, and the metrics of the last step."""
     program = Program(task, Mesh(data=1).make(jax.devices()[:1]), SPEC)
     values, key = program.values(task), program.random_key(0)
-    state, metrics = program.init(key, values), {}
+    state, metrics = program.init(key, values), Metrics()
     first = jax.device_get(state)
     for _ in range(steps):
         state, metrics = program.train_step(state, program.put(BATCH), key, values)
