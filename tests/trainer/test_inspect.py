@@ -1,6 +1,7 @@
 import math
 from typing import Any
 
+import flax.linen as nn
 import pyglove as pg
 import pytest
 
@@ -8,7 +9,7 @@ from tests.factories.tiny import VOCAB, CountingInput, experiment
 from trainer import inspect
 from trainer.decoding import BeamSearch
 from trainer.inspect import layout, validate
-from trainer.layers import Attention, FeedForward, Stack, TransformerBlock
+from trainer.layers import Attention, FeedForward, Layer, LinenAdapter, Stack, TransformerBlock
 from trainer.symbolic.errors import UserError
 from trainer.tasks.language_model import LanguageModelTask
 
@@ -79,6 +80,60 @@ def test_mismatches_are_named_by_path() -> None:
     made = deep(task__model__stack__layers=[TransformerBlock(Attention(3), FeedForward(32))])
     with pytest.raises(UserError, match='attention: 3 heads do not divide the width 16'):
         layout(made)
+
+
+class Narrow(Layer):
+    """Keeps one feature of the past, without a cache.
+
+    Attributes:
+        dims: features of the result.
+    """
+
+    dims: int = 1
+
+    def forward(self, x_BTD: Any) -> Any:
+        return x_BTD[..., : self.dims]
+
+
+class Bigrams(LinenAdapter):
+    """A language model of flax, with any number of logits."""
+
+    vocab_size: int = VOCAB
+    num_logits: int = VOCAB
+
+    def make(self) -> nn.Module:
+        return nn.Embed(VOCAB, self.num_logits)
+
+
+def block(mixer: Layer) -> TransformerBlock:
+    return TransformerBlock(mixer, FeedForward(32))
+
+
+@pytest.mark.parametrize(
+    ('fields', 'message'),
+    [
+        (
+            {'task__model__stack__layers': [block(Attention(2)), block(Narrow())]},
+            r'^task\.model\.stack\.layers\[1\]\.attention \(Narrow\): it makes \[8, 8, 1\] of',
+        ),
+        (
+            {'task__model': Bigrams(num_logits=5)},
+            r'^task\.model \(Bigrams\): it returns \(8, 8, 5\) for labels \(8, 8\)',
+        ),
+        (
+            {
+                'task__model__stack__layers': [block(Narrow(16))],
+                'task__decoder': BeamSearch(4, prompt_length=3),
+                'decode_inputs': {'test': CountingInput(batch_size=8)},
+            },
+            r'^task\.model\.stack\.layers\[0\]\.attention \(Narrow\): it cannot decode',
+        ),
+    ],
+)
+def test_parts_of_users_that_do_not_fit_are_named_by_path(fields: Any, message: str) -> None:
+    made = experiment(**fields)
+    with pytest.raises(UserError, match=message):
+        validate(made, layout(made))
 
 
 class AnyMask(LanguageModelTask):

@@ -13,7 +13,6 @@ from absl import logging
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch, EndOfData, Input, host_share
 from trainer.inputs.weights import broadcast, weights_of
-from trainer.layers.embedding import Embedding
 from trainer.task import Task
 from trainer.tasks.supervised import SupervisedTask
 from trainer.tasks.tokens import TokenTask
@@ -111,13 +110,12 @@ def _odd_numbers(batch: Batch) -> Iterator[str]:
 
 
 def _odd_ids(task: Task, batch: Batch) -> Iterator[str]:
-    model = task.model
     if not isinstance(task, TokenTask):
         return
-    for name, field in (('ids', 'embedding'), ('encoder_ids', 'encoder_embedding')):
-        table = getattr(model, field, None) or getattr(model, 'embedding', None)
-        if name in batch and isinstance(table, Embedding):
-            count = table.vocab_size
+    table = getattr(task.model, 'encoder_embedding', None)
+    counts = {'ids': task.vocab_size, 'encoder_ids': getattr(table, 'vocab_size', task.vocab_size)}
+    for name, count in counts.items():
+        if name in batch and count is not None:
             where = (batch[name] < 0) | (batch[name] >= count)
             yield from _first(name, batch[name], where, f'is no token of the vocabulary of {count}')
 

@@ -42,11 +42,7 @@ class LanguageModelTask(TokenTask):
 
     def check(self) -> None:
         super().check()
-        if self.vocab_size is None:
-            raise ValueError(
-                f'model: {type(self.model).__name__} must say the number of its token ids with a '
-                'field or property `vocab_size`'
-            )
+        self._require_vocabulary()
         require_mask(
             self.model,
             f'model_type {self.model_type!r}',

@@ -9,7 +9,6 @@ from trainer.decoding.base import Cache, Extend
 from trainer.inputs.base import Input
 from trainer.layers.base import ForwardContext, forward_context
 from trainer.layers.cross_attention import Memory
-from trainer.layers.encoder_decoder import TransformerEncoderDecoder
 from trainer.layers.positions import Positions
 from trainer.measures.accuracy import AccuracyStrict
 from trainer.measures.base import Measure
@@ -29,13 +28,27 @@ class SequenceTask(TokenTask):
     Metrics are those of the decoder's tokens with teacher forcing. Without a longer prompt,
     decoding continues the first token of `ids`.
 
+    The model is any layer from both ids and both `Positions` to logits [B, T, V] that says V with
+    `vocab_size`. To decode, it has the methods `encode` and `decode` of
+    `TransformerEncoderDecoder`.
+
     Attributes:
-        model: maps the tokens of both to logits.
+        model: maps the tokens of both to logits, such as `TransformerEncoderDecoder`.
         metrics: additional metrics; `acc_strict` is the share of targets without a wrong token.
     """
 
-    model: TransformerEncoderDecoder
     metrics: list[Measure] = [AccuracyStrict()]
+
+    def check(self) -> None:
+        super().check()
+        self._require_vocabulary()
+        if self.decoder is not None and not (
+            hasattr(self.model, 'encode') and hasattr(self.model, 'decode')
+        ):
+            raise ValueError(
+                f'decoder: model ({type(self.model).__name__}) has no methods `encode` and '
+                '`decode`, with which a `TransformerEncoderDecoder` decodes'
+            )
 
     def check_input(self, data: Input) -> None:
         super().check_input(data)

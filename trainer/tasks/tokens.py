@@ -146,6 +146,13 @@ class TokenTask(Task):
     def _prompt_length(self) -> int | None:
         return None if self.decoder is None else self.decoder.prompt_length
 
+    def _require_vocabulary(self) -> None:
+        if self.vocab_size is None:
+            raise ValueError(
+                f'model: {type(self.model).__name__} must say the number of its token ids with a '
+                'field or property `vocab_size`'
+            )
+
     def _require_logits(self, outputs: Any, shape_BT: tuple[int, ...]) -> None:
         found, size = getattr(outputs, 'shape', type(outputs).__name__), self.vocab_size
         expected = (*shape_BT, found[-1] if size is None else size)

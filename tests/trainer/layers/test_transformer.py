@@ -10,6 +10,8 @@ import pytest
 
 from trainer.layers import (
     Attention,
+    CrossAttention,
+    DecoderBlock,
     FeedForward,
     Identity,
     Layer,
@@ -104,3 +106,9 @@ def test_a_parallel_block_adds_both_results_for_one_normalized_input() -> None:
 def test_a_parallel_block_needs_its_norm_before_the_layers(policy: Any) -> None:
     with pytest.raises(ValueError, match=f"norm_policy='pre', not '{policy}'"):
         TransformerBlock(Attention(2), FeedForward(8), norm_policy=policy, parallel=True)
+
+
+def test_a_decoder_block_is_never_parallel() -> None:
+    fields = {'attention': Attention(2), 'feed_forward': FeedForward(8)}
+    with pytest.raises(ValueError, match='parallel: attention to the memory stands between'):
+        DecoderBlock(cross_attention=CrossAttention(2), parallel=True, **fields)

@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
+from flax import nnx
 
 from tests.factories.tiny import CountingInput
 from trainer.decoding import Greedy
@@ -17,6 +18,7 @@ from trainer.layers import (
     Layer,
     Linear,
     LinenAdapter,
+    NnxAdapter,
     Positions,
     Stack,
     TransformerBlock,
@@ -27,7 +29,7 @@ from trainer.losses import Loss, SoftmaxCrossEntropy, WeightedLosses, cross_entr
 from trainer.metrics import Totals
 from trainer.program.step_functions import abstract_metrics
 from trainer.symbolic.errors import UserError
-from trainer.tasks import LanguageModelTask
+from trainer.tasks import LanguageModelTask, SequenceTask
 
 SPEC = {
     'ids': jax.ShapeDtypeStruct((2, 4), jnp.int32),
@@ -59,6 +61,18 @@ class LinenLm(LinenAdapter):
 
     def make(self) -> nn.Module:
         return Bigrams(self.num_logits)
+
+    def forward(self, ids: Any, positions: Positions | None = None) -> Any:
+        return self.run(ids)
+
+
+class NnxLm(NnxAdapter):
+    """Logits of the next token, from the last one, by a module of nnx."""
+
+    vocab_size: int = 32
+
+    def make(self, rngs: nnx.Rngs) -> nnx.Module:
+        return nnx.Embed(self.vocab_size, self.vocab_size, rngs=rngs)
 
     def forward(self, ids: Any, positions: Positions | None = None) -> Any:
         return self.run(ids)
@@ -116,7 +130,7 @@ def values(metrics: Any) -> dict[str, float]:
 
 @pytest.mark.pax('flax_adapter: any flax')
 @pytest.mark.parametrize(
-    'model', [LinenLm(), NamedLm(Embedding(32, 8), Linear(32)), with_mixer(Past())]
+    'model', [LinenLm(), NnxLm(), NamedLm(Embedding(32, 8), Linear(32)), with_mixer(Past())]
 )
 def test_a_model_is_any_layer_from_ids_to_logits(model: Layer) -> None:
     made = task(model)
@@ -215,3 +229,24 @@ def test_losses_of_tokens_are_open() -> None:
     assert got['loss'] == pytest.approx(0.5 * got['loss/nats'] + 2 * got['loss/focal'], rel=1e-5)
     assert got['loss/nats'] == pytest.approx(got['log_pplx'], rel=1e-6)
     assert 0 < got['loss/focal'] < got['loss/nats']
+
+
+class SourceLm(Layer):
+    """Adds the mean of the source."""
+
+    embedding: Embedding
+    head: Linear
+    vocab_size: int = 32
+
+    def forward(self, source: Any, ids: Any, *positions: Positions) -> Any:
+        mean_B1D = self.embedding(source).mean(1, keepdims=True)
+        return self.head(self.embedding(ids) + mean_B1D)
+
+
+def test_a_model_of_two_sequences_is_any_layer() -> None:
+    model = SourceLm(Embedding(32, 8), Linear(32))
+    made = SequenceTask(model, Learner(learning_rate=0.01))
+    metrics, _, args = abstract_metrics(made, {**SPEC, 'encoder_ids': SPEC['ids']})
+    assert 'acc_strict' in jax.eval_shape(metrics, *args)
+    with pytest.raises(ValueError, match=r'decoder: model \(SourceLm\) has no methods `encode`'):
+        made.clone(override={'decoder': Greedy(4)})
