@@ -9,12 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.conformance.layer_examples import EXAMPLES, Example
+from tests.conformance.layer_examples import EXAMPLES, POSITIONS, X_BTD, Example
 from tests.search_spaces.golden import all_components
-from trainer.layers import Layer, SharedWithPrevious, per_layer, stacked
+from trainer.layers import Layer, Positions, SharedWithPrevious, check_mixer, per_layer, stacked
 from trainer.layers.base import NON_TRAINABLE, PARAMS, ForwardContext, forward_context
 from trainer.layers.parameters import ParameterBox
+from trainer.layers.transformer import accepts
 from trainer.mesh import Mesh
+from trainer.symbolic.errors import UserError
 
 # Models of layers that stand here by themselves, too.
 _COMPOSED = (
@@ -185,3 +187,60 @@ def test_the_view_by_layer_goes_both_ways(name: str) -> None:
     structures: Any = [jax.tree.structure(each) for each in (again, params)]
     assert structures[0] == structures[1]
     jax.tree.map(np.testing.assert_array_equal, again, params)
+
+
+_MIXERS = [
+    name
+    for name, example in EXAMPLES.items()
+    if len(example.args) == 1
+    and example.args[0] is X_BTD
+    and accepts(example.layer, X_BTD, POSITIONS)
+]
+
+
+@pytest.mark.parametrize(
+    'name', [pytest.param(n, marks=() if n == 'attention' else pytest.mark.slow) for n in _MIXERS]
+)
+def test_layers_of_sequences_keep_the_contract_of_a_mixer(name: str) -> None:
+    check_mixer(EXAMPLES[name].layer, X_BTD)
+
+
+class Wrong(Layer):
+    """A mixer with a fault."""
+
+    fault: str
+
+    def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
+        dims = x_BTD.shape[-1]
+        y_BTD = self.product('btd,df->btf', x_BTD, self.param('up', (dims, dims), (None, None)))
+        match self.fault:
+            case 'became':
+                return y_BTD[..., :1]
+            case 'an example depends on the others':
+                return y_BTD - y_BTD.mean(0)
+            case 'a position depends on later ones':
+                return y_BTD[:, ::-1]
+            case 'segments of a packed row see each other':
+                return jnp.cumsum(y_BTD, 1)
+            case 'up has no gradient':
+                return jax.lax.stop_gradient(y_BTD)
+            case 'bfloat16 became float32':
+                return y_BTD.astype(jnp.float32)
+        return y_BTD
+
+
+@pytest.mark.parametrize(
+    'fault',
+    [
+        'became',
+        'an example depends on the others',
+        'a position depends on later ones',
+        'segments of a packed row see each other',
+        'up has no gradient',
+        'bfloat16 became float32',
+    ],
+)
+def test_a_fault_of_a_mixer_is_found(fault: str) -> None:
+    check_mixer(Wrong('none'), X_BTD)
+    with pytest.raises(UserError, match=f'^Wrong: .*{fault}'):
+        check_mixer(Wrong(fault), X_BTD)

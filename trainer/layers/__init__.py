@@ -14,6 +14,7 @@ from trainer.layers.batch_norm import BatchNorm as BatchNorm
 from trainer.layers.chain import Activate as Activate
 from trainer.layers.chain import Chain as Chain
 from trainer.layers.chain import Flatten as Flatten
+from trainer.layers.check import check_mixer as check_mixer
 from trainer.layers.choice import ChoiceLayer as ChoiceLayer
 from trainer.layers.convolution import Conv2D as Conv2D
 from trainer.layers.counting import counted_products as counted_products
