@@ -26,7 +26,14 @@ from trainer.symbolic.component import bind, numbers, require_positive
 _UNROLLED_ON_CPU = 6
 """Scanning costs 25-50 % of a step on CPU; up to this length, an unrolled run compiles fast."""
 
-_SAVED = {'full': None, 'dots': jax.checkpoint_policies.dots_with_no_batch_dims_saveable}
+_SAVED = {
+    'full': jax.checkpoint_policies.nothing_saveable,
+    'dots': jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    'dots_saveable': jax.checkpoint_policies.dots_saveable,
+    'everything_saveable': jax.checkpoint_policies.everything_saveable,
+    'offload_dots': jax.checkpoint_policies.offload_dot_with_no_batch_dims('device', 'pinned_host'),
+}
+"""Policies of JAX."""
 
 Params = Mapping[str, Any]
 
@@ -63,13 +70,17 @@ class Stack(Layer):
         scan: scans repeated layers 'always', 'never', or 'auto': everywhere except for a few
             layers on CPU.
         remat: activations of scanned layers that the backward pass computes again: 'full' all,
-            'dots' all but matrix products, 'none' nothing.
+            'dots' all but products with parameters, 'dots_saveable' all but matrix products,
+            'none' nothing. 'offload_dots' keeps products with parameters in the memory of the
+            host. 'everything_saveable' is JAX's policy that keeps all.
     """
 
     layers: list[Layer]
     repeats: int = 1
     scan: Literal['auto', 'always', 'never'] = 'auto'
-    remat: Literal['full', 'dots', 'none'] = 'full'
+    remat: Literal[
+        'full', 'dots', 'dots_saveable', 'everything_saveable', 'offload_dots', 'none'
+    ] = 'full'
 
     def check(self) -> None:
         require_positive(self, 'repeats')

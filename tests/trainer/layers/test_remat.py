@@ -1,0 +1,65 @@
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from trainer.layers import Attention, FeedForward, Positions, Stack, TransformerBlock
+
+X_BTD = jax.random.normal(jax.random.key(0), (8, 32, 16))
+POLICIES = ('none', 'everything_saveable', 'dots_saveable', 'dots', 'offload_dots', 'full')
+
+
+def compiled_gradient(remat: Any) -> tuple[Any, Any]:
+    """The compiled gradient of a scanned stack, and its parameters."""
+    block = TransformerBlock(Attention(2), FeedForward(64))
+    module = Stack([block], repeats=8, scan='always', remat=remat).module()
+    positions = Positions.unpacked((8, 32))
+    variables = module.init(jax.random.key(1), X_BTD, positions)
+
+    def loss(variables: Any) -> Any:
+        out: Any = module.apply(variables, X_BTD, positions)
+        return jnp.mean(out**2)
+
+    return jax.jit(jax.grad(loss)).lower(variables).compile(), variables
+
+
+def temporary_bytes(program: Any) -> int:
+    size: int = program.memory_analysis().temp_size_in_bytes
+    return size
+
+
+@pytest.mark.pax('`Repeat`, rematerialization')
+@pytest.mark.slow(reason='Compiles six gradients.')
+def test_each_policy_saves_less_memory_and_computes_more() -> None:
+    compiled = {remat: compiled_gradient(remat) for remat in POLICIES}
+    memory = {remat: temporary_bytes(program) for remat, (program, _) in compiled.items()}
+    assert memory['none'] == memory['everything_saveable']
+    assert memory['everything_saveable'] > 2 * memory['dots_saveable']
+    assert memory['dots_saveable'] > 1.2 * memory['dots'] > 1.2 * 1.5 * memory['full']
+    # A CPU has one memory. Elsewhere the offloaded products are on the host.
+    assert memory['offload_dots'] <= memory['dots']
+    operations = {
+        remat: program.cost_analysis()['flops'] for remat, (program, _) in compiled.items()
+    }
+    assert operations['full'] > operations['dots'] > operations['dots_saveable']
+    assert operations['dots_saveable'] > operations['none']
+    gradients = [program(variables) for program, variables in compiled.values()]
+    for each in gradients[1:]:
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), each, gradients[0])
+
+
+@pytest.mark.parametrize('remat', ['full', 'none'])
+def test_a_scanned_stack_stores_only_the_inputs_of_its_layers(remat: Any) -> None:
+    module = Stack([FeedForward(64)], repeats=8, scan='always', remat=remat).module()
+    shape = jax.ShapeDtypeStruct((8, 32, 16), jnp.float32)
+    variables = jax.eval_shape(lambda: module.init(jax.random.key(0), X_BTD, None))
+
+    def loss(variables: Any, x: Any) -> Any:
+        out: Any = module.apply(variables, x, None)
+        return jnp.mean(out**2)
+
+    program = jax.jit(jax.grad(loss)).lower(variables, shape).compile()
+    hidden = 8 * 8 * 32 * 64 * 4  # Bytes of the hidden values of all layers, which 'none' stores.
+    assert (temporary_bytes(program) < 2 * hidden) == (remat == 'full')
