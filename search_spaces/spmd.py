@@ -19,6 +19,7 @@ from trainer.layers import (
     Attention,
     Embedding,
     FeedForward,
+    Gaussian,
     LayerNorm,
     LearnedPositions,
     PositionEmbedding,
@@ -155,7 +156,7 @@ class SpmdLm:
                 vocab_size=self.vocab_size,
                 dims=self.model_dims,
                 scale_sqrt_depth=self.scale_sqrt_depth,
-                init_std=self.init_std,
+                init=self._init(),
             ),
             stack=Stack(
                 [self._block()],
@@ -186,12 +187,12 @@ class SpmdLm:
                 bias=bias,
                 logit_cap=self.atten_logit_cap,
                 per_dim_scale=self.per_dim_scale,
-                init_std=self.init_std,
+                init=self._init(),
             ),
             feed_forward=FeedForward(
                 hidden_dims=4 * self.model_dims if self.hidden_dims is None else self.hidden_dims,
                 bias=bias,
-                init_std=self.init_std,
+                init=self._init(),
             ),
             attention_norm=self._norm(),
             feed_forward_norm=self._norm(),
@@ -209,8 +210,10 @@ class SpmdLm:
             return pg.oneof([choice._positions() for choice in choices])
         if not is_trainable:
             return SinusoidalPositions()
-        init_std = 0.02 if self.init_std is None else self.init_std
-        return LearnedPositions(self.max_seq_len, init_std=init_std)
+        return LearnedPositions(self.max_seq_len, self._init() or Gaussian(0.02))
+
+    def _init(self) -> Gaussian | None:
+        return None if self.init_std is None else Gaussian(self.init_std)
 
 
 def _either(condition: Any, yes: str, no: str) -> Any:

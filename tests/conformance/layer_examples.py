@@ -24,6 +24,7 @@ from trainer.layers import (
     FeedForward,
     Flatten,
     GatedFeedForward,
+    Gaussian,
     GlobalPool,
     GroupNorm,
     Identity,
@@ -172,7 +173,7 @@ EXAMPLES = {
     'activate': Example(Activate('gelu'), (X_BTD,)),
     'attention': Example(Attention(2, num_kv_heads=1), (X_BTD,)),
     'attention with a cap': Example(
-        Attention(2, logit_cap=2.0, per_dim_scale=True, init_std=0.3), (X_BTD,)
+        Attention(2, logit_cap=2.0, per_dim_scale=True, init=Gaussian(0.3)), (X_BTD,)
     ),
     'attention with convolutions': Example(
         Attention(
@@ -199,7 +200,7 @@ EXAMPLES = {
     'feed-forward': Example(FeedForward(8, dropout=Dropout(0.1)), (X_BTD,)),
     'feed-forward with a ratio': Example(GatedFeedForward(hidden_ratio=1.5), (X_BTD,)),
     'feed-forward with biases': Example(
-        FeedForward(8, 'squared_relu', bias='zeros', init_std=0.3), (X_BTD,)
+        FeedForward(8, 'squared_relu', bias='zeros', init=Gaussian(0.3)), (X_BTD,)
     ),
     'flatten': Example(Flatten(), (X_BHWC,)),
     'gated feed-forward': Example(GatedFeedForward(8), (X_BTD,)),
@@ -234,7 +235,7 @@ EXAMPLES = {
     'transformer': Example(TransformerLm(Embedding(6, 8), Stack([block()])), (IDS,), True),
     'transformer with caps': Example(
         TransformerLm(
-            Embedding(6, 8, scale_sqrt_depth=False, init_std=0.3),
+            Embedding(6, 8, scale_sqrt_depth=False, init=Gaussian(0.3)),
             Stack([TransformerBlock(Attention(2, position='none', bias='zeros'), FeedForward(8))]),
             position_embedding=SinusoidalPositions(),
             logits_cap=3.0,

@@ -13,7 +13,7 @@ from search_spaces import c4, c4_multislice, gpt, lm_cloud
 from search_spaces.spmd import SpmdLm, SyntheticLm
 from trainer.experiment import Experiment
 from trainer.inspect import layout
-from trainer.layers import LearnedPositions
+from trainer.layers import Gaussian, LearnedPositions
 from trainer.mesh import Mesh
 from trainer.program.setup import prepare_inputs
 from trainer.symbolic import registry
@@ -226,7 +226,7 @@ def test_named_values_may_be_decisions_that_others_follow() -> None:
     block = model.stack.layers[0]
     assert (model.embedding.dims, block.feed_forward.hidden_dims) == (128, 4 * 128)
     assert block.attention.bias == block.feed_forward.bias == 'none'
-    assert model.position_embedding == LearnedPositions(64, init_std=0.02)
+    assert model.position_embedding == LearnedPositions(64, init=Gaussian(0.02))
     assert made.train_input.sequence_length == made.eval_inputs['eval'].sequence_length == 64
     assert made.train_input.batch_size == made.eval_inputs['eval'].batch_size == 8 * 2
     assert made.mesh == Mesh(data=1, fsdp=2, tensor=1, dcn_data=1)

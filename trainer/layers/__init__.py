@@ -30,6 +30,13 @@ from trainer.layers.feed_forward import FeedForward as FeedForward
 from trainer.layers.feed_forward import GatedFeedForward as GatedFeedForward
 from trainer.layers.group_norm import GroupNorm as GroupNorm
 from trainer.layers.image_classifier import ImageClassifier as ImageClassifier
+from trainer.layers.initialization import DeltaOrthogonal as DeltaOrthogonal
+from trainer.layers.initialization import Filled as Filled
+from trainer.layers.initialization import Gaussian as Gaussian
+from trainer.layers.initialization import Initializer as Initializer
+from trainer.layers.initialization import TruncatedGaussian as TruncatedGaussian
+from trainer.layers.initialization import Uniform as Uniform
+from trainer.layers.initialization import Xavier as Xavier
 from trainer.layers.inverted_bottleneck import InvertedBottleneck as InvertedBottleneck
 from trainer.layers.linear import Linear as Linear
 from trainer.layers.linen_adapter import LinenAdapter as LinenAdapter

@@ -29,7 +29,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from trainer.layers.initialization import Initializer, NormalInit
+from trainer.layers.initialization import Draw, Initializer, KernelInit
 from trainer.layers.parameters import ParameterBox, new_parameter
 from trainer.mesh import Arrangement
 from trainer.symbolic.component import Component
@@ -62,7 +62,6 @@ class ForwardContext:
 
 
 _DEFAULT = ForwardContext()
-_DEFAULT_INIT = NormalInit()
 _context: contextvars.ContextVar[ForwardContext] = contextvars.ContextVar(
     'context', default=_DEFAULT
 )
@@ -225,7 +224,7 @@ class Layer(Component):
         name: str,
         shape: tuple[int, ...],
         axes: tuple[str | None, ...],
-        init: Initializer = _DEFAULT_INIT,
+        init: Initializer | Draw | None = None,
         decay: bool = True,
         keep_float32: bool = False,
         is_output: bool = False,
@@ -243,7 +242,9 @@ class Layer(Component):
             used: share of it that computes the result of a token.
         """
         frame = current_frame()
-        if isinstance(init, NormalInit):
+        if init is None or isinstance(init, Initializer):
+            init = KernelInit(init)
+        if isinstance(init, KernelInit):
             init = init.of_axes(axes)
             if not init.fits(len(shape)):
                 raise UserError(
@@ -275,7 +276,7 @@ class Layer(Component):
         return jnp.einsum(equation, x, kernel, preferred_element_type=dtype)
 
     def state(
-        self, name: str, shape: tuple[int, ...], init: Initializer = nn.initializers.zeros
+        self, name: str, shape: tuple[int, ...], init: Draw = nn.initializers.zeros
     ) -> jax.Array:
         """A float32 value of this layer without a gradient, such as a running mean.
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from flax.linen import initializers
 
 from trainer.layers.base import Layer
+from trainer.layers.initialization import Initializer, KernelInit
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
 
@@ -23,6 +24,8 @@ class Conv2D(Layer):
             None for a depthwise convolution, one group for each input channel.
         bias: 'zeros' adds a bias that starts at zero, 'none' adds none.
         axes: logical axes of the kernel's channels, input channels first.
+        init: of a new kernel; None for a normal distribution of variance 2 / inputs, for rectifiers
+            (He et al. 2015).
     """
 
     channels: int
@@ -32,6 +35,7 @@ class Conv2D(Layer):
     groups: int | None = 1
     bias: Literal['none', 'zeros'] = 'none'
     axes: list[str] = ['channels', 'mlp']
+    init: Initializer | None = None
 
     def check(self) -> None:
         require_positive(self, 'channels', 'groups')
@@ -48,6 +52,7 @@ class Conv2D(Layer):
             padding=self.padding,
             groups=self.groups,
             axes=self.axes,
+            init=self.init,
         )
         if self.bias == 'none':
             return y_BHWC
@@ -75,10 +80,11 @@ def convolve(
     padding: Padding = 'SAME',
     groups: int | None = 1,
     axes: list[str],
+    init: Initializer | None = None,
 ) -> jax.Array:
     """Convolves with a kernel that is the parameter `name` of `layer`.
 
-    The kernel is drawn with variance 2 / fan-in, for rectifiers (He et al. 2015).
+    By default the kernel is drawn with variance 2 / fan-in, for rectifiers (He et al. 2015).
 
     Raises:
         UserError: the groups do not divide the channels.
@@ -90,7 +96,10 @@ def convolve(
             f'{layer.sym_path}: {groups} groups do not divide {inputs} channels into {channels}'
         )
     shape = (*kernel_size, inputs // groups, channels)
-    kernel = layer.param(name, shape, ('height', 'width', *axes), initializers.he_normal())
+    draw = KernelInit(init, gain=2.0)
+    # The kernels of groups are several matrices along one axis, so their axes are unknown.
+    known = draw if groups == 1 else lambda *args: draw(*args)
+    kernel = layer.param(name, shape, ('height', 'width', *axes), known)
     y_BHWC = jax.lax.conv_general_dilated(
         jnp.asarray(x_BHWC, layer.dtype),
         kernel,

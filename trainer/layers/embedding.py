@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import Layer
-from trainer.layers.initialization import table_init
+from trainer.layers.initialization import Gaussian, Initializer, table_init
 from trainer.layers.linear import Linear
-from trainer.symbolic.component import require_above_zero, require_positive
+from trainer.symbolic.component import require_positive
 
 
 class Embedding(Layer):
@@ -16,17 +16,16 @@ class Embedding(Layer):
         vocab_size: rows of the table.
         dims: width of the model.
         scale_sqrt_depth: multiplies embedded tokens, but not logits, by sqrt(dims).
-        init_std: standard deviation of a new table; None for 1 / sqrt(dims).
+        init: of a new table; None for a normal distribution of deviation 1 / sqrt(dims).
     """
 
     vocab_size: int
     dims: int
     scale_sqrt_depth: bool = True
-    init_std: float | None = None
+    init: Initializer | None = None
 
     def check(self) -> None:
         require_positive(self, 'vocab_size', 'dims')
-        require_above_zero(self, 'init_std')
 
     def forward(self, ids_BT: jax.Array) -> jax.Array:
         # A new table has variance 1 / dims, for `attend`; the factor below undoes it.
@@ -45,7 +44,7 @@ class Embedding(Layer):
         return self.constrain(logits_BTV, ('batch', 'length', 'vocab'))
 
     def _table(self, keep_float32: bool = False) -> jax.Array:
-        init = table_init(self.init_std or 1 / math.sqrt(self.dims))
+        init = table_init(self.init or Gaussian(1 / math.sqrt(self.dims)))
         shape = (self.vocab_size, self.dims)
         return self.param('table', shape, ('vocab', 'embed'), init, keep_float32=keep_float32)
 

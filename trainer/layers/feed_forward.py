@@ -4,7 +4,7 @@ from flax.linen import initializers
 from trainer.layers.activations import Activation, activate
 from trainer.layers.base import Layer
 from trainer.layers.dropout import Dropout
-from trainer.layers.initialization import Bias, kernel_init
+from trainer.layers.initialization import Bias, Initializer, kernel_init
 from trainer.layers.positions import Positions
 from trainer.symbolic.component import require_above_zero, require_positive
 
@@ -17,7 +17,7 @@ class FeedForward(Layer):
         activation: applied to the hidden values.
         dropout: applied after the activation.
         bias: 'zeros' adds biases that start at zero to both products.
-        init_std: standard deviation of new kernels; None for 1 / sqrt(inputs).
+        init: of new kernels; None for a normal distribution of deviation 1 / sqrt(inputs).
         hidden_ratio: the hidden width as a multiple of the width of the model, rounded, in place of
             `hidden_dims`. It is structure: another ratio compiles another program.
     """
@@ -28,12 +28,12 @@ class FeedForward(Layer):
     activation: Activation = 'gelu'
     dropout: Dropout | None = None
     bias: Bias = 'none'
-    init_std: float | None = None
+    init: Initializer | None = None
     hidden_ratio: float | None = None
 
     def check(self) -> None:
         require_positive(self, 'hidden_dims')
-        require_above_zero(self, 'init_std', 'hidden_ratio')
+        require_above_zero(self, 'hidden_ratio')
         if self.hidden_dims is not None and self.hidden_ratio is not None:
             raise ValueError(
                 f'hidden_dims ({self.hidden_dims}) and hidden_ratio ({self.hidden_ratio}) both set '
@@ -74,7 +74,7 @@ class FeedForward(Layer):
     def _multiplied(
         self, name: str, x: jax.Array, shape: tuple[int, int], axes: tuple[str, str]
     ) -> jax.Array:
-        kernel = self.param(name, shape, axes, kernel_init(self.init_std))
+        kernel = self.param(name, shape, axes, kernel_init(self.init))
         y = self.product('...d,df->...f', x, kernel)
         if self.bias == 'none':
             return y

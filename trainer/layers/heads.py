@@ -7,7 +7,7 @@ from flax.linen import initializers
 
 from trainer.layers.base import Layer, current_frame
 from trainer.layers.cudnn import attend_by_cudnn
-from trainer.layers.initialization import Bias, kernel_init
+from trainer.layers.initialization import Bias, Initializer, kernel_init
 from trainer.layers.logit_cap import capped_attention
 from trainer.symbolic.component import OptionalNumber, require_above_zero, require_positive
 from trainer.symbolic.errors import UserError
@@ -29,7 +29,7 @@ class MultiHead(Layer):
             2); None applies no cap. Fused kernels do not support it.
         per_dim_scale: learns a scale of each feature of a head, as Pax's PerDimScale: queries are
             multiplied by softplus(p) / log(2), where p starts at zero.
-        init_std: standard deviation of new kernels; None for 1 / sqrt(inputs).
+        init: of new kernels; None for a normal distribution of deviation 1 / sqrt(inputs).
     """
 
     sees_prefix = True
@@ -41,11 +41,11 @@ class MultiHead(Layer):
     bias: Bias = 'none'
     logit_cap: OptionalNumber = None
     per_dim_scale: bool = False
-    init_std: float | None = None
+    init: Initializer | None = None
 
     def check(self) -> None:
         require_positive(self, 'num_heads', 'num_kv_heads', 'head_dim')
-        require_above_zero(self, 'logit_cap', 'init_std')
+        require_above_zero(self, 'logit_cap')
         if self.logit_cap is not None and self.implementation == 'cudnn':
             raise ValueError("logit_cap needs another implementation than 'cudnn'")
         if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
@@ -66,7 +66,7 @@ class MultiHead(Layer):
 
     def _project(self, name: str, x_BTD: jax.Array, heads: int, head_dim: int) -> jax.Array:
         shape = (x_BTD.shape[-1], heads, head_dim)
-        init = kernel_init(self.init_std, in_axis=0, out_axis=(1, 2))
+        init = kernel_init(self.init, in_axis=0, out_axis=(1, 2))
         kernel = self.param(name, shape, ('embed', 'heads', 'kv'), init)
         y_BTNH = self.product('btd,dnh->btnh', x_BTD, kernel)
         if self.bias != 'none':
@@ -75,7 +75,7 @@ class MultiHead(Layer):
 
     def _project_out(self, out_BTNH: jax.Array, dims: int) -> jax.Array:
         shape = (*out_BTNH.shape[-2:], dims)
-        init = kernel_init(self.init_std, in_axis=(0, 1), out_axis=2)
+        init = kernel_init(self.init, in_axis=(0, 1), out_axis=2)
         kernel = self.param('output', shape, ('heads', 'kv', 'embed'), init)
         x_BTD = self.product('btnh,nhd->btd', out_BTNH, kernel)
         if self.bias != 'none':

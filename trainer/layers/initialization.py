@@ -1,12 +1,16 @@
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 from flax.linen import initializers
 
-Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
+from trainer.symbolic.component import Component, require_above_zero, require_positive
+from trainer.symbolic.errors import UserError
+
+Draw = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
 """Makes values of a key, a shape and a dtype."""
 
 BATCH_AXES = ('experts', 'layers')
@@ -15,34 +19,43 @@ BATCH_AXES = ('experts', 'layers')
 Bias = Literal['none', 'zeros']
 """'zeros' adds a bias that starts at zero, 'none' adds none."""
 
+Fan = Literal['none', 'inputs', 'outputs', 'average', 'first']
+
+_OF_TRUNCATED = 0.87962566103423978
+"""Standard deviation of a standard normal distribution without all beyond -2 and 2."""
+
 
 @dataclasses.dataclass(frozen=True)
-class NormalInit:
-    """Initializer that draws from a normal distribution with a known standard deviation.
+class KernelInit:
+    """An initializer with the axes of a kernel.
 
     Attributes:
-        deviation: the standard deviation; None for 1 / sqrt(inputs).
+        init: the distribution; None for a normal one without its tails (He et al. 2015).
         in_axis: axes of the inputs; () for a table, which is not multiplied. Axes that are named
             nowhere, as the height and width of a convolution, are axes of inputs, too.
         out_axis: axes of the outputs.
         batch_axis: axes of experts or layers, each of which has its own inputs and outputs.
             `Layer.param` adds those with a logical axis in `BATCH_AXES`.
+        gain: variance of the default distribution, as a multiple of 1 / inputs.
     """
 
-    deviation: float | None = None
+    init: 'Initializer | None' = None
     in_axis: int | Sequence[int] = -2
     out_axis: int | Sequence[int] = -1
     batch_axis: int | Sequence[int] = ()
+    gain: float = 1.0
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        if self.deviation is not None:
-            return initializers.normal(self.deviation)(key, shape, dtype)
+        if self.init is not None:
+            return self.init.draw(key, shape, dtype, self)
         inputs, outputs = self.in_axes(len(shape)), self.out_axes(len(shape))
         batch = _negative(self.batch_axis, len(shape))
-        lecun = initializers.lecun_normal(in_axis=inputs, out_axis=outputs, batch_axis=batch)
-        return lecun(key, shape, dtype)
+        normal = initializers.variance_scaling(
+            self.gain, 'fan_in', 'truncated_normal', inputs, outputs, batch
+        )
+        return normal(key, shape, dtype)
 
-    def of_axes(self, axes: Sequence[str | None]) -> 'NormalInit':
+    def of_axes(self, axes: Sequence[str | None]) -> 'KernelInit':
         """A copy that knows the batch axes among logical axes."""
         named = {axis - len(axes) for axis, name in enumerate(axes) if name in BATCH_AXES}
         batch = named | {*_negative(self.batch_axis, len(axes))}
@@ -51,13 +64,13 @@ class NormalInit:
     def fits(self, num_axes: int) -> bool:
         """False if the deviation depends on inputs that a shape of so few axes does not have."""
         num_own = num_axes - len(_negative(self.batch_axis, num_axes))
-        return self.deviation is not None or num_own > 1
+        return num_own > 1 or (self.init is not None and not self.init.needs_fans)
 
     def in_axes(self, num_axes: int) -> tuple[int, ...]:
         """The axes over which a product sums, counted from the end.
 
         Example:
-            >>> NormalInit().in_axes(4), NormalInit(batch_axis=0).in_axes(3)
+            >>> KernelInit().in_axes(4), KernelInit(batch_axis=0).in_axes(3)
             ((-4, -3, -2), (-2,))
         """
         others = {*self.out_axes(num_axes), *_negative(self.batch_axis, num_axes)}
@@ -68,34 +81,195 @@ class NormalInit:
         batch = _negative(self.batch_axis, num_axes)
         return tuple(axis for axis in _negative(self.out_axis, num_axes) if axis not in batch)
 
-    def num_inputs(self, shape: tuple[int, ...]) -> int:
-        """Number of terms of the sum that makes an output.
+    def fan(self, shape: tuple[int, ...], fan: Fan) -> float:
+        """A size of a kernel.
+
+        The inputs are the terms of the sum that makes an output. The outputs are counted likewise:
+        as terms with one input, the positions of a convolution included.
 
         Example:
-            >>> NormalInit(in_axis=0, out_axis=(1, 2)).num_inputs((64, 4, 16))
-            64
+            >>> init = KernelInit(in_axis=0, out_axis=(1, 2))
+            >>> [init.fan((32, 4, 16), fan) for fan in ('inputs', 'outputs', 'average', 'first')]
+            [32.0, 64.0, 48.0, 32.0]
         """
-        return math.prod(shape[axis] for axis in self.in_axes(len(shape)))
 
-    def std(self, shape: tuple[int, ...]) -> float:
-        """The standard deviation of the values of a new parameter."""
-        own = self.deviation
-        return 1 / math.sqrt(self.num_inputs(shape)) if own is None else own
+        def size(axes: Iterable[int]) -> float:
+            return float(math.prod(shape[axis] for axis in axes))
+
+        inputs, outputs = self.in_axes(len(shape)), self.out_axes(len(shape))
+        window = {*inputs} - {*_negative(self.in_axis, len(shape))}
+        num_outputs = size(outputs) * size(window)
+        fans: dict[Fan, float] = {
+            'none': 1.0,
+            'inputs': size(inputs),
+            'outputs': num_outputs,
+            'average': (size(inputs) + num_outputs) / 2,
+            'first': size(sorted({*inputs, *outputs})[:1]),
+        }
+        return fans[fan]
+
+    def std(self, shape: tuple[int, ...]) -> float | None:
+        """The standard deviation of the values of a new parameter; None if it is unknown."""
+        if self.init is not None:
+            return self.init.std(shape, self)
+        return math.sqrt(self.gain / self.fan(shape, 'inputs'))
 
 
-def table_init(std: float) -> NormalInit:
-    """Draws a table of vectors from a normal distribution."""
-    return NormalInit(std, in_axis=(), out_axis=(0, 1))
+class Initializer(Component):
+    """Distribution of new kernels or tables. The layer knows which axes are inputs and outputs."""
+
+    @property
+    def needs_fans(self) -> bool:
+        """True if vectors, which have no inputs and outputs, cannot be drawn."""
+        return False
+
+    def draw(
+        self, key: jax.Array, shape: tuple[int, ...], dtype: Any, kernel: KernelInit
+    ) -> jax.Array:
+        raise NotImplementedError(type(self).__name__)
+
+    def std(self, shape: tuple[int, ...], kernel: KernelInit) -> float | None:
+        """The standard deviation of the values; None if it is unknown."""
+        return None
+
+
+class Scaled(Initializer):
+    """A distribution times `scale`, divided by the root of a size of the kernel.
+
+    Attributes:
+        scale: multiplies a distribution of deviation 1, or one between -1 and 1.
+        root_of: the size: number of 'inputs' or of 'outputs', their 'average', the 'first' axis.
+            'none' divides by nothing.
+    """
+
+    scale: float = 1.0
+    root_of: Fan = 'none'
+
+    def check(self) -> None:
+        require_above_zero(self, 'scale')
+
+    @property
+    def needs_fans(self) -> bool:
+        return self.root_of != 'none'
+
+    def factor(self, shape: tuple[int, ...], kernel: KernelInit) -> float:
+        return self.scale / math.sqrt(kernel.fan(shape, self.root_of))
+
+    def draw(
+        self, key: jax.Array, shape: tuple[int, ...], dtype: Any, kernel: KernelInit
+    ) -> jax.Array:
+        return self.standard(key, shape, dtype) * self.factor(shape, kernel)
+
+    def standard(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        """Draws from the distribution before it is scaled."""
+        raise NotImplementedError(type(self).__name__)
+
+
+class Gaussian(Scaled):
+    """A normal distribution; `scale` is its standard deviation.
+
+    Example:
+        >>> Gaussian(2.0, root_of='inputs').std((16, 8), KernelInit())
+        0.5
+    """
+
+    def standard(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        return jax.random.normal(key, shape, dtype)
+
+    def std(self, shape: tuple[int, ...], kernel: KernelInit) -> float:
+        return self.factor(shape, kernel)
+
+
+class TruncatedGaussian(Scaled):
+    """A normal distribution without its tails, beyond 2 * `scale`."""
+
+    def standard(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        return jax.random.truncated_normal(key, -2.0, 2.0, shape, dtype)
+
+    def std(self, shape: tuple[int, ...], kernel: KernelInit) -> float:
+        return _OF_TRUNCATED * self.factor(shape, kernel)
+
+
+class Uniform(Scaled):
+    """A uniform distribution between -`scale` and `scale`."""
+
+    def standard(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        return jax.random.uniform(key, shape, dtype, -1.0, 1.0)
+
+    def std(self, shape: tuple[int, ...], kernel: KernelInit) -> float:
+        return self.factor(shape, kernel) / math.sqrt(3)
+
+
+class Xavier(Uniform):
+    """Uniform between ±scale * sqrt(6 / (inputs + outputs)). Glorot & Bengio 2010.
+
+    Attributes:
+        depth: number of residual blocks, to whose power of -1 / (2 * layers_per_block) values
+            are multiplied (Fixup, Zhang et al. 2019). 1 for none.
+        layers_per_block: layers of a residual block.
+    """
+
+    root_of: Fan = 'average'
+    depth: int = 1
+    layers_per_block: int = 1
+
+    def check(self) -> None:
+        super().check()
+        require_positive(self, 'depth', 'layers_per_block')
+
+    def factor(self, shape: tuple[int, ...], kernel: KernelInit) -> float:
+        fixup = self.depth ** (-1 / (2 * self.layers_per_block))
+        return math.sqrt(3) * fixup * super().factor(shape, kernel)
+
+
+class Filled(Initializer):
+    """One value everywhere.
+
+    Attributes:
+        value: of all entries.
+    """
+
+    value: float = 0.0
+
+    def draw(
+        self, key: jax.Array, shape: tuple[int, ...], dtype: Any, kernel: KernelInit
+    ) -> jax.Array:
+        return jnp.full(shape, self.value, dtype)
+
+
+class DeltaOrthogonal(Initializer):
+    """An orthogonal matrix in the middle of a convolution, 0 elsewhere. Xiao et al. 2018.
+
+    Attributes:
+        scale: multiplies the matrix.
+    """
+
+    scale: float = 1.0
+
+    def draw(
+        self, key: jax.Array, shape: tuple[int, ...], dtype: Any, kernel: KernelInit
+    ) -> jax.Array:
+        if not 3 <= len(shape) <= 5 or shape[-2] > shape[-1]:
+            raise UserError(
+                f'{self.sym_path}: DeltaOrthogonal is for convolutions with at least as many '
+                f'outputs as inputs, and this kernel is {tuple(shape)}'
+            )
+        return initializers.delta_orthogonal(self.scale)(key, shape, dtype)
+
+
+def table_init(init: Initializer) -> KernelInit:
+    """Draws a table of vectors."""
+    return KernelInit(init, in_axis=(), out_axis=(0, 1))
 
 
 def kernel_init(
-    std: float | None,
+    init: Initializer | None,
     in_axis: int | Sequence[int] = -2,
     out_axis: int | Sequence[int] = -1,
     batch_axis: int | Sequence[int] = (),
-) -> NormalInit:
-    """Draws kernels from a normal distribution; `std` None stands for 1 / sqrt(inputs)."""
-    return NormalInit(std, in_axis, out_axis, batch_axis)
+) -> KernelInit:
+    """Draws kernels; `init` None has the standard deviation 1 / sqrt(inputs)."""
+    return KernelInit(init, in_axis, out_axis, batch_axis)
 
 
 def _negative(axes: int | Sequence[int], num_axes: int) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from flax.linen import initializers
 
 from trainer.layers.base import Layer
+from trainer.layers.initialization import Initializer
 from trainer.symbolic.component import require_positive
 
 
@@ -18,6 +19,7 @@ class Linear(Layer):
         output_dims: size of the last axis of the result.
         bias: 'zeros' adds a bias that starts at zero, 'none' adds none.
         axes: logical axes of the kernel, input first.
+        init: of a new kernel; None for a normal distribution of deviation 1 / sqrt(inputs).
     """
 
     is_pointwise = True
@@ -25,6 +27,7 @@ class Linear(Layer):
     output_dims: int
     bias: Literal['none', 'zeros'] = 'none'
     axes: list[str] = ['embed', 'mlp']
+    init: Initializer | None = None
 
     def check(self) -> None:
         require_positive(self, 'output_dims')
@@ -38,7 +41,7 @@ class Linear(Layer):
 
     def _product(self, x: jax.Array, dtype: Any) -> jax.Array:
         shape, axes = (x.shape[-1], self.output_dims), tuple(self.axes)
-        kernel = self.param('kernel', shape, axes, is_output=dtype is not None)
+        kernel = self.param('kernel', shape, axes, self.init, is_output=dtype is not None)
         y = self.product('...d,df->...f', x, kernel, dtype)
         if self.bias == 'none':
             return y

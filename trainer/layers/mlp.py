@@ -7,6 +7,7 @@ from flax.linen import initializers
 from trainer.layers.activations import Activation, activate
 from trainer.layers.base import Layer
 from trainer.layers.dropout import Dropout
+from trainer.layers.initialization import Initializer, KernelInit
 from trainer.symbolic.component import require_positive
 
 
@@ -18,6 +19,8 @@ class Mlp(Layer):
         output_dims: size of the last axis of the result.
         activation: applied after each hidden layer.
         dropout: applied after each activation.
+        init: of new kernels; None for a normal distribution of variance 2 / inputs, for rectifiers
+            (He et al. 2015).
     """
 
     is_pointwise = True
@@ -26,6 +29,7 @@ class Mlp(Layer):
     output_dims: int
     activation: Activation = 'relu'
     dropout: Dropout | None = None
+    init: Initializer | None = None
 
     def check(self) -> None:
         require_positive(self, 'output_dims')
@@ -45,6 +49,7 @@ class Mlp(Layer):
     def _linear(
         self, name: str, x: jax.Array, dims: int, axes: tuple[str, str], dtype: Any = None
     ) -> jax.Array:
-        kernel = self.param(f'{name}_kernel', (x.shape[-1], dims), axes, initializers.he_normal())
+        init = KernelInit(self.init, gain=2.0)
+        kernel = self.param(f'{name}_kernel', (x.shape[-1], dims), axes, init)
         bias = self.param(f'{name}_bias', (dims,), axes[1:], initializers.zeros, decay=False)
         return self.product('...d,df->...f', x, kernel, dtype) + bias

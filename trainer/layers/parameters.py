@@ -6,7 +6,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from trainer.layers.initialization import Initializer, NormalInit
+from trainer.layers.initialization import Draw, KernelInit
 
 
 class MatrixAxes(NamedTuple):
@@ -79,7 +79,7 @@ class ParameterBox(nn.LogicallyPartitioned):
 
 
 def new_parameter(
-    init: Initializer,
+    init: Draw,
     key: jax.Array,
     shape: tuple[int, ...],
     axes: tuple[str | None, ...],
@@ -87,7 +87,7 @@ def new_parameter(
 ) -> ParameterBox:
     """Draws a float32 parameter, with all that its initializer knows, and further traits."""
     value = init(key, shape, jnp.float32)
-    if not isinstance(init, NormalInit):
+    if not isinstance(init, KernelInit):
         return ParameterBox(value, names=axes, **traits)
     return ParameterBox(
         value,

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import Layer
-from trainer.layers.initialization import table_init
+from trainer.layers.initialization import Gaussian, Initializer, table_init
 from trainer.symbolic.component import require_above_zero, require_positive
 from trainer.symbolic.errors import UserError
 
@@ -41,15 +41,14 @@ class LearnedPositions(PositionEmbedding):
 
     Attributes:
         max_length: number of positions.
-        init_std: standard deviation of new vectors.
+        init: of new vectors.
     """
 
     max_length: int
-    init_std: float = 0.02
+    init: Initializer = Gaussian(0.02)
 
     def check(self) -> None:
         require_positive(self, 'max_length')
-        require_above_zero(self, 'init_std')
 
     def forward(self, index_BT: jax.Array, dims: int) -> jax.Array:
         longest = self.cache_length or index_BT.shape[1]
@@ -58,7 +57,7 @@ class LearnedPositions(PositionEmbedding):
                 f'{self.sym_path}.max_length is {self.max_length}, but rows have {longest} '
                 'positions'
             )
-        init = table_init(self.init_std)
+        init = table_init(self.init)
         shape = (self.max_length, dims)
         # Float32: each position sums the gradients of all rows, and bfloat16 would lose most.
         table_PD = self.param('table', shape, (None, 'embed'), init, keep_float32=True)

@@ -7,8 +7,29 @@ import numpy as np
 import pytest
 from flax.linen import initializers
 
-from trainer.layers import Attention, Embedding, FeedForward, Layer, Residual, Stack
-from trainer.layers.initialization import NormalInit, kernel_init
+from trainer.layers import (
+    Attention,
+    Chain,
+    Conv2D,
+    DeltaOrthogonal,
+    Embedding,
+    FeedForward,
+    Filled,
+    Flatten,
+    Gaussian,
+    Initializer,
+    Layer,
+    LearnedPositions,
+    Linear,
+    Mlp,
+    Residual,
+    Stack,
+    TransformerLm,
+    TruncatedGaussian,
+    Uniform,
+    Xavier,
+)
+from trainer.layers.initialization import KernelInit, kernel_init
 from trainer.layers.parameters import ParameterBox
 from trainer.symbolic.errors import UserError
 
@@ -55,8 +76,8 @@ def test_layers_and_experts_are_no_inputs() -> None:
 def test_batch_axes_can_be_given_or_named() -> None:
     given = kernel_init(None, in_axis=1, out_axis=2, batch_axis=0)
     named = kernel_init(None).of_axes(('embed', 'experts', 'mlp'))
-    assert given.num_inputs((8, 64, 32)) == 64
-    assert named.num_inputs((64, 8, 32)) == 64
+    assert given.fan((8, 64, 32), 'inputs') == 64
+    assert named.fan((64, 8, 32), 'inputs') == 64
     kernel = named(jax.random.key(0), (64, 8, 32), jnp.float32)
     assert np.std(kernel) == pytest.approx(0.125, rel=0.02)
 
@@ -83,11 +104,17 @@ def test_tables_have_no_inputs_and_other_initializers_do_not_know_them() -> None
 
 
 def test_windows_of_a_kernel_are_inputs() -> None:
-    init = NormalInit()
-    assert init.num_inputs((3, 3, 16, 32)) == 144
+    init = KernelInit()
+    assert init.fan((3, 3, 16, 32), 'inputs') == 144
     kernel = init(jax.random.key(0), (3, 3, 16, 32), jnp.float32)
     lecun = initializers.lecun_normal()(jax.random.key(0), (3, 3, 16, 32), jnp.float32)
     np.testing.assert_array_equal(kernel, lecun)
+    he = initializers.he_normal()(jax.random.key(0), (3, 3, 16, 32), jnp.float32)
+    doubled = KernelInit(gain=2.0)(jax.random.key(0), (3, 3, 16, 32), jnp.float32)
+    np.testing.assert_array_equal(doubled, he)
+    normal = initializers.normal(0.3)(jax.random.key(0), (16, 32), jnp.float32)
+    own = KernelInit(Gaussian(0.3))(jax.random.key(0), (16, 32), jnp.float32)
+    np.testing.assert_array_equal(own, normal)
 
 
 @pytest.mark.parametrize('scan', ['always', 'never'])
@@ -99,3 +126,113 @@ def test_a_vector_without_initializer_is_named(layer: Layer, scan: Any) -> None:
     name = type(layer).__name__
     assert f"layers[0] ({name}): parameter 'gain' of shape " in str(raised.value)
     assert 'pass `init`' in str(raised.value)
+
+
+KERNEL = (3, 3, 16, 32)
+INPUTS, OUTPUTS = 9 * 16, 9 * 32
+AVERAGE = (INPUTS + OUTPUTS) / 2
+
+PAX: dict[str, tuple[Initializer, str, float]] = {
+    'Gaussian': (Gaussian(0.5), 'normal', 0.5),
+    'GaussianSqrtDim': (Gaussian(2.0, 'first'), 'normal', 2 / math.sqrt(3)),
+    'GaussianSqrtFanIn': (Gaussian(2.0, 'inputs'), 'normal', 2 / math.sqrt(INPUTS)),
+    'GaussianSqrtFanOut': (Gaussian(2.0, 'outputs'), 'normal', 2 / math.sqrt(OUTPUTS)),
+    'GaussianSqrtFanAvg': (Gaussian(2.0, 'average'), 'normal', 2 / math.sqrt(AVERAGE)),
+    'Uniform': (Uniform(0.5), 'uniform', 0.5),
+    'UniformSqrtDim': (Uniform(2.0, 'first'), 'uniform', 2 / math.sqrt(3)),
+    'UniformUnitScaling': (Uniform(math.sqrt(3), 'inputs'), 'uniform', math.sqrt(3 / INPUTS)),
+    'UniformUnitScalingFanAvg': (
+        Uniform(math.sqrt(3), 'average'),
+        'uniform',
+        math.sqrt(3 / AVERAGE),
+    ),
+    'Xavier': (Xavier(), 'uniform', math.sqrt(6 / (INPUTS + OUTPUTS))),
+    'XavierWithFixupParams': (
+        Xavier(depth=16, layers_per_block=2),
+        'uniform',
+        math.sqrt(6 / (INPUTS + OUTPUTS)) / 2,
+    ),
+    'TruncatedGaussian': (TruncatedGaussian(0.5), 'truncated', 0.5),
+    'TruncatedGaussianSqrtDim': (
+        TruncatedGaussian(2.0, 'first'),
+        'truncated',
+        2 / math.sqrt(3),
+    ),
+    'TruncatedGaussianSqrtFanIn': (
+        TruncatedGaussian(2.0, 'inputs'),
+        'truncated',
+        2 / math.sqrt(INPUTS),
+    ),
+    'TruncatedGaussianSqrtFanOut': (
+        TruncatedGaussian(2.0, 'outputs'),
+        'truncated',
+        2 / math.sqrt(OUTPUTS),
+    ),
+    'Constant': (Filled(0.25), 'constant', 0.25),
+    'ScaledDeltaOrthogonal': (DeltaOrthogonal(2.0), 'orthogonal', 2.0),
+}
+"""Initializers of Pax: its formula here, and the distribution with its scale."""
+
+
+@pytest.mark.pax('`WeightInit`')
+@pytest.mark.parametrize('name', PAX)
+def test_initializers_are_those_of_pax(name: str) -> None:
+    init, kind, scale = PAX[name]
+    drawn = np.asarray(KernelInit(init)(jax.random.key(0), KERNEL, jnp.float32))
+    std = KernelInit(init).std(KERNEL)
+    if kind == 'normal':
+        assert drawn.std() == pytest.approx(scale, rel=0.02)
+        assert std == pytest.approx(scale) and abs(drawn).max() > 3 * scale
+    elif kind == 'uniform':
+        assert scale > abs(drawn).max() > 0.99 * scale
+        assert std == pytest.approx(drawn.std(), rel=0.02)
+    elif kind == 'truncated':
+        assert 2 * scale >= abs(drawn).max() > 1.9 * scale
+        assert std == pytest.approx(drawn.std(), rel=0.02)
+    elif kind == 'constant':
+        assert (drawn == scale).all() and std is None
+    else:
+        middle = drawn[1, 1]
+        np.testing.assert_allclose(middle @ middle.T, scale**2 * np.eye(16), atol=1e-5)
+        assert np.count_nonzero(drawn) == np.count_nonzero(middle) and std is None
+
+
+IMAGES = jnp.ones((1, 4, 4, 3))
+WITH_INIT = {
+    'attention': (Attention(2, init=Filled(0.5)), X),
+    'convolution': (Conv2D(4, init=Filled(0.5)), IMAGES),
+    'feed-forward': (FeedForward(8, init=Filled(0.5)), X),
+    'head': (Chain([Flatten(), Linear(3, init=Filled(0.5))]), IMAGES),
+    'mlp': (Mlp([4], 3, init=Filled(0.5)), X),
+    'tables': (
+        TransformerLm(
+            Embedding(5, 8, init=Filled(0.5)),
+            Stack([]),
+            position_embedding=LearnedPositions(8, init=Filled(0.5)),
+        ),
+        jnp.ones((1, 3), jnp.int32),
+    ),
+}
+
+
+@pytest.mark.parametrize('name', WITH_INIT)
+def test_layers_draw_their_kernels_from_the_given_distribution(name: str) -> None:
+    layer, x = WITH_INIT[name]
+    values = [box.value for box in boxes(layer, x).values() if box.value.ndim > 1]
+    assert values and all((value == 0.5).all() for value in values)
+
+
+def test_kernels_of_convolutions_know_their_axes_and_those_of_groups_do_not() -> None:
+    def kernel(groups: int) -> ParameterBox:
+        return boxes(Conv2D(6, groups=groups), IMAGES)['kernel']
+
+    assert (kernel(1).in_axes, kernel(1).num_inputs) == ((-4, -3, -2), 27)
+    assert kernel(3).in_axes is None
+    assert kernel(1).std == pytest.approx(math.sqrt(2 / 27))
+
+
+def test_kernels_of_linear_layers_are_refused_where_they_do_not_fit() -> None:
+    with pytest.raises(UserError, match=r'DeltaOrthogonal is for convolutions.* \(64, 4\)'):
+        boxes(Linear(4, init=DeltaOrthogonal()))
+    with pytest.raises(ValueError, match='scale must be above 0: 0'):
+        Gaussian(0.0)

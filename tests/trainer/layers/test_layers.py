@@ -261,7 +261,7 @@ def test_bfloat16_stays_bfloat16_and_logits_are_float32() -> None:
     assert hidden.dtype == jnp.bfloat16
 
 
-@pytest.mark.pax('bfloat16 in the', 'WeightInit', '… DISALLOW_BFLOAT16_CONVERSION')
+@pytest.mark.pax('bfloat16 in the', '… DISALLOW_BFLOAT16_CONVERSION')
 def test_a_parameter_may_be_left_in_float32() -> None:
     class Scale(Layer):
         keep: bool

@@ -12,6 +12,7 @@ from trainer.layers import (
     Attention,
     Embedding,
     FeedForward,
+    Gaussian,
     LearnedPositions,
     Positions,
     SinusoidalPositions,
@@ -124,8 +125,8 @@ def test_impossible_fields_are_refused() -> None:
 def test_biases_are_added_and_kernels_use_their_initializer() -> None:
     x = jax.random.normal(jax.random.key(1), (2, 4, 256))
     layers = (
-        (Attention(2, bias='zeros', init_std=0.5), ['query', 'key', 'value', 'output']),
-        (FeedForward(128, bias='zeros', init_std=0.5), ['up', 'down']),
+        (Attention(2, bias='zeros', init=Gaussian(0.5)), ['query', 'key', 'value', 'output']),
+        (FeedForward(128, bias='zeros', init=Gaussian(0.5)), ['up', 'down']),
     )
     for layer, kernels in layers:
         params = init(layer, x)['params']
@@ -137,7 +138,7 @@ def test_biases_are_added_and_kernels_use_their_initializer() -> None:
         moved = params | {last: params[last] + 1}
         got, before = (apply(layer, {'params': each}, x) for each in (moved, params))
         np.testing.assert_allclose(got, before + 1, rtol=1e-4, atol=1e-3)
-    table = init(Embedding(200, 64, init_std=0.5), _IDS)['params']['table']
+    table = init(Embedding(200, 64, init=Gaussian(0.5)), _IDS)['params']['table']
     assert table.std() == pytest.approx(0.5, rel=0.02)
 
 

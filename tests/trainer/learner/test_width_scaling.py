@@ -14,6 +14,7 @@ from trainer.layers import (
     Embedding,
     FeedForward,
     GatedFeedForward,
+    Gaussian,
     LayerNorm,
     LearnedPositions,
     Linear,
@@ -94,11 +95,12 @@ def test_a_head_of_its_own_replaces_the_scale_before_the_shared_table() -> None:
 
 def test_constant_deviations_become_those_of_the_base() -> None:
     block = TransformerBlock(
-        Attention(2, init_std=0.02, bias='zeros'), FeedForward(init_std=0.02, bias='zeros')
+        Attention(2, init=Gaussian(0.02), bias='zeros'),
+        FeedForward(init=Gaussian(0.02), bias='zeros'),
     )
     found = factors(
         wide(
-            embedding=Embedding(VOCAB, 64, scale_sqrt_depth=False, init_std=0.02),
+            embedding=Embedding(VOCAB, 64, scale_sqrt_depth=False, init=Gaussian(0.02)),
             stack=Stack([block]),
             position_embedding=LearnedPositions(8),
             final_norm=LayerNorm(),
