@@ -123,6 +123,7 @@ def test_unfit_axes_and_rules_are_refused(fields: Any, message: str) -> None:
         Mesh(**fields)
 
 
+@pytest.mark.pax('A partitioner of')
 def test_rules_of_an_experiment_add_to_the_built_in_ones_and_replace_them() -> None:
     mesh = Mesh(data=2, expert=2, axes={'mine': 2}, rules={'rows': 'mine', 'embed': None})
     there = mesh.abstract()
