@@ -70,6 +70,14 @@ class Task(Component):
         """Arguments of the model for a batch; for initialization they are only shapes."""
         raise NotImplementedError(type(self).__name__)
 
+    def prepared(self, batch: DeviceBatch, key: jax.Array) -> DeviceBatch:
+        """The batch that a pass takes, such as one with masked tokens; by default the batch itself.
+
+        Args:
+            key: of the step in training; always the same one in evaluation.
+        """
+        return batch
+
     def weight_features(self, names: Iterable[str]) -> list[str]:
         """The features of a batch with the weights that `measure` reads.
 

@@ -44,10 +44,12 @@ from trainer.layers import (
     Residual,
     ResNet,
     RMSNorm,
+    SequencePool,
     SharedWithPrevious,
     SinusoidalPositions,
     SmallStem,
     Stack,
+    TextClassifier,
     TransformerBlock,
     TransformerEncoderDecoder,
     TransformerLm,
@@ -225,12 +227,20 @@ EXAMPLES = {
     'residual': Example(Residual(FeedForward(8)), (X_BTD,)),
     'resnet': Example(resnet(block=BottleneckBlock(expansion=2)), (IMAGES,), True),
     'rms norm': Example(RMSNorm(), (X_BTD,)),
+    'sequence pool': Example(SequencePool(num_segments=1), (X_BTD,)),
     'shared layers': Example(
         Stack([block(), SharedWithPrevious()], repeats=2, scan='always'), (X_BTD,)
     ),
     'sinusoidal positions': Example(SinusoidalPositions(), (IDS, 8)),
     'small stem': Example(SmallStem(norm=GroupNorm(num_groups=4)), (IMAGES, 8)),
     'stack': Example(Stack([block()], repeats=2, scan='always'), (X_BTD,)),
+    'text classifier': Example(
+        TextClassifier(
+            Embedding(6, 8), Stack([block('full')]), head=Linear(4), pool=SequencePool('max')
+        ),
+        (IDS,),
+        True,
+    ),
     'transformer block': Example(block(), (X_BTD,)),
     'transformer': Example(TransformerLm(Embedding(6, 8), Stack([block()])), (IDS,), True),
     'transformer with caps': Example(

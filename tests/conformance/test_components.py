@@ -37,7 +37,7 @@ from paxtune.schedulers import (
 )
 from paxtune.search_space.constraints import Requires
 from paxtune.simulate.replay_workload import RecordedTrials
-from search_spaces import lm, nas, vision
+from search_spaces import encoders, lm, nas, vision
 from tests.conformance.layer_examples import EXAMPLES, encoder_decoder
 from tests.factories import tunables
 from tests.search_spaces.golden import all_components
@@ -53,7 +53,7 @@ from trainer.inputs.mixture import MixtureInput
 from trainer.inputs.multi import MultiInput
 from trainer.inputs.seqio.seqio_input import SeqIOInput
 from trainer.inputs.text.text import TextInput
-from trainer.layers import Linear
+from trainer.layers import FutureTokens, Linear
 from trainer.learner import (
     SGD,
     Adafactor,
@@ -104,6 +104,7 @@ _MORE = [
     Hyperband(min_resource=60.0, max_resource=3600.0, unit='seconds'),
     ImagesInput(batch_size=2, data_dir='/data', split='test', image_shape=[8, 8, 3]),
     Limit('num_params', at_most=1000),
+    FutureTokens([Linear(8)]),
     GrainInput(
         batch_size=2,
         sequence_length=8,
@@ -166,6 +167,7 @@ _MORE = [
     *(example.layer for example in EXAMPLES.values()),
 ]
 _EXPERIMENTS = [
+    encoders.StdlibMasked,
     lm.StdlibTunable,
     lm.C4Small,
     lm.C4Tunable,

@@ -95,8 +95,15 @@ PRODUCTS = {
         layers.ResNet(num_classes=10, stage_sizes=[1, 1], stem=layers.LargeStem()), (IMAGES,)
     ),
     'scanned layers': Example(layers.Stack([block()], repeats=3, scan='always'), (X_BTD,)),
+    'sequence pool': Example(layers.SequencePool(num_segments=64), (X_BTD,)),
     'shared layers': Example(stack(block(), layers.SharedWithPrevious()), (X_BTD,)),
     'small stem': Example(layers.SmallStem(), (IMAGES, 64)),
+    'text classifier': Example(
+        layers.TextClassifier(
+            layers.Embedding(1024, D), stack(block('full')), head=layers.Linear(10)
+        ),
+        (IDS,),
+    ),
     'transformer': Example(layers.TransformerLm(layers.Embedding(1024, D), stack(block())), (IDS,)),
     'vision transformer': Example(
         layers.VisionTransformer(
@@ -144,6 +151,7 @@ def test_every_layer_is_counted_here() -> None:
     counted = [*PRODUCTS.values(), *(EXAMPLES[name] for name in ELEMENTWISE)]
     used = {type(example.layer) for example in counted}
     used |= {layers.Flatten, layers.SharedWithPrevious}  # Parts of 'chain' and of 'shared layers'.
+    used.add(layers.FutureTokens)  # It calls the model's own output; only training runs it.
     assert not {cls.__name__ for cls in there - {base for cls in used for base in cls.__mro__}}
 
 

@@ -32,6 +32,7 @@ _RUNS = (
     'lm.C4Small',
     'lm_cloud.LmCloudTransformerAdamTest',
     'lm_cloud.LmCloudSpmdTestTunable',
+    'encoders.StdlibMasked',
     'vision.DigitsTunable',
     'vision.ResNet50Pjit',
 )

@@ -28,6 +28,7 @@ from trainer.layers.encoder_decoder import DecoderBlock as DecoderBlock
 from trainer.layers.encoder_decoder import TransformerEncoderDecoder as TransformerEncoderDecoder
 from trainer.layers.feed_forward import FeedForward as FeedForward
 from trainer.layers.feed_forward import GatedFeedForward as GatedFeedForward
+from trainer.layers.future_tokens import FutureTokens as FutureTokens
 from trainer.layers.group_norm import GroupNorm as GroupNorm
 from trainer.layers.image_classifier import ImageClassifier as ImageClassifier
 from trainer.layers.initialization import DeltaOrthogonal as DeltaOrthogonal
@@ -46,6 +47,7 @@ from trainer.layers.normalization import Normalization as Normalization
 from trainer.layers.normalization import RMSNorm as RMSNorm
 from trainer.layers.pooling import GlobalPool as GlobalPool
 from trainer.layers.pooling import Pool2D as Pool2D
+from trainer.layers.pooling import SequencePool as SequencePool
 from trainer.layers.position_embedding import LearnedPositions as LearnedPositions
 from trainer.layers.position_embedding import PositionEmbedding as PositionEmbedding
 from trainer.layers.position_embedding import SinusoidalPositions as SinusoidalPositions
@@ -59,6 +61,7 @@ from trainer.layers.shared import SharedWithPrevious as SharedWithPrevious
 from trainer.layers.stack import Stack as Stack
 from trainer.layers.stack import per_layer as per_layer
 from trainer.layers.stack import stacked as stacked
+from trainer.layers.text_classifier import TextClassifier as TextClassifier
 from trainer.layers.transformer import Identity as Identity
 from trainer.layers.transformer import Residual as Residual
 from trainer.layers.transformer import TransformerBlock as TransformerBlock

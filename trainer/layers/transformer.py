@@ -9,6 +9,7 @@ import jax
 from trainer.layers.base import CACHE, Layer, current_frame
 from trainer.layers.dropout import Dropout
 from trainer.layers.embedding import Embedding, check_head, token_logits
+from trainer.layers.future_tokens import FutureTokens
 from trainer.layers.linear import Linear
 from trainer.layers.logit_cap import soft_cap
 from trainer.layers.norm_policy import NormPolicy, residual
@@ -160,6 +161,7 @@ class TransformerLm(Layer):
         position_embedding: added to them; None where only attention uses positions.
         logits_cap: each logit becomes logits_cap * tanh(logit / logits_cap) (Gemma Team 2024,
             section 2); None applies no cap.
+        future_tokens: heads that predict later tokens in training; None for none.
     """
 
     embedding: Embedding
@@ -169,6 +171,7 @@ class TransformerLm(Layer):
     dropout: Dropout | None = None
     position_embedding: PositionEmbedding | None = None
     logits_cap: OptionalNumber = None
+    future_tokens: FutureTokens | None = None
 
     def check(self) -> None:
         require_above_zero(self, 'logits_cap')
@@ -182,11 +185,23 @@ class TransformerLm(Layer):
     def forward(self, ids_BT: jax.Array, positions: Positions | None = None) -> jax.Array:
         if positions is None:
             positions = Positions.unpacked(ids_BT.shape)
+        x_BTD = self.hidden(ids_BT, positions)
+        if self.future_tokens is not None and (
+            self.training or current_frame().module.is_initializing()
+        ):
+            self.future_tokens(x_BTD, ids_BT, positions, self.outputs)
+        return self.outputs(x_BTD)
+
+    def hidden(self, ids_BT: jax.Array, positions: Positions) -> jax.Array:
+        """The result of the stack, [B, T, D]."""
         x_BTD = self.embedding(ids_BT)
         if self.position_embedding is not None:
             x_BTD = x_BTD + self.position_embedding(positions.index_BT, self.embedding.dims)
         if self.dropout is not None:
             x_BTD = self.dropout(x_BTD)
-        x_BTD = self.final_norm(self.stack(x_BTD, positions))
-        logits_BTV = token_logits(self.embedding, self.head, x_BTD)
+        return self.stack(x_BTD, positions)
+
+    def outputs(self, x_BTD: jax.Array) -> jax.Array:
+        """Logits of the result of the stack, in float32."""
+        logits_BTV = token_logits(self.embedding, self.head, self.final_norm(x_BTD))
         return logits_BTV if self.logits_cap is None else soft_cap(logits_BTV, self.logits_cap)

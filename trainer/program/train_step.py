@@ -97,6 +97,7 @@ def forward(
         The metrics of the batch; the updated variables of layers that are not trained.
     """
     call = ModelCalls(task, variables, batch, rngs, context)
+    batch = task.prepared(batch, rngs['dropout'] if 'dropout' in rngs else jax.random.key(0))
     outputs: Any = call(*task.model_inputs(batch))
     if any(each.dtype == jnp.bfloat16 for each in jax.tree.leaves(outputs)):
         logging.log_first_n(logging.WARNING, _ROUNDED, 1)

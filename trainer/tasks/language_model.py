@@ -93,9 +93,7 @@ class LanguageModelTask(TokenTask):
         if 'segment_ids' in batch:
             positions = Positions.packed(batch['segment_ids'], batch.get('segment_pos'))
         elif self.model_type == 'bidirectional':
-            positions = Positions.unpacked(ids_BT.shape)._replace(
-                segment_BT=_without_padding(batch)
-            )
+            positions = Positions.unpacked(ids_BT.shape)._replace(segment_BT=without_padding(batch))
         if self.model_type == 'prefix':
             positions = positions or Positions.unpacked(ids_BT.shape)
             positions = positions._replace(prefix_BT=batch['inputs_indicator'] > 0)
@@ -118,7 +116,7 @@ class LanguageModelTask(TokenTask):
         return math.prod(batch['ids'].shape)
 
 
-def _without_padding(batch: DeviceBatch) -> jax.Array:
+def without_padding(batch: DeviceBatch) -> jax.Array:
     """1 up to the last token of each row that is not 0, or has a weight: int32 [B, T]."""
     is_token = batch['ids'] != PAD_ID
     if (found := weights_of(batch, 'labels')) is not None:

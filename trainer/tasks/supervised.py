@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from trainer.inputs import weights
 from trainer.inputs.base import Input
+from trainer.layers.positions import Positions
 from trainer.losses import (
     Loss,
     MeanSquaredError,
@@ -34,20 +35,25 @@ class SupervisedTask(Task):
         input_feature: input of the model; unsigned 8-bit integers, such as images, are divided by
             255.
         label_feature: the labels, as in `trainer.losses`.
+        padding_feature: feature [B, T] that is 0 for padding, such as the ids of texts. The model
+            gets `(x, positions)` with it. The numbers in `segment_ids` are segments of packed rows.
+            None calls the model with x alone.
     """
 
     loss: Loss
     metrics: list[Measure] = []
     input_feature: str = 'image'
     label_feature: str = 'label'
+    padding_feature: str | None = None
 
     def check(self) -> None:
         joined(*({each.metric_name(): each} for each in self.metrics))
 
     def check_input(self, data: Input) -> None:
         there = data.element_spec()
-        for field in ('input_feature', 'label_feature'):
-            if (name := self.sym_getattr(field)) not in there:
+        for field in ('input_feature', 'label_feature', 'padding_feature'):
+            name = self.sym_getattr(field)
+            if name is not None and name not in there:
                 raise UserError(
                     f'its batches have no feature {name!r}, only {", ".join(sorted(there))}: '
                     f'set task.{field}'
@@ -60,7 +66,10 @@ class SupervisedTask(Task):
         elif (found := self.example_weights(batch)) is not None:
             there = jnp.any(found.reshape(len(found), -1) != 0, axis=1)
             x = without_padding(x, there)
-        return (x.astype(self.fprop_dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x,)
+        x = x.astype(self.fprop_dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
+        if self.padding_feature is None:
+            return (x,)
+        return x, Positions.packed(segments_of(batch, self.padding_feature))
 
     def example_weights(self, batch: DeviceBatch) -> jax.Array | None:
         found: jax.Array | None = weights.weights_of(batch, *self._features())
@@ -136,6 +145,21 @@ class RegressionTask(SupervisedTask):
     """
 
     loss: Loss = MeanSquaredError()
+
+
+def segments_of(batch: DeviceBatch, feature: str) -> jax.Array:
+    """The segment of each token, 0 for padding, of `segment_ids` or a feature that is 0 there.
+
+    A 0 before another token is no padding.
+
+    Example:
+        >>> segments_of({'ids': jnp.array([[5, 0, 7, 0]])}, 'ids').tolist()
+        [[1, 1, 1, 0]]
+    """
+    found = batch[feature]
+    if feature.rpartition('.')[2].endswith('segment_ids'):
+        return found
+    return jax.lax.cummax((found != 0).astype(jnp.int32), axis=1, reverse=True)
 
 
 def _means(values: Mapping[str, jax.Array], weights: jax.Array) -> Metrics:

@@ -1,0 +1,94 @@
+"""Heads that predict later tokens: their loss, in training alone."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from trainer.layers import (
+    Attention,
+    Embedding,
+    FeedForward,
+    FutureTokens,
+    Positions,
+    RMSNorm,
+    Stack,
+    TransformerBlock,
+    TransformerLm,
+)
+from trainer.layers.base import AUX_LOSS, ForwardContext, forward_context
+from trainer.state import unboxed
+
+IDS = jnp.array([[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8, 2, 0, 0]])
+SEGMENTS = jnp.array([[1, 1, 1, 2, 2, 2, 2], [1, 1, 1, 1, 1, 0, 0]])
+WEIGHT = 0.25
+
+
+def block() -> TransformerBlock:
+    return TransformerBlock(Attention(2), FeedForward(16))
+
+
+def model(heads: int) -> TransformerLm:
+    future = FutureTokens([block() for _ in range(heads)], WEIGHT) if heads else None
+    return TransformerLm(Embedding(11, 8), Stack([block()]), future_tokens=future)
+
+
+def params_of(made: TransformerLm) -> Any:
+    return unboxed(made.module().init(jax.random.key(0), IDS)['params'])
+
+
+def run(made: TransformerLm, params: Any, training: bool, positions: Any = None) -> Any:
+    with forward_context(ForwardContext(training=training)):
+        return made.module().apply({'params': params}, IDS, positions, mutable=[AUX_LOSS])
+
+
+@pytest.mark.parametrize('packed', [False, True])
+def test_the_loss_is_that_of_tokens_further_ahead(packed: bool) -> None:
+    made = model(2)
+    params = params_of(made)
+    positions = Positions.packed(SEGMENTS) if packed else Positions.unpacked(IDS.shape)
+    _, left = run(made, params, True, positions)
+    plain, bare = model(0), {name: params[name] for name in ('embedding', 'stack', 'final_norm')}
+    x_BTD: Any = plain.module().apply({'params': bare}, IDS, positions, _method='hidden')
+    each = []
+    for head in range(2):
+        own = {'params': params['future_tokens'][f'layers_{head}']}
+        y_BTD: Any = block().module().apply(own, x_BTD, positions)
+        normed: Any = RMSNorm().module().apply({'params': params['final_norm']}, y_BTD)
+        logits = normed @ params['embedding']['table'].T
+        log_probs = np.asarray(jax.nn.log_softmax(logits), np.float64)
+        found = [
+            -log_probs[row, at, IDS[row, at + head + 2]]
+            for row in range(2)
+            for at in range(7 - head - 2)
+            if IDS[row, at + head + 2] > 0
+            and (not packed or SEGMENTS[row, at] == SEGMENTS[row, at + head + 2])
+        ]
+        each.append(np.mean(found))
+    (loss,) = jax.tree.leaves(left[AUX_LOSS])
+    assert loss == pytest.approx(WEIGHT * np.mean(each), rel=1e-4)
+
+
+def test_evaluation_and_decoding_leave_the_heads_out() -> None:
+    made = model(2)
+    params = params_of(made)
+    logits, left = run(made, params, training=False)
+    bare = {name: x for name, x in params.items() if name != 'future_tokens'}
+    wanted, _ = run(model(0), bare, training=False)
+    np.testing.assert_array_equal(logits, wanted)
+    assert not jax.tree.leaves(left)
+    trained, _ = run(made, params, training=True)
+    np.testing.assert_array_equal(logits, trained)
+
+
+def test_other_parameters_are_drawn_as_without_heads() -> None:
+    with_heads, without = params_of(model(1)), params_of(model(0))
+    del with_heads['future_tokens']
+    jax.tree.map(np.testing.assert_array_equal, with_heads, without)
+
+
+def test_heads_must_be_there() -> None:
+    with pytest.raises(ValueError, match='layers must not be empty'):
+        FutureTokens([])

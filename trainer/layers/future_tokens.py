@@ -1,0 +1,63 @@
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from trainer.layers.base import Layer
+from trainer.layers.positions import Positions
+from trainer.symbolic.component import Number, require_not_negative
+
+
+class FutureTokens(Layer):
+    """Heads of a language model that predict later tokens, in training alone.
+
+    Gloeckle et al. 2024, with heads in parallel. The first head predicts the token after the next
+    one, and so on. Each head is a block on the result of the stack; the final norm and the output
+    of the model are shared. Their mean cross-entropy, times `weight`, is an auxiliary loss. So
+    evaluation, decoding and `log_pplx` do not change.
+
+    Attributes:
+        layers: the block of each head.
+        weight: of their mean loss.
+    """
+
+    layers: list[Layer]
+    weight: Number = 0.3
+
+    def check(self) -> None:
+        require_not_negative(self, 'weight')
+        if not self.layers:
+            raise ValueError('layers must not be empty: each predicts one more token')
+
+    def forward(
+        self,
+        x_BTD: jax.Array,
+        ids_BT: jax.Array,
+        positions: Positions,
+        logits: Callable[[jax.Array], jax.Array],
+    ) -> None:
+        """Adds the loss of the heads; `logits` makes logits [B, T, V] of activations."""
+        losses = []
+        for ahead, layer in enumerate(self.layers, 2):
+            logits_BTV = logits(layer(x_BTD, positions))
+            labels_BT, weights_BT = _later(ids_BT, ahead), self._weights(ids_BT, positions, ahead)
+            of_label_BT1 = jnp.take_along_axis(logits_BTV, labels_BT[..., None], axis=-1)
+            xent_BT = jax.nn.logsumexp(logits_BTV, axis=-1) - of_label_BT1[..., 0]
+            total = jnp.sum(jnp.where(weights_BT, xent_BT, 0))
+            losses.append(total / jnp.maximum(jnp.sum(weights_BT), 1))
+            self.add_summary(f'log_pplx_{ahead}', losses[-1])
+        self.add_aux_loss('future_tokens', self.weight * jnp.mean(jnp.stack(losses)))
+
+    def _weights(self, ids_BT: jax.Array, positions: Positions, ahead: int) -> jax.Array:
+        """True where the later token is text of the same segment, in a row that counts."""
+        is_text_BT = _later(ids_BT, ahead) != 0  # Padding has the id 0.
+        if positions.segment_BT is not None:
+            is_text_BT &= _later(positions.segment_BT, ahead) == positions.segment_BT
+        if (rows := self.example_weights) is not None:
+            is_text_BT &= jnp.any(rows.reshape(len(rows), -1) != 0, axis=1)[:, None]
+        return is_text_BT
+
+
+def _later(x_BT: jax.Array, ahead: int) -> jax.Array:
+    """The values `ahead` positions later; 0 after the end."""
+    return jnp.pad(x_BT, ((0, 0), (0, ahead)))[:, ahead:]
