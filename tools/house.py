@@ -46,12 +46,12 @@ BUDGETS = {
     'paxtune/supernet': 500,
     'paxtune/terminal': 959,
     'paxtune/vizier_service': 1_170,
-    'search_spaces': 1_369,
-    'trainer': 2_462,
+    'search_spaces': 1_428,
+    'trainer': 2_472,
     'trainer/checkpoints': 1_405,
     'trainer/decoding': 680,
     'trainer/inputs': 4_450,
-    'trainer/layers': 4_247,
+    'trainer/layers': 4_495,
     'trainer/learner': 2_062,
     'trainer/loop': 1_522,
     'trainer/measures': 370,
@@ -59,7 +59,7 @@ BUDGETS = {
     'trainer/runtime': 2_185,
     'trainer/symbolic': 3_611,
     'trainer/tasks': 730,
-    'trainer/warm_start': 930,
+    'trainer/warm_start': 940,
 }
 """The lines that each room may have. A room without a budget is a problem.
 

@@ -38,6 +38,7 @@ class Parameter(NamedTuple):
         axes: the logical axis of each dimension.
         mesh_axes: the mesh axes that divide each dimension.
         shard_shape: shape of the shard on one device.
+        used: share of it that computes the result of a token.
     """
 
     path: str
@@ -45,6 +46,7 @@ class Parameter(NamedTuple):
     axes: tuple[str | None, ...]
     mesh_axes: tuple[Any, ...]
     shard_shape: tuple[int, ...]
+    used: float
 
 
 class Layout(NamedTuple):
@@ -73,6 +75,11 @@ class Layout(NamedTuple):
     def num_params(self) -> int:
         """Number of parameters."""
         return sum(math.prod(each.shape) for each in self.parameters)
+
+    @property
+    def num_active_params(self) -> int:
+        """Number of parameters that compute the result of a token."""
+        return round(sum(math.prod(each.shape) * each.used for each in self.parameters))
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -131,6 +138,7 @@ def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
             tuple(box.names),
             tuple(at.spec),
             at.shard_shape(box.value.shape),
+            box.used,
         )
         for (path, box), at in zip(boxes, jax.tree.leaves(shardings), strict=True)
     ]
@@ -237,6 +245,8 @@ def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) ->
         yield f'                {num_slices} slices (DCN): {_mesh_text(found.slices)}'
         yield f'                of each slice (ICI): {_mesh_text(within)}'
     yield f'parameters      {found.num_params:,}'
+    if found.num_active_params != found.num_params:
+        yield f'                {found.num_active_params:,} active for each token'
     yield f'FLOPs/{experiment.task.unit:9} {flops_per_token:.4g}, forward and backward'
     yield f'train state     {found.state_bytes / 2**30:.3f} GiB per device'
     yield f'gradients       {found.gradient_bytes / 2**30:.3f} GiB per device'

@@ -21,6 +21,7 @@ from trainer.layers import (
     DepthwiseConv1D,
     Dropout,
     Embedding,
+    Experts,
     FeedForward,
     Flatten,
     GatedFeedForward,
@@ -199,6 +200,10 @@ EXAMPLES = {
     'dropout': Example(Dropout(0.1), (X_BTD,)),
     'embedding': Example(Embedding(6, 8), (IDS,)),
     'encoder-decoder': Example(encoder_decoder(dropout=Dropout(0.1)), (IDS, IDS), True),
+    'experts': Example(Experts(4, 8), (X_BTD,)),
+    'experts with places': Example(
+        Experts(3, 8, gated=False, capacity_factor=1.0, shared=FeedForward(8)), (X_BTD,)
+    ),
     'feed-forward': Example(FeedForward(8, dropout=Dropout(0.1)), (X_BTD,)),
     'feed-forward with a ratio': Example(GatedFeedForward(hidden_ratio=1.5), (X_BTD,)),
     'feed-forward with biases': Example(

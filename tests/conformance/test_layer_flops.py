@@ -81,6 +81,7 @@ PRODUCTS = {
         ),
         (IDS, IDS),
     ),
+    'experts': Example(layers.Experts(4, 4 * D, capacity_factor=1.0), (X_BTD,)),
     'feed-forward': Example(layers.FeedForward(4 * D), (X_BTD,)),
     'gated feed-forward': Example(layers.GatedFeedForward(4 * D), (X_BTD,)),
     'inverted bottleneck': Example(layers.InvertedBottleneck(channels=128), (X_BHWC,)),
@@ -150,7 +151,8 @@ def test_every_layer_is_counted_here() -> None:
     there = {cls for cls in all_components() if issubclass(cls, layers.Layer)} - {layers.Layer}
     counted = [*PRODUCTS.values(), *(EXAMPLES[name] for name in ELEMENTWISE)]
     used = {type(example.layer) for example in counted}
-    used |= {layers.Flatten, layers.SharedWithPrevious}  # Parts of 'chain' and of 'shared layers'.
+    # Parts of 'chain', of 'shared layers' and of 'experts'.
+    used |= {layers.Flatten, layers.SharedWithPrevious, layers.Router}
     used.add(layers.FutureTokens)  # It calls the model's own output; only training runs it.
     assert not {cls.__name__ for cls in there - {base for cls in used for base in cls.__mro__}}
 
@@ -165,6 +167,13 @@ def test_operations_are_those_of_the_compiler(name: str) -> None:
 def test_the_compiled_program_has_as_many_operations(name: str) -> None:
     ours, xla = counts(PRODUCTS[name], is_compiled=True)
     assert ours == pytest.approx(xla, rel=TOLERANCE)
+
+
+def test_experts_count_for_the_tokens_that_they_have() -> None:
+    # XLA for CPUs multiplies all tokens by all experts, and masks.
+    experts, router = layers.Experts(8, 4 * D), 2 * D * 8
+    ours, _ = counts(Example(experts, (X_BTD,)))
+    assert ours == B * T * (2 * 3 * 2 * D * 4 * D + router)
 
 
 @pytest.mark.parametrize('name', ELEMENTWISE)

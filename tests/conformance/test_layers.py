@@ -15,6 +15,7 @@ from trainer.layers import (
     FutureTokens,
     Layer,
     Positions,
+    Router,
     SharedWithPrevious,
     check_mixer,
     per_layer,
@@ -34,6 +35,7 @@ _COMPOSED = (
     'chain',
     'decoder block',
     'encoder-decoder',
+    'experts with places',
     'inverted bottleneck',
     'inverted bottleneck with a stride',
     'local attention',
@@ -137,7 +139,8 @@ def boxes(name: str) -> list[ParameterBox]:
 def test_every_layer_of_the_package_is_here() -> None:
     there = {cls for cls in all_components() if issubclass(cls, Layer)} - {Layer}
     used = {type(example.layer) for example in EXAMPLES.values()}
-    used.add(SharedWithPrevious)  # It is no layer by itself: that of 'shared layers' is a stack.
+    # They are no layers by themselves: parts of 'shared layers' and of 'experts'.
+    used |= {SharedWithPrevious, Router}
     used.add(FutureTokens)  # It returns no array: a model adds its loss.
     tested = {base for cls in used for base in cls.__mro__}
     assert not {cls.__name__ for cls in there - tested}

@@ -26,6 +26,7 @@ from trainer.layers.dropout import Dropout as Dropout
 from trainer.layers.embedding import Embedding as Embedding
 from trainer.layers.encoder_decoder import DecoderBlock as DecoderBlock
 from trainer.layers.encoder_decoder import TransformerEncoderDecoder as TransformerEncoderDecoder
+from trainer.layers.experts import Experts as Experts
 from trainer.layers.feed_forward import FeedForward as FeedForward
 from trainer.layers.feed_forward import GatedFeedForward as GatedFeedForward
 from trainer.layers.future_tokens import FutureTokens as FutureTokens
@@ -57,6 +58,7 @@ from trainer.layers.resnet import BottleneckBlock as BottleneckBlock
 from trainer.layers.resnet import LargeStem as LargeStem
 from trainer.layers.resnet import ResNet as ResNet
 from trainer.layers.resnet import SmallStem as SmallStem
+from trainer.layers.router import Router as Router
 from trainer.layers.shared import SharedWithPrevious as SharedWithPrevious
 from trainer.layers.stack import Stack as Stack
 from trainer.layers.stack import per_layer as per_layer

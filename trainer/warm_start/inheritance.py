@@ -3,7 +3,8 @@
 A wider layer computes the same function as before: its new units have random incoming weights, and
 outgoing weights of zero. So their gradients differ from each other, unlike those of copied units
 (Chen et al. 2016, "Net2Net"). A new residual block begins as the identity. A narrower layer keeps
-its first units, and evenly spaced heads. An image kernel of another size has the same center.
+its first units, and evenly spaced heads. An image kernel of another size has the same center. A
+mixture with another number of experts is a new layer.
 """
 
 import dataclasses
@@ -103,6 +104,7 @@ def recipes(
     renamed = matching_layers(here, there) if names is None else names
     ours, theirs = _by_owner(here), _by_owner(there)
     is_kept = {owner: ours[owner] == theirs.get(renamed[owner]) for owner in ours}
+    is_kept |= dict.fromkeys(_other_experts(here, there, renamed), False)
     found = {}
     for name, shape in here.items():
         owner, _, last = name.rpartition('.')
@@ -115,6 +117,17 @@ def recipes(
     for branch, norm in branches.items():
         if not is_kept.get(branch, True):
             found |= _silent(branch, norm, ours)
+    return found
+
+
+def _other_experts(here: Shapes, there: Shapes, renamed: Mapping[str, str]) -> list[str]:
+    """Mixtures with another number of experts, and their routers: another choice is a new layer."""
+    found = []
+    for name, shape in here.items():
+        router = name.rpartition('.')[0]
+        source = there.get(f'{renamed[router]}.kernel', ())
+        if name.endswith('.router.kernel') and shape[-1:] != source[-1:]:
+            found += [router, router.removesuffix('.router')]
     return found
 
 

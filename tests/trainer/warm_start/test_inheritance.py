@@ -16,6 +16,7 @@ from trainer.experiment import Experiment
 from trainer.layers import (
     Attention,
     DepthwiseConv1D,
+    Experts,
     FeedForward,
     GatedFeedForward,
     Identity,
@@ -56,6 +57,10 @@ def plain(width: int, **fields: Any) -> Residual:
 
 def gated(width: int) -> Residual:
     return Residual(GatedFeedForward(width))
+
+
+def experts(width: int) -> Residual:
+    return Residual(Experts(4, width))
 
 
 def inherited(
@@ -99,6 +104,8 @@ PRESERVING = {
         [plain(8)],
         [plain(8), attention(2, norm_policy='primer_hybrid', norm=LayerNorm())],
     ),
+    'wider experts': ([experts(4)], [experts(8)]),
+    'new experts': ([plain(8)], [plain(8), experts(4)]),
     'whole blocks': (
         [TransformerBlock(Attention(2), FeedForward(8))],
         [TransformerBlock(Attention(2), FeedForward(16))] * 2,
@@ -120,6 +127,20 @@ def test_a_larger_child_computes_the_function_of_its_parent(case: str, tmp_path:
     before, after = inherited(parent, child, tmp_path)
     expected = logits(parent, before)
     np.testing.assert_allclose(logits(child, after), expected, atol=2e-4 * np.abs(expected).max())
+
+
+def test_another_number_of_experts_is_a_new_layer() -> None:
+    def shapes(number: int) -> dict[str, tuple[int, ...]]:
+        up, down = (number, 16, 8), (number, 8, 16)
+        kernels = {'up': up, 'gate': up, 'down': down, 'router.kernel': (16, number)}
+        return {f'stack.layers_0.layer.{name}': shape for name, shape in kernels.items()}
+
+    branches: Any = {'stack.layers_0.layer': None}
+    same, other = (recipes(shapes(number), shapes(4), branches) for number in (4, 8))
+    assert all(recipe.source == name for name, recipe in same.items())
+    # The rest of the experts would be chosen otherwise, so the branch begins with zero.
+    down = 'stack.layers_0.layer.down'
+    assert other == dict.fromkeys(other, Recipe(None)) | {down: Recipe(None, 0.0)}
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 
 from tests.factories.tiny import experiment
 from trainer.experiment import Experiment
+from trainer.layers import Experts
 from trainer.learner import Muon
 from trainer.program.packing import packing
 from trainer.program.packing.packing import Pack, PackedRun
@@ -54,12 +55,13 @@ def test_rows_have_the_losses_and_parameters_of_runs_alone() -> None:
         assert runs[row][1].state.step == 4
 
 
-def test_rows_of_muon_have_the_losses_of_runs_alone() -> None:
-    # Each row has its own matrices, and each layer of a scanned run.
+def test_rows_of_muon_and_experts_have_the_losses_of_runs_alone() -> None:
+    # Each row has its own matrices and groups of tokens, and so has each layer of a scanned run.
     changes = {
         'task.learner.optimizer': Muon(),
         'task.model.stack.repeats': 2,
         'task.model.stack.scan': 'always',
+        'task.model.stack.layers[0].feed_forward': Experts(4, 16),
     }
     runs = [begun(rate, row, **changes) for row, rate in enumerate((0.01, 0.1))]
     pack = pack_of(runs[0][1], 2)
