@@ -1,6 +1,7 @@
 """The space and the objective of a function, and their words for users of other tools."""
 
-from collections.abc import Collection, Iterator, Mapping
+import copy
+from collections.abc import Collection, Iterator, Mapping, MappingView
 from typing import Any
 
 import pyglove as pg
@@ -17,7 +18,7 @@ _GOALS = {
     for length in range(len('min'), len(goal) + 1)
 } | {'minimise': 'minimize', 'maximise': 'maximize'}
 _TYPE = pg.JSONConvertible.TYPE_NAME_KEY
-_SHOWN, _MAX_SHOWN = 3, 80
+_MAX_WORDS, _MAX_SHOWN = 3, 80
 _DISTRIBUTIONS = ('ConfigSpace', 'hyperopt', 'optuna', 'ray.tune', 'scipy.stats', 'skopt')
 
 
@@ -32,10 +33,10 @@ def space_of(given: Any) -> Any:
         given = given.hyper_dict
     for path, each in _parts(given, ''):
         _require_holdable(path, each)
-    if words := [text for path, each in _parts(given, '') if (text := _words(path, each))]:
-        raise UserError(
-            f'space: {"; ".join(words[:_SHOWN])}. To leave it as it is, put it into the function'
-        )
+    words = [text for path, each in _parts(given, '') if (text := _words(path, each))]
+    if words:
+        text = '; '.join(words[:_MAX_WORDS])
+        raise UserError(f'space: {text}. To leave it as it is, put it into the function')
     validate_decisions(given)  # A `pg.Dict` holds copies.
     value = pg.Dict(given) if type(given) is dict else given
     if not isinstance(value, pg.Object | pg.Dict):
@@ -46,6 +47,21 @@ def space_of(given: Any) -> Any:
             'pg.floatv(low, high)'
         )
     return value
+
+
+def copied(space: Any) -> Any:
+    """Copies the value of a space; raises UserError for a part that Python cannot copy."""
+    try:
+        return pg.clone(space, deep=True)
+    except TypeError as error:
+        for path, each in _parts(space, ''):
+            try:
+                copy.deepcopy(each if not isinstance(each, dict | list | pg.Object) else None)
+            except TypeError:
+                raise UserError(
+                    f'space: {path} cannot be copied ({error}): put it into the function'
+                ) from None
+        raise
 
 
 def _require_holdable(path: str, value: Any) -> None:
@@ -74,9 +90,15 @@ def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _words(path: str, value: Any) -> str:
     """Says how a value is written that users of other tools take for a decision; '' for others."""
-    choice = '' if path.endswith(']') else _decision(value)  # An item is a part of its list.
+    how = '' if path.endswith(']') else how_to_search(value)  # An item is a part of its list.
     given = ' '.join(in_words(value).split())  # An array has lines.
-    return f'{path} is {given}: to search it, write {choice}' if choice else ''
+    return f'{path} is {given}: {how}' if how else ''
+
+
+def how_to_search(value: Any) -> str:
+    """Says how the decision is written that a value is in other tools; '' for other values."""
+    choice = _decision(value)
+    return f'to search it, write {choice}' if choice else ''
 
 
 def _decision(value: Any) -> str:
@@ -102,7 +124,8 @@ def _decision(value: Any) -> str:
     if isinstance(value, list | tuple | set | frozenset | range) and _is_plain(value):
         text = repr(list(value))
         return f'pg.oneof({text if len(text) < _MAX_SHOWN else "[…]"})'
-    return ''
+    # A generator or a view of a dict gives its values once, and to no other process.
+    return 'pg.oneof([…])' if isinstance(value, Iterator | MappingView) else ''
 
 
 def _is_plain(values: Collection[Any]) -> bool:

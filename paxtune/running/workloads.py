@@ -13,7 +13,7 @@ from paxtune.config.named_components import named_part
 from paxtune.config.search import Search
 from paxtune.running.define_by_run import require_own, traced
 from paxtune.running.function_arguments import require_fitting, signature_of
-from paxtune.running.function_fields import objective_of, space_of
+from paxtune.running.function_fields import copied, how_to_search, objective_of, space_of
 from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.runner import Runner
 from paxtune.schedulers.rungs import first_rung
@@ -96,7 +96,7 @@ class FunctionWorkload(Workload):
         return False
 
     def plan(self, changes: Mapping[str, Any]) -> SearchPlan:
-        value, search = pg.clone(self._value(), deep=True), self._configured(changes)
+        value, search = copied(self._value()), self._configured(changes)
         require_fitting(self.what, value)
         return SearchPlan.compile(value, search, None, self.exp, self.command, self.what)
 
@@ -108,7 +108,7 @@ class FunctionWorkload(Workload):
         if self.study is not None:
             return 'the study is in memory'
         try:
-            to_json_text(pg.clone(self._value(), deep=True))
+            to_json_text(copied(self._value()))
         except UserError as error:
             return str(error)
         return self.runner().why_not_in_workers
@@ -178,9 +178,17 @@ def workload_of(
     tunable = experiments.as_tunable(what, Search(None))
     if space is not None and not isinstance(space, Mapping):
         raise UserError('space: expected values by path, {"task.learner.learning_rate": …}')
-    validate_decisions(dict(space or {}))
-    tunable = tunable if space is None else replaced(tunable, space, 'space')
-    return Workload(tunable, **named)
+    return Workload(tunable if space is None else _with_values(tunable, space), **named)
+
+
+def _with_values(tunable: 'experiments.Tunable', space: Mapping[str, Any]) -> 'experiments.Tunable':
+    """Replaces values by path; an error says how a decision is written that others write so."""
+    validate_decisions(dict(space))
+    try:
+        return replaced(tunable, space, 'space')
+    except UserError as error:
+        hints = [how_to_search(each) for path, each in space.items() if path in str(error)]
+        raise UserError(': '.join([str(error), *filter(None, hints[:1])])) from error
 
 
 def _made(

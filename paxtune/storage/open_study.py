@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyglove as pg
 from absl import logging
 
 from paxtune.config.search import Search
@@ -38,6 +39,7 @@ from paxtune.study.trial import TRIALS
 from trainer.command import fitted
 from trainer.runtime.directory import JobPath, job_path, locked
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.identity import validate_decisions
 
 
 def open_study(
@@ -57,7 +59,7 @@ def open_study(
     Args:
         directory: where its trials write, made if it is missing; None keeps the study in memory. A
             local one, unless a service keeps the study.
-        value: a `Tunable`, or any other symbolic value with decisions in it.
+        value: a `Tunable`, any other symbolic value with decisions in it, or a dict.
         data: fingerprints of the data that its trials see, by input.
         search: the configuration of the search; None where `value.search` holds it.
         priors: studies that the algorithm may learn from; used when the study is created.
@@ -69,6 +71,9 @@ def open_study(
             experiment or of other data. The search's budgets may differ. Or the directory belongs
             to another study, or another process works there alone.
     """
+    if type(value) is dict:
+        validate_decisions(value)  # A `pg.Dict` holds copies.
+        value = pg.Dict(value)
     plan = SearchPlan.compile(value, search, data or {})
     return open_plan(directory, plan, priors=priors, store=store, is_alone=is_alone)
 

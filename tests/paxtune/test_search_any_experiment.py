@@ -112,6 +112,9 @@ def test_mistakes_in_python_are_refused(tmp_path: Path) -> None:
     wrong = {'task.learner.lerning_rate': pg.floatv(0.1, 1.0)}
     with pytest.raises(UserError, match=r'space: task.learner.lerning_rate: .* Did you mean'):
         paxtune.tune(plain(), space=wrong, objective=REWARD, job_log_dir=tmp_path / 'study')
+    bounds = {RATE: (1e-4, 1e-1)}
+    with pytest.raises(UserError, match=r'a number, got .*: to search it, write pg\.floatv\(0'):
+        paxtune.tune(plain(), space=bounds, objective=REWARD, job_log_dir=tmp_path / 'study')
     with pytest.raises(UserError, match=r'space: expected values by path'):
         paxtune.tune(plain(), space=[1], objective=REWARD, job_log_dir=tmp_path / 'study')
     with pytest.raises(UserError, match=r'objective: .*MetricReward'):

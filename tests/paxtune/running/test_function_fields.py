@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import jax.numpy as jnp
@@ -73,6 +74,8 @@ def test_a_space_without_decisions_says_how_they_are_written(space: Any, words: 
             vars(stats)['uniform'](0, 1),
             r'write pg\.floatv\(low, high\), paxtune\.intv\(low, high\) or pg',
         ),
+        (iter([1, 2]), r'x is a list_iterator: to search it, write pg\.oneof\(\[…\]\)'),
+        ({'a': 1}.keys(), r'write pg\.oneof\(\[…\]\)'),
         ({'y': {3, 4}}, r'x\.y is \{3, 4\}: to search it'),
         ([pg.oneof([1, 2]), {'y': [3, 4]}], r'x\[1\]\.y is \[3, 4\]: to search it'),
         ({'min': 0.0, 'max': 1.0, 'distribution': 'uniform'}, r'write pg\.floatv\(0\.0, 1\.0\)'),
@@ -81,6 +84,11 @@ def test_a_space_without_decisions_says_how_they_are_written(space: Any, words: 
 def test_values_that_are_decisions_elsewhere_are_no_constants(value: Any, words: str) -> None:
     with pytest.raises(UserError, match=f'^space: .*{words}.*put it into the function$'):
         run(lambda values: 1.0, space={'rate': pg.floatv(0.0, 1.0), 'x': value})
+
+
+def test_a_constant_that_cannot_be_copied_is_named() -> None:
+    with pytest.raises(UserError, match=r'^space: x\.y cannot be copied \(.*lock.*\): put it into'):
+        run(lambda values: 1.0, space={'rate': pg.floatv(0.0, 1.0), 'x': {'y': Lock()}})
 
 
 def test_constants_that_are_no_decisions_elsewhere_stay_in_a_space() -> None:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 from pathlib import Path
 
+import pyglove as pg
 import pytest
 
 from paxtune.serve import main as serve
@@ -13,6 +14,7 @@ from paxtune.storage.open_study import join_study, load_study, open_study
 from paxtune.storage.study_file import DATABASE, UUID_FILE
 from paxtune.study.study import Study
 from paxtune.study.transitions import TurnLostError
+from tests.factories.function_studies import search
 from tests.factories.studies import ask
 from tests.factories.toys import toy
 from trainer.symbolic.errors import UserError
@@ -29,6 +31,16 @@ def directory(tmp_path: Path) -> Path:
 def test_a_study_whose_database_is_there_resumes(directory: Path) -> None:
     with open_study(directory, toy()) as study:
         assert study.trials == []
+
+
+def test_a_space_may_be_a_dict(tmp_path: Path) -> None:
+    with open_study(tmp_path, {'x': pg.oneof([1, 2])}, search=search()) as study:
+        assert ask(study).decisions.keys() == {'x'}
+    with open_study(tmp_path, pg.Dict(x=pg.oneof([1, 2])), search=search()) as study:
+        assert len(study.trials) == 1
+    width = pg.oneof([1, 2])
+    with pytest.raises(UserError, match='x and y are one decision object'):
+        open_study(None, {'x': width, 'y': width}, search=search())
 
 
 @pytest.mark.parametrize('is_empty', [False, True])
