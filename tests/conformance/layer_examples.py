@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from trainer.layers import (
+    LSTM,
+    RGLRU,
     Activate,
     Attention,
     BasicBlock,
@@ -24,6 +26,7 @@ from trainer.layers import (
     Experts,
     FeedForward,
     Flatten,
+    GatedDeltaNet,
     GatedFeedForward,
     Gaussian,
     GlobalPool,
@@ -37,6 +40,7 @@ from trainer.layers import (
     LearnedPositions,
     Linear,
     LinenAdapter,
+    Mamba2,
     Memory,
     Mlp,
     NnxAdapter,
@@ -210,6 +214,7 @@ EXAMPLES = {
         FeedForward(8, 'squared_relu', bias='zeros', init=Gaussian(0.3)), (X_BTD,)
     ),
     'flatten': Example(Flatten(), (X_BHWC,)),
+    'gated deltanet': Example(GatedDeltaNet(2), (X_BTD,)),
     'gated feed-forward': Example(GatedFeedForward(8), (X_BTD,)),
     'global pool': Example(GlobalPool(), (X_BHWC,)),
     'group norm': Example(GroupNorm(num_groups=2), (X_BHWC,)),
@@ -225,12 +230,15 @@ EXAMPLES = {
     'linear': Example(Linear(4, bias='zeros'), (X_BTD,), True),
     'linen': Example(OfLinen(), (IMAGES,)),
     'local attention': Example(Attention(2, window=2, logit_cap=2.0), (X_BTD,)),
+    'lstm': Example(LSTM(), (X_BTD,)),
+    'mamba-2': Example(Mamba2(head_dim=4, state_dims=4), (X_BTD,)),
     'mlp': Example(Mlp([8, 8], 4, dropout=Dropout(0.1)), (X_BTD,), True),
     'nnx': Example(OfNnx(), (IMAGES,)),
     'pool': Example(Pool2D('average', padding='SAME', window=[3, 3]), (X_BHWC,)),
     'primer residual': Example(Residual(FeedForward(8), norm_policy='primer_hybrid'), (X_BTD,)),
     'residual': Example(Residual(FeedForward(8)), (X_BTD,)),
     'resnet': Example(resnet(block=BottleneckBlock(expansion=2)), (IMAGES,), True),
+    'rg-lru': Example(RGLRU(2), (X_BTD,)),
     'rms norm': Example(RMSNorm(), (X_BTD,)),
     'sequence pool': Example(SequencePool(num_segments=1), (X_BTD,)),
     'shared layers': Example(

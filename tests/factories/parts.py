@@ -58,13 +58,15 @@ def token_by_token(layer: Layer, variables: Any, x_BTD: jax.Array, lengths: list
     extend_jit = jax.jit(extend)
     is_prompt_BP1 = (np.arange(longest) < lengths_B[:, None])[:, :, None]
     prompts_BPD = jnp.where(is_prompt_BP1, x_BTD[:, :longest], 9.0)
-    cache, out = extend_jit(None, prompts_BPD, Positions.unpacked(prompts_BPD.shape[:2]))
+    positions = Positions.unpacked(prompts_BPD.shape[:2])
+    cache, out = extend_jit(None, prompts_BPD, positions._replace(lengths_B=lengths_B))
     written = np.zeros(x_BTD.shape, out.dtype)
     written[:, :longest] = out
     for step in range(length - min(lengths)):
         at_B = np.minimum(lengths_B + step, length - 1)
         cache, out = extend_jit(cache, x_BTD[rows, at_B][:, None], Positions(at_B[:, None]))
-        written[rows, at_B] = out[:, 0]
+        goes_on = lengths_B + step < length
+        written[rows[goes_on], at_B[goes_on]] = out[goes_on, 0]
     return written
 
 

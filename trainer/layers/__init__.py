@@ -30,6 +30,7 @@ from trainer.layers.experts import Experts as Experts
 from trainer.layers.feed_forward import FeedForward as FeedForward
 from trainer.layers.feed_forward import GatedFeedForward as GatedFeedForward
 from trainer.layers.future_tokens import FutureTokens as FutureTokens
+from trainer.layers.gated_delta_net import GatedDeltaNet as GatedDeltaNet
 from trainer.layers.group_norm import GroupNorm as GroupNorm
 from trainer.layers.image_classifier import ImageClassifier as ImageClassifier
 from trainer.layers.initialization import DeltaOrthogonal as DeltaOrthogonal
@@ -42,6 +43,7 @@ from trainer.layers.initialization import Xavier as Xavier
 from trainer.layers.inverted_bottleneck import InvertedBottleneck as InvertedBottleneck
 from trainer.layers.linear import Linear as Linear
 from trainer.layers.linen_adapter import LinenAdapter as LinenAdapter
+from trainer.layers.lstm import LSTM as LSTM
 from trainer.layers.mlp import Mlp as Mlp
 from trainer.layers.normalization import LayerNorm as LayerNorm
 from trainer.layers.normalization import Normalization as Normalization
@@ -58,8 +60,10 @@ from trainer.layers.resnet import BottleneckBlock as BottleneckBlock
 from trainer.layers.resnet import LargeStem as LargeStem
 from trainer.layers.resnet import ResNet as ResNet
 from trainer.layers.resnet import SmallStem as SmallStem
+from trainer.layers.rg_lru import RGLRU as RGLRU
 from trainer.layers.router import Router as Router
 from trainer.layers.shared import SharedWithPrevious as SharedWithPrevious
+from trainer.layers.ssd import Mamba2 as Mamba2
 from trainer.layers.stack import Stack as Stack
 from trainer.layers.stack import per_layer as per_layer
 from trainer.layers.stack import stacked as stacked

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 
 from trainer.layers.base import Layer
 from trainer.layers.counting import counted_products
-from trainer.layers.kv_cache import update_cache
 from trainer.layers.positions import Positions
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
@@ -49,23 +48,26 @@ class DepthwiseConv1D(Layer):
 
         kernel = self.param('kernel', shape, axes, identity, decay=False)
         at_positions = ('batch', 'length', *_ACTIVATIONS[len(features)])
-        cache = None
-        if self.cache_length is not None:
-            cache = update_cache(self, 'inputs', x, positions.index_BT, at_positions)
+        cached = None if self.cache_length is None else self._after_cached(x, positions)
         with counted_products():
             y = kernel[0] * x
             for back in range(1, self.width):
-                if cache is not None:
-                    y += kernel[back] * _earlier(cache, positions.index_BT - back)
+                if cached is not None:
+                    begin = self.width - 1 - back
+                    y += kernel[back] * cached[:, begin : begin + x.shape[1]]
                 else:
                     y += kernel[back] * _shifted(x, back, positions.segment_BT)
         return self.constrain(y, at_positions)
 
-
-def _earlier(cache: jax.Array, index_BT: jax.Array) -> jax.Array:
-    """The cached values of some positions; 0 for negative positions."""
-    rows_B1 = jnp.arange(len(cache))[:, None]
-    return _where(index_BT >= 0, cache[rows_B1, jnp.maximum(index_BT, 0)])
+    def _after_cached(self, x: jax.Array, positions: Positions) -> jax.Array:
+        """`x` after the `width - 1` inputs before it; those before the next position are cached."""
+        count = self.width - 1
+        shape = (len(x), count, *x.shape[2:])
+        x = jnp.concatenate([self.cached('inputs', shape, x.dtype), x], axis=1)
+        tokens_B1 = jnp.sum(positions.is_token_BT, axis=1, keepdims=True)
+        at = jnp.expand_dims(tokens_B1 + jnp.arange(count), tuple(range(2, x.ndim)))
+        self.set_cached('inputs', jnp.take_along_axis(x, at, axis=1))
+        return x
 
 
 def _shifted(x: jax.Array, back: int, segment_BT: jax.Array | None) -> jax.Array:

@@ -7,8 +7,9 @@ from flax.linen import initializers
 
 from trainer.layers.base import Layer, current_frame
 from trainer.layers.cudnn import attend_by_cudnn
-from trainer.layers.initialization import Bias, Initializer, kernel_init
+from trainer.layers.initialization import Bias, Initializer
 from trainer.layers.logit_cap import capped_attention
+from trainer.layers.projections import from_heads, to_heads
 from trainer.symbolic.component import OptionalNumber, require_above_zero, require_positive
 from trainer.symbolic.errors import UserError
 
@@ -65,25 +66,10 @@ class MultiHead(Layer):
         return dims // self.num_heads
 
     def _project(self, name: str, x_BTD: jax.Array, heads: int, head_dim: int) -> jax.Array:
-        shape = (x_BTD.shape[-1], heads, head_dim)
-        init = kernel_init(self.init, in_axis=0, out_axis=(1, 2))
-        kernel = self.param(name, shape, ('embed', 'heads', 'kv'), init)
-        y_BTNH = self.product('btd,dnh->btnh', x_BTD, kernel)
-        if self.bias != 'none':
-            y_BTNH += self._bias(f'{name}_bias', shape[1:], ('heads', 'kv'))
-        return self.constrain(y_BTNH, ('batch', 'length', 'heads', 'kv'))
+        return to_heads(self, name, x_BTD, heads, head_dim, self.init, self.bias)
 
     def _project_out(self, out_BTNH: jax.Array, dims: int) -> jax.Array:
-        shape = (*out_BTNH.shape[-2:], dims)
-        init = kernel_init(self.init, in_axis=(0, 1), out_axis=2)
-        kernel = self.param('output', shape, ('heads', 'kv', 'embed'), init)
-        x_BTD = self.product('btnh,nhd->btd', out_BTNH, kernel)
-        if self.bias != 'none':
-            x_BTD += self._bias('output_bias', (dims,), ('norm',))
-        return self.constrain(x_BTD, ('batch', 'length', 'features'))
-
-    def _bias(self, name: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> jax.Array:
-        return self.param(name, shape, axes, initializers.zeros, decay=False)
+        return from_heads(self, out_BTNH, dims, self.init, self.bias)
 
     def _prepared(
         self, q_BTNH: jax.Array, k_BSKH: jax.Array, v_BSKH: jax.Array

@@ -22,14 +22,16 @@ from trainer.layers.transformer import Identity, Residual
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-_OUTGOING = ('down', 'output', 'table')
-"""Arrays with new entries of zero: they lead from hidden units to the residual stream."""
+_OUTGOING = ('down', 'output', 'table', 'input_gate', 'read', 'recurrence_gate', 'recurrent')
+"""Arrays with new entries of zero: they lead from hidden units to the residual stream, or, in
+mixers with a state, to other units."""
 
 _BRANCH_OUTGOING = ('down', 'output', 'kernel')
 """Arrays at the end of a residual branch, by the last part of their names."""
 
 _HEADS = {'query': 1, 'key': 1, 'value': 1, 'output': 0}
 _HEADS |= {'query_bias': 0, 'key_bias': 0, 'value_bias': 0}
+_HEADS |= {'gate': 1, 'step': 1, 'strength': 1, 'step_bias': 0, 'log_rate': 0}  # Gated DeltaNet.
 _CONVOLUTIONS = {f'{name}_convolution': name for name in ('query', 'key', 'value')}
 """Layers of attention whose kernels [width, heads, size] have the heads of a projection."""
 

@@ -14,14 +14,18 @@ from tests.servers.processes import on_devices
 from tests.trainer.warm_start.test_warm_start_rules import written
 from trainer.experiment import Experiment
 from trainer.layers import (
+    LSTM,
+    RGLRU,
     Attention,
     DepthwiseConv1D,
     Experts,
     FeedForward,
+    GatedDeltaNet,
     GatedFeedForward,
     Identity,
     Layer,
     LayerNorm,
+    Mamba2,
     Residual,
     Stack,
     TransformerBlock,
@@ -49,6 +53,10 @@ def attention(heads: int, shared: int | None = None, **fields: Any) -> Residual:
 def mixed_attention(heads: int) -> Residual:
     names = ('query_convolution', 'key_convolution', 'value_convolution')
     return attention(heads).rebind({f'layer.{name}': DepthwiseConv1D(2) for name in names})
+
+
+def deltanet(heads: int) -> Residual:
+    return Residual(GatedDeltaNet(heads, head_dim=4, value_dim=4))
 
 
 def plain(width: int, **fields: Any) -> Residual:
@@ -106,6 +114,13 @@ PRESERVING = {
     ),
     'wider experts': ([experts(4)], [experts(8)]),
     'new experts': ([plain(8)], [plain(8), experts(4)]),
+    'wider rg-lru': ([Residual(RGLRU(2, width=8))], [Residual(RGLRU(2, width=12))]),
+    'more heads of rg-lru': ([Residual(RGLRU(2, width=8))], [Residual(RGLRU(4, width=16))]),
+    'more state of mamba-2': ([Residual(Mamba2(4, 4))], [Residual(Mamba2(4, 6))]),
+    'more heads of deltanet': ([deltanet(2)], [deltanet(4)]),
+    'a deltanet inserted': ([attention(2)], [attention(2), deltanet(2)]),
+    'wider lstm': ([Residual(LSTM(6))], [Residual(LSTM(9))]),
+    'a mixer in place of none': ([Identity(), plain(8)], [Residual(Mamba2(4, 4)), plain(8)]),
     'whole blocks': (
         [TransformerBlock(Attention(2), FeedForward(8))],
         [TransformerBlock(Attention(2), FeedForward(16))] * 2,
