@@ -17,12 +17,15 @@ from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.schedulers import MedianStopping
 from search_spaces.lm import BITS_PER_BYTE, StdlibTunable
 from trainer.layers import (
+    RGLRU,
     Attention,
     DepthwiseConv1D,
     FeedForward,
+    GatedDeltaNet,
     GatedFeedForward,
     Identity,
     Layer,
+    Mamba2,
     Residual,
     SharedWithPrevious,
     Stack,
@@ -31,6 +34,9 @@ from trainer.layers import (
 
 BASELINE_PARAMS = 98_624
 """Parameters of `lm.StdlibTunable` with two blocks: the limit of all architectures."""
+
+BASELINE_FLOPS = 688_128
+"""Operations of the same model for each token of training."""
 
 _HEAD_DIM = 16
 _ACTIVATIONS = ['gelu', 'silu', 'squared_relu']
@@ -145,6 +151,41 @@ def PrimerNas() -> Tunable:
     return _stdlib(
         stack=Stack([primer_block(), primer_block()]),
         search=_evolution(num_trials=16, population_size=6, tournament_size=3),
+    )
+
+
+def mixer_block() -> TransformerBlock:
+    """A block with a choice of the mixer of positions and of the feed-forward layer."""
+    mixers: list[Layer] = [
+        Attention(num_heads=pg.oneof([2, 4]), num_kv_heads=pg.oneof([1, 2]), head_dim=_HEAD_DIM),
+        Attention(num_heads=4, head_dim=_HEAD_DIM, window=pg.oneof([8, 32])),
+        RGLRU(num_heads=4),
+        Mamba2(head_dim=_HEAD_DIM, state_dims=pg.oneof([8, 16]), expansion=pg.oneof([1.0, 2.0])),
+        GatedDeltaNet(num_heads=pg.oneof([2, 4]), head_dim=_HEAD_DIM),
+        DepthwiseConv1D(width=pg.oneof([3, 5, 9])),
+    ]
+    channels: list[Layer] = [
+        FeedForward(hidden_ratio=pg.oneof([1.0, 2.0, 3.0, 4.0]), activation='squared_relu'),
+        GatedFeedForward(hidden_ratio=pg.oneof([1.0, 2.0])),
+    ]
+    return TransformerBlock(attention=pg.oneof(mixers), feed_forward=pg.oneof(channels))
+
+
+def MixerNas() -> Tunable:
+    """Four blocks, each with attention, a state or a convolution, and a feed-forward layer.
+
+        python -m paxtune.search --exp=nas.MixerNas --num_trials=24
+
+    No architecture has more than twice the parameters of `lm.StdlibTunable` with two blocks, or
+    twice its operations.
+    """
+    limits = [
+        Limit('num_params', at_most=2 * BASELINE_PARAMS),
+        Limit('flops_per_token', at_most=2 * BASELINE_FLOPS),
+    ]
+    return _stdlib(
+        stack=Stack([mixer_block() for _ in range(4)]),
+        search=Search(objective=BITS_PER_BYTE, budget=Budget(24), limits=limits),
     )
 
 

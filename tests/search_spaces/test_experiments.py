@@ -75,6 +75,7 @@ _TUNABLES = (
     'nas.StdlibNas',
     'nas.StdlibKinds',
     'nas.PrimerNas',
+    'nas.MixerNas',
     'vision.DigitsNas',
 )
 
