@@ -59,7 +59,7 @@ BUDGETS = {
     'trainer/runtime': 2_185,
     'trainer/symbolic': 3_611,
     'trainer/tasks': 730,
-    'trainer/warm_start': 940,
+    'trainer/warm_start': 942,
 }
 """The lines that each room may have. A room without a budget is a problem.
 

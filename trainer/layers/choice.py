@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import AUX_LOSS, NON_TRAINABLE, PARAMS, Layer, current_frame, run_layer
+from trainer.layers.transformer import accepts
 from trainer.symbolic.component import Count, require_at_least
 from trainer.symbolic.errors import UserError
 
@@ -60,8 +61,8 @@ class ChoiceLayer(Layer):
         return cast(jax.Array, result)
 
     def run_candidate(self, candidate: Layer, x: jax.Array, args: Any) -> jax.Array:
-        """Runs a candidate as a child of this layer."""
-        result: jax.Array = candidate(x, *args)
+        """Runs a candidate as a child of this layer; positions go only to one that takes them."""
+        result: jax.Array = candidate(x, *args) if accepts(candidate, x, *args) else candidate(x)
         return result
 
     def _branch(
@@ -90,7 +91,7 @@ class ChoiceLayer(Layer):
 
     def _initialized(self, x: jax.Array, *args: Any) -> jax.Array:
         """Creates the parameters of all candidates."""
-        results = [candidate(x, *args) for candidate in self.candidates]
+        results = [self.run_candidate(candidate, x, args) for candidate in self.candidates]
         for index, result in enumerate(results):
             if result.shape != results[0].shape:
                 raise UserError(

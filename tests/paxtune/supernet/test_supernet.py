@@ -55,17 +55,22 @@ def test_the_numbers_of_a_path_select_the_layers_of_its_trial() -> None:
 
 
 def test_decisions_of_one_layer_are_one_choice_of_their_combinations() -> None:
-    made = supernet(blocks())
-    (choice,) = made.choices
-    assert choice.path == f'{STACK}[1]'
-    one, other = made.experiment.task.model.stack.layers
-    assert isinstance(one, TransformerBlock) and isinstance(other, ChoiceLayer)
-    found = [
-        (each.attention.num_heads, type(each.feed_forward))
-        for each in other.candidates
-        if isinstance(each, TransformerBlock)
+    made = supernet(blocks().rebind({f'{STACK}[1].attention.num_kv_heads': pg.oneof([1, 2])}))
+    assert [choice.path for choice in made.choices] == [
+        f'{STACK}[1].attention',
+        f'{STACK}[1].feed_forward',
     ]
-    assert found == list(itertools.product([2, 4], [FeedForward, GatedFeedForward]))
+    one, other = made.experiment.task.model.stack.layers
+    assert isinstance(one, TransformerBlock) and isinstance(other, TransformerBlock)
+    assert isinstance(one.attention, Attention) and isinstance(other.attention, ChoiceLayer)
+    found = [
+        (each.num_heads, each.num_kv_heads)
+        for each in other.attention.candidates
+        if isinstance(each, Attention)
+    ]
+    assert sorted(found) == list(itertools.product([2, 4], [1, 2]))
+    assert isinstance(other.feed_forward, ChoiceLayer)
+    assert [type(each) for each in other.feed_forward.candidates] == [FeedForward, GatedFeedForward]
 
 
 def test_a_choice_within_a_residual_replaces_only_its_layer() -> None:
@@ -85,9 +90,9 @@ def test_a_choice_around_another_one_has_both() -> None:
 def test_infeasible_candidates_are_left_out() -> None:
     # Two heads, or four, divide evenly over two key heads, and not over three.
     made = supernet(blocks().rebind({f'{STACK}[1].attention.num_kv_heads': pg.oneof([2, 3])}))
-    (choice,) = made.choices
-    assert len(choice.decisions) == 4
-    path = choice.decisions[0]
+    attention, feed_forward = made.choices
+    assert [len(each.decisions) for each in made.choices] == [2, 2]
+    path = attention.decisions[0] | feed_forward.decisions[0]
     (name,) = [name for name in path if 'kv_heads' in name]
     assert made.numbers(path) is not None
     assert made.numbers({**path, name: 1}) is None

@@ -22,6 +22,7 @@ from trainer.layers import (
     Positions,
     Residual,
     Stack,
+    TransformerBlock,
     per_layer,
 )
 from trainer.layers.base import (
@@ -136,6 +137,19 @@ def test_training_updates_the_state_of_the_drawn_candidate() -> None:
     assert jax.tree.map(jax.numpy.shape, before) == jax.tree.map(jax.numpy.shape, after)
     assert not any(jax.tree.leaves(changed['candidates_0']))
     assert any(jax.tree.leaves(changed['candidates_1']))
+
+
+def test_candidates_get_positions_only_where_they_take_them() -> None:
+    block = TransformerBlock(ChoiceLayer([Linear(8), Attention(2)], choice=1), FeedForward(4))
+    one = TransformerBlock(Attention(2), FeedForward(4))
+    segments = jnp.asarray([[1, 1, 1, 2, 2, 2]] * 2)
+    positions = Positions(jnp.asarray([[0, 1, 2, 0, 1, 2]] * 2), segments)
+    params = init(block, X_BTD, positions)['params']
+    alone = {**params, 'attention': params['attention']['candidates_1']}
+    expected = apply(one, {'params': alone}, X_BTD, positions)
+    np.testing.assert_allclose(
+        apply(block, {'params': params}, X_BTD, positions), expected, atol=1e-5
+    )
 
 
 def test_candidates_of_other_shapes_are_refused() -> None:
