@@ -9,6 +9,7 @@ from dash import Dash, Input, Output, State, html
 from dash.development.base_component import Component
 
 from paxtune.reports.tables import Document, Row, Table, cell
+from paxtune.study.columns import number
 from trainer.command import printable
 from trainer.symbolic.errors import UserError
 
@@ -67,6 +68,7 @@ def _cell(key: str, value: Any) -> html.Td:
         return html.Td(trial_link(int(value)))
     if isinstance(value, Component):
         return html.Td(value)
+    is_number |= isinstance(value, str) and number(value) is not None  # With its digits.
     classes = ['number'] if is_number else []
     if key == 'state':
         classes.append(f'state {value}')

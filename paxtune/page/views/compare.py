@@ -101,7 +101,12 @@ def _values(live: LiveStudy, trials: list[Trial]) -> list[Any]:
     twice = {'trial', *(f'metrics.{name}' for name in reward_columns(live.study.rewards))}
     table, same = rows.compared([each for each in known if each.key not in twice], trials)
     names = {'': '', **{str(each.id): f'trial {each.id}' for each in trials}}
-    made = widgets.grid(table, names, lambda key: widgets.trial_link(int(key)) if key else '')
+    made = widgets.grid(
+        table,
+        names,
+        lambda key: widgets.trial_link(int(key)) if key else '',
+        className='vertical',
+    )
     return [made, widgets.remark(f'The same in all: {", ".join(same)}')] if same else [made]
 
 
