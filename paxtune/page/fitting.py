@@ -33,10 +33,9 @@ def fitted(made: 'go.Figure', revision: str) -> 'go.Figure':
     made.layout.title.text = _divided(made.layout.title.text or '', _PHONE)
     height, others = made.layout.height or _HEIGHT, made.layout.title.text.count('<br>')
     top = (made.layout.margin.t or 64) + _TITLE * others
-    right = [_name_width(each) for each in made.data if each.type == 'parcoords']
     made.update_layout(
         height=height + _TITLE * others,
-        margin={'t': top, 'b': _MARGIN, 'l': 72, 'r': max([24, *right])},
+        margin={'t': top, 'b': _MARGIN, 'l': 72, 'r': 24},
         # Beside the plot, a legend is outside of a phone, and below the tools.
         legend={'orientation': 'h', 'x': 0, 'xanchor': 'left', 'yanchor': 'top'}
         | {'y': -_MARGIN / (height - 64 - _MARGIN)},
@@ -53,11 +52,6 @@ def fitted(made: 'go.Figure', revision: str) -> 'go.Figure':
     made.for_each_yaxis(lambda axis: axis.update(nticks=6) if axis.type == 'log' else None)
     made.for_each_yaxis(_shorten_title)
     return made
-
-
-def _name_width(trace: Any) -> int:
-    """Returns the pixels of the last name of parallel axes, which slopes to the right."""
-    return min(84 + 6 * max(0, len(trace.dimensions[-1].label) - 10), 170)
 
 
 def _divide_title(axis: Any, columns: int) -> None:
@@ -84,8 +78,8 @@ def _is_number(text: str) -> bool:
 
 def _divided(title: str, width: int) -> str:
     """Divides a title into lines: its entities are one character each."""
-    if '<' in title:
-        return title
+    if '<' in title:  # A remark has a line of its own.
+        return title.replace(' <i>(', '<br><i>(')
     lines = folded(markup.unescape(title), width)
     return '<br>'.join(markup.escape(line, quote=False) for line in lines)
 

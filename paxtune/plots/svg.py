@@ -79,7 +79,10 @@ def _thin(trace: Json, count: int, most: int) -> None:
 
 def _remark(layout: Json, message: str) -> None:
     title = layout.setdefault('title', {})
-    title['text'] = f'{title.get("text", "")} <i>({message})</i>'
+    title['text'] = f'{title.get("text", "")}<br><i>({message})</i>'
+    # The line is added to a figure that has its size.
+    margin, pad = layout.setdefault('margin', {}), title.setdefault('pad', {})
+    margin['t'], pad['t'] = margin.get('t', 64) + 18, pad.get('t', 14) + 11
 
 
 def _parallel(trace: Json, layout: Json) -> Iterator[Json]:
@@ -173,4 +176,6 @@ def _draw_axes(dimensions: Sequence[Json], layout: Json) -> None:
     layout['xaxis'] = {'visible': False, 'range': [-0.5, last + 0.5], 'fixedrange': True}
     layout['yaxis'] = {'visible': False, 'range': [-0.03, 1.03], 'fixedrange': True}
     layout['hovermode'] = 'closest'
-    layout['margin'] = {'t': 124, 'b': 24, 'l': 32, 'r': 32}
+    # The last name slopes to the right.
+    longest = min(len(dimensions[-1]['label']), 30)
+    layout['margin'] = {'t': 124, 'b': 24, 'l': 32, 'r': max(32, 6 * longest - 30)}

@@ -62,7 +62,7 @@
     /* Returns the query for what the table shows now. */
     write(request, text, columns, first, search) {
       const api = grid();
-      if (!api) return unchanged();
+      if (!api || !request) return unchanged();  // It has no columns yet.
       const model = api.getFilterModel();
       const where = Object.keys(model).length ? [JSON.stringify(model)] : [];
       const now = {sort: sortOf(api), where, filter: text ? [text] : [], columns};
