@@ -202,7 +202,6 @@ def test_scanned_layers_are_unrolled_ones(name: str) -> None:
         return per_layer(params), loss(params), per_layer(jax.jit(jax.grad(loss))(params))
 
     scanned, unrolled = run('always'), run('never')
-    assert jax.tree.structure(scanned) == jax.tree.structure(unrolled)
     for one, other in zip(jax.tree.leaves(scanned), jax.tree.leaves(unrolled), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4 * np.abs(other).max())
 
