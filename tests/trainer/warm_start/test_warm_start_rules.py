@@ -19,7 +19,20 @@ from trainer.checkpoints.manifest import Progress
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.experiment import Checkpoints, Experiment, TrainLoop
-from trainer.layers import BatchNorm, Chain, Conv2D, GlobalPool, Linear
+from trainer.layers import (
+    Attention,
+    BatchNorm,
+    Chain,
+    Conv2D,
+    Embedding,
+    FeedForward,
+    GlobalPool,
+    Layer,
+    Linear,
+    Residual,
+    Stack,
+    TransformerLm,
+)
 from trainer.layers.stack import per_layer
 from trainer.learner import SGD
 from trainer.program.setup import compiled, localized
@@ -101,6 +114,23 @@ def test_layers_go_from_scanned_stacks_to_others_and_back(
         assert_equal(per_layer(one), per_layer(other))
     assert state.step == STEP
     assert state.opt_state[0][0].count == source.opt_state[0][0].count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('there', 'here'), [('always', 'never'), ('never', 'always')])
+def test_layers_go_from_scanned_periods_to_others_and_back(
+    there: Any, here: Any, tmp_path: Path
+) -> None:
+    def periods(scan: Any) -> Experiment:
+        period: list[Layer] = [Residual(Attention(2)), Residual(FeedForward(16))]
+        return experiment(
+            task__model=TransformerLm(Embedding(32, 16), Stack(period, repeats=2, scan=scan))
+        )
+
+    source = written(periods(there), tmp_path)
+    state = started(periods(here), WarmStart(str(tmp_path), load_optimizer=True))
+    assert_equal(per_layer(state.params), per_layer(source.params))
+    assert_equal(per_layer(state.opt_state[0][0].mu), per_layer(source.opt_state[0][0].mu))
 
 
 def test_without_being_asked_for_the_rest_begins_anew(tmp_path: Path) -> None:
