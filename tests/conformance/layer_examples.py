@@ -240,7 +240,7 @@ EXAMPLES = {
     'resnet': Example(resnet(block=BottleneckBlock(expansion=2)), (IMAGES,), True),
     'rg-lru': Example(RGLRU(2), (X_BTD,)),
     'rms norm': Example(RMSNorm(), (X_BTD,)),
-    'sequence pool': Example(SequencePool(num_segments=1), (X_BTD,)),
+    'sequence pool': Example(SequencePool(num_segments=1), (X_BTD, POSITIONS)),
     'shared layers': Example(
         Stack([block(), SharedWithPrevious()], repeats=2, scan='always'), (X_BTD,)
     ),
