@@ -20,6 +20,7 @@ from trainer.layers import (
     RGLRU,
     Attention,
     DepthwiseConv1D,
+    Experts,
     FeedForward,
     GatedDeltaNet,
     GatedFeedForward,
@@ -167,12 +168,13 @@ def mixer_block() -> TransformerBlock:
     channels: list[Layer] = [
         FeedForward(hidden_ratio=pg.oneof([1.0, 2.0, 3.0, 4.0]), activation='squared_relu'),
         GatedFeedForward(hidden_ratio=pg.oneof([1.0, 2.0])),
+        Experts(num_experts=pg.oneof([4, 8]), hidden_dims=32),
     ]
     return TransformerBlock(attention=pg.oneof(mixers), feed_forward=pg.oneof(channels))
 
 
 def MixerNas() -> Tunable:
-    """Four blocks, each with attention, a state or a convolution, and a feed-forward layer.
+    """Four blocks, each with attention, a state or a convolution, and one of three channel layers.
 
         python -m paxtune.search --exp=nas.MixerNas --num_trials=24
 

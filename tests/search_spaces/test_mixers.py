@@ -11,7 +11,16 @@ from search_spaces import hybrids, lm, nas
 from tests.factories.searches import told, trials_of
 from tests.search_spaces.test_nas import drawn
 from tests.servers.processes import command, passed
-from trainer.layers import RGLRU, Attention, DepthwiseConv1D, GatedDeltaNet, Mamba2
+from trainer.layers import (
+    RGLRU,
+    Attention,
+    DepthwiseConv1D,
+    Experts,
+    FeedForward,
+    GatedDeltaNet,
+    GatedFeedForward,
+    Mamba2,
+)
 from trainer.program.costs import static_costs
 
 ALGORITHMS = {
@@ -56,14 +65,16 @@ def test_a_block_of_a_mixer_space_has_any_mixer() -> None:
         blocks += each.task.model.stack.layers
     found = {type(block.attention) for block in blocks}
     assert found == {Attention, RGLRU, Mamba2, GatedDeltaNet, DepthwiseConv1D}
+    channels = {type(block.feed_forward) for block in blocks}
+    assert channels == {FeedForward, GatedFeedForward, Experts}
     assert len(Space(nas.MixerNas()).ids) > 4 * 8
 
 
-@pytest.mark.slow(reason='trains twelve small models, and kills two searches of three')
+@pytest.mark.slow(reason='trains six small models of each algorithm, and kills two searches')
 @pytest.mark.parametrize('name', ALGORITHMS)
 def test_a_killed_search_of_mixers_ends_as_the_undisturbed_one(name: str, tmp_path: Path) -> None:
     def search(directory: str, kill: str | None = None) -> Any:
-        flags = ['--exp=nas.MixerNas', '--smoke', '--num_trials=4', *ALGORITHMS[name]]
+        flags = ['--exp=nas.MixerNas', '--smoke', '--num_trials=3', *ALGORITHMS[name]]
         return command('paxtune.search', *flags, f'--job_log_dir={tmp_path / directory}', kill=kill)
 
     passed(search('whole'))
@@ -73,4 +84,4 @@ def test_a_killed_search_of_mixers_ends_as_the_undisturbed_one(name: str, tmp_pa
     passed(search('killed'))
     whole = told(trials_of(tmp_path / 'whole'))
     assert told(trials_of(tmp_path / 'killed')) == whole
-    assert [state for _, state, *_ in whole] == ['COMPLETED'] * 4
+    assert [state for _, state, *_ in whole] == ['COMPLETED'] * 3
