@@ -91,6 +91,11 @@ def test_browser_selects_trials_and_compares_them(browser: Browser, directory: P
         expect(page.locator(outlined)).to_have_count(3)
         page.get_by_role('link', name='Trials', exact=True).click()
         expect(page.locator('#trials .ag-pinned-left-cols-container .chosen')).to_have_count(3)
+        page.emulate_media(color_scheme='dark')
+        for part, colored in (('.ag-root-wrapper', 'backgroundColor'), ('.ag-row', 'color')):
+            color = f'each => getComputedStyle(each).{colored}'
+            expected = page.locator('body').evaluate(color)
+            assert page.locator(f'#trials {part}').first.evaluate(color) == expected
         page.get_by_role('link', name='Overview').click()
         page.evaluate('window.isSameDocument = true')
         page.locator('#overview-best a.trial').click()
