@@ -59,7 +59,7 @@ def token_by_token(layer: Layer, variables: Any, x_BTD: jax.Array, lengths: list
     is_prompt_BP1 = (np.arange(longest) < lengths_B[:, None])[:, :, None]
     prompts_BPD = jnp.where(is_prompt_BP1, x_BTD[:, :longest], 9.0)
     positions = Positions.unpacked(prompts_BPD.shape[:2])
-    cache, out = extend_jit(None, prompts_BPD, positions._replace(lengths_B=lengths_B))
+    cache, out = extend_jit(None, prompts_BPD, positions._replace(lengths_B=jnp.asarray(lengths_B)))
     written = np.zeros(x_BTD.shape, out.dtype)
     written[:, :longest] = out
     for step in range(length - min(lengths)):
