@@ -60,11 +60,10 @@ class Router(Layer):
         return routing
 
     def _is_token(self, shape_BT: tuple[int, ...], positions: Positions | None) -> jax.Array:
-        is_token_BT = jnp.ones(shape_BT, bool)
-        if positions is not None and positions.segment_BT is not None:
-            is_token_BT &= positions.segment_BT > 0
-        if self.example_weights is not None:
-            is_token_BT &= self.example_weights[:, None] > 0
+        is_token_BT = (positions or Positions.unpacked(shape_BT)).is_token_BT
+        if (weights := self.example_weights) is not None:
+            # Weights may be of positions, and a token without a label is no padding.
+            is_token_BT &= jnp.any(weights.reshape(len(weights), -1) > 0, axis=1)[:, None]
         return is_token_BT
 
     def _add_losses(self, scores_BTE: jax.Array, chances_BTE: jax.Array, routing: Routing) -> None:

@@ -108,6 +108,9 @@ def test_the_router_has_the_losses_of_its_papers_without_padding() -> None:
     z = np.square(np.log(np.exp(scores).sum(-1))).mean()
     assert found['z'] == pytest.approx(0.25 * float(z), rel=1e-5)
     assert summaries['router']['busiest_expert'] == pytest.approx(4 * share.max(), rel=1e-5)
+    # An example counts whole, also where not all of its positions have a weight.
+    of_positions = jnp.zeros((3, 8)).at[:2, 3].set(1.0)
+    assert losses(layer, variables, of_positions)[0] == found
     silent = EXPERTS.clone(override={'router': Router(balance_loss=None, z_loss=None)})
     with forward_context(ForwardContext()):
         _, left = silent.module().apply(variables, X_BTD, mutable=[AUX_LOSS])
