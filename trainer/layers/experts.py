@@ -11,6 +11,7 @@ from trainer.layers.grouped import grouped_product
 from trainer.layers.initialization import Initializer, kernel_init
 from trainer.layers.positions import Positions
 from trainer.layers.router import Router, Routing
+from trainer.layers.transformer import apply_branch
 from trainer.symbolic.component import require_above_zero, require_positive
 
 
@@ -66,7 +67,7 @@ class Experts(Layer):
             y_BTKD = self._of_places(x_BTD, routing, self.capacity_factor)
         y_BTD = jnp.sum(y_BTKD * routing.weights_BTK[..., None].astype(self.dtype), axis=2)
         if self.shared is not None:
-            y_BTD = y_BTD + self.shared(x_BTD, positions)
+            y_BTD = y_BTD + apply_branch(self.shared, x_BTD, positions)
         return self.constrain(y_BTD, ('batch', 'length', 'features'))
 
     def _of_all(self, x_BTD: jax.Array, routing: Routing) -> jax.Array:

@@ -9,9 +9,18 @@ import numpy as np
 import pytest
 
 from tests.factories.parts import apply, init, token_by_token
-from trainer.layers import Attention, Experts, FeedForward, Positions, Router, TransformerBlock
+from trainer.layers import (
+    Attention,
+    Experts,
+    FeedForward,
+    Linear,
+    Positions,
+    Router,
+    TransformerBlock,
+)
 from trainer.layers.base import AUX_LOSS, SUMMARIES, ForwardContext, forward_context
 from trainer.layers.grouped import grouped_product
+from trainer.symbolic.errors import UserError
 
 X_BTD = jax.random.normal(jax.random.key(1), (3, 8, 6))
 EXPERTS = Experts(num_experts=4, hidden_dims=5)
@@ -62,6 +71,11 @@ def test_shared_experts_add_their_result_and_the_gate_can_be_left_out() -> None:
     rest = apply(EXPERTS.clone(), {'params': params}, X_BTD)
     added = apply(FeedForward(5), alone, X_BTD)
     np.testing.assert_allclose(apply(shared, variables, X_BTD), rest + added, atol=1e-5)
+    linear = EXPERTS.clone(override={'shared': Linear(6)})
+    assert apply(linear, init(linear, X_BTD), X_BTD).shape == X_BTD.shape
+    narrow = EXPERTS.clone(override={'shared': Linear(5)})
+    with pytest.raises(UserError, match=r'shared \(Linear\): it makes \[3, 8, 5\] of \[3, 8, 6\]'):
+        init(narrow, X_BTD)
     plain = Experts(2, 5, router=Router(experts_per_token=2), gated=False)
     assert set(init(plain, X_BTD)['params']) == {'router', 'up', 'down'}
 
