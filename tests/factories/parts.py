@@ -37,6 +37,20 @@ def meshes_of_sequences() -> dict[str, Arrangement]:
     return {'one device': one} | {name: each.make(jax.devices()) for name, each in eight.items()}
 
 
+def rotated(x_BTNH: np.ndarray, index_BT: np.ndarray, wavelength: float) -> np.ndarray:
+    """Rotary positions (Su et al. 2021) with complex numbers, one feature and token at a time.
+
+    Features i and i + H / 2 are one number. It turns by position * wavelength^(-2i / H).
+    """
+    half = x_BTNH.shape[-1] // 2
+    out = np.zeros(x_BTNH.shape)
+    for b, t, i in np.ndindex(*index_BT.shape, half):
+        pair_N = x_BTNH[b, t, :, i] + 1j * x_BTNH[b, t, :, i + half]
+        pair_N = pair_N * np.exp(1j * index_BT[b, t] * wavelength ** (-2 * i / (2 * half)))
+        out[b, t, :, i], out[b, t, :, i + half] = pair_N.real, pair_N.imag
+    return out
+
+
 def token_by_token(layer: Layer, variables: Any, x_BTD: jax.Array, lengths: list[int]) -> Any:
     """The results of incremental decoding: whole prompts first, then one position per call.
 

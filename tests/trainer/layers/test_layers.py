@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.factories.parts import rotated
 from trainer import layers
 from trainer.layers import (
     Attention,
@@ -25,7 +26,6 @@ from trainer.layers import (
     TransformerLm,
 )
 from trainer.layers.activations import ActivationName, activate
-from trainer.layers.attention import rotate
 from trainer.layers.base import ForwardContext, forward_context
 from trainer.symbolic.component import key
 from trainer.symbolic.errors import UserError
@@ -184,8 +184,8 @@ def test_norms_equal_their_formulas() -> None:
 def attention_by_hand(layer: Attention, params: Any, x_BTD: jax.Array) -> np.ndarray:
     """Causal attention, one query at a time."""
     q, k, v = (np.einsum('btd,dnh->btnh', x_BTD, params[n]) for n in ('query', 'key', 'value'))
-    index = jnp.broadcast_to(jnp.arange(x_BTD.shape[1]), x_BTD.shape[:2])
-    q, k = (np.asarray(rotate(jnp.asarray(a), index, 10_000.0)) for a in (q, k))
+    index = np.broadcast_to(np.arange(x_BTD.shape[1]), x_BTD.shape[:2])
+    q, k = (rotated(a, index, layer.rotary_wavelength) for a in (q, k))
     group = layer.num_heads // k.shape[2]
     out = np.zeros_like(x_BTD)
     for b, t, n in np.ndindex(q.shape[:3]):
@@ -196,11 +196,11 @@ def attention_by_hand(layer: Attention, params: Any, x_BTD: jax.Array) -> np.nda
     return out
 
 
-@pytest.mark.pax('Attention: grouped queries', '… positions: rotary')
+@pytest.mark.pax('Attention: grouped queries')
 @pytest.mark.parametrize('kv_heads', [None, 2, 1])
 @pytest.mark.fast(2)
 def test_attention_equals_a_loop_over_queries(kv_heads: int | None) -> None:
-    layer = Attention(4, num_kv_heads=kv_heads)
+    layer = Attention(4, head_dim=6, num_kv_heads=kv_heads, rotary_wavelength=50.0)
     params = init(layer, X_BTD)
     np.testing.assert_allclose(
         apply(layer, params, X_BTD), attention_by_hand(layer, params, X_BTD), rtol=1e-4, atol=1e-5

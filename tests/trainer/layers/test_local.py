@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.factories.parts import apply, init, token_by_token
+from tests.factories.parts import apply, init, rotated, token_by_token
 from tests.factories.tiny import experiment
 from tests.servers.processes import on_devices
 from trainer.inputs.synthetic import SyntheticLmInput
 from trainer.layers import Attention, FeedForward, Positions, Stack, TransformerBlock
-from trainer.layers.attention import rotate
 from trainer.layers.local import attend_in_blocks, in_blocks_of
 from trainer.program.costs import static_costs
 from trainer.symbolic.component import key
@@ -31,7 +30,7 @@ def by_hand(layer: Attention, variables: Any, positions: Positions) -> np.ndarra
     """Attention over all pairs of positions, with a mask of the window."""
     params = jax.tree.map(np.asarray, variables['params'])
     q, k, v = (np.einsum('btd,dnh->btnh', X_BTD, params[n]) for n in ('query', 'key', 'value'))
-    q, k = (np.asarray(rotate(jnp.array(x), positions.index_BT, 10_000.0)) for x in (q, k))
+    q, k = (rotated(x, np.asarray(positions.index_BT), layer.rotary_wavelength) for x in (q, k))
     if layer.per_dim_scale:
         q = q * np.log1p(np.exp(params['per_dim_scale'])) / np.log(2)
     k, v = (np.repeat(x, q.shape[2] // x.shape[2], axis=2) for x in (k, v))
