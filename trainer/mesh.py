@@ -21,7 +21,6 @@ _AXES = ('stage', 'data', 'fsdp', 'expert', 'sequence', 'tensor')
 _OPTIONAL_AXES = ('stage', 'expert')
 """Axes that a mesh has only where an experiment sets their size."""
 
-
 RULES: Rules = {
     # Parameters.
     'embed': ('fsdp',),
@@ -126,6 +125,10 @@ class Mesh(Component):
                     )
             if len(set(axes)) < len(axes):
                 raise ValueError(f'rules.{logical}: an axis is there twice: {", ".join(axes)}')
+        rules = {**RULES, **_as_rules(self.rules)}
+        if both := {*rules['batch']} & {*rules['length']}:
+            what = f"rules: the axis {min(both)!r} would divide both 'batch' and 'length'"
+            raise ValueError(f"{what}: take it out of one, as in {{'length': None}}")
 
     @property
     def axis_names(self) -> tuple[str, ...]:

@@ -116,6 +116,10 @@ def test_stages_experts_and_own_axes_are_there_where_they_are_set() -> None:
         ({'dcn_axes': {'mine': 2}}, r"^dcn_axes.mine: axes has no 'mine'"),
         ({'rules': {'a': 'tensr'}}, r"^rules.a: the mesh has no axis 'tensr', .* mean tensor\?"),
         ({'rules': {'a': ['data', 'data']}}, r'^rules.a: an axis is there twice: data, data'),
+        (
+            {'rules': {'batch': ['data', 'sequence']}},
+            r"^rules: the axis 'sequence' would divide both 'batch' and 'length'",
+        ),
     ],
 )
 def test_unfit_axes_and_rules_are_refused(fields: Any, message: str) -> None:

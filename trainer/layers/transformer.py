@@ -16,7 +16,7 @@ from trainer.layers.norm_policy import NormPolicy, residual
 from trainer.layers.normalization import Normalization, RMSNorm
 from trainer.layers.position_embedding import PositionEmbedding
 from trainer.layers.positions import Positions
-from trainer.layers.stack import Stack
+from trainer.layers.stack import Stack, require_like
 from trainer.symbolic.component import OptionalNumber, require_above_zero
 from trainer.symbolic.errors import UserError
 
@@ -129,22 +129,17 @@ def apply_branch(layer: Layer, x: jax.Array, *args: Any) -> jax.Array:
         args: positions and the like; left out for a layer whose `forward` takes x alone.
 
     Raises:
-        UserError: the result has another shape, or decoding needs a cache that the layer lacks.
+        UserError: the result is not like x, or decoding needs a cache that the layer lacks.
     """
     y: jax.Array = layer(x, *args) if accepts(layer, x, *args) else layer(x)
-    where = f'{layer.sym_path} ({type(layer).__name__})'
-    if y.shape != x.shape:
-        raise UserError(
-            f'{where}: it makes {list(y.shape)} of {list(x.shape)}. A layer with a residual '
-            'connection keeps the shape'
-        )
+    require_like(layer, x, y)
     if layer.cache_length is not None and not layer.is_pointwise:
         cached: Any = current_frame().module.variables.get(CACHE, {})
         if not cached.get(layer.scope_name()):
             raise UserError(
-                f'{where}: it cannot decode token by token, since it caches nothing (`cached`, '
-                '`set_cached`). If it computes each position by itself, set is_pointwise = True '
-                'in its class'
+                f'{layer.sym_path} ({type(layer).__name__}): it cannot decode token by token, '
+                'since it caches nothing (`cached`, `set_cached`). If it computes each position '
+                'by itself, set is_pointwise = True in its class'
             )
     return y
 

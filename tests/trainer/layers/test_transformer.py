@@ -78,6 +78,27 @@ def test_a_layer_that_changes_the_shape_is_refused_by_its_path(block: Layer, pla
         jax.eval_shape(lambda: stack.module().init({'params': jax.random.key(0)}, X_BTD))
 
 
+class Wide(Layer):
+    """Computes in float32, and forgets to go back."""
+
+    def forward(self, x_BTD: Any, positions: Positions | None = None) -> Any:
+        return jnp.cumsum(x_BTD.astype(jnp.float32), axis=1)
+
+
+@pytest.mark.parametrize(
+    ('scan', 'layer', 'path'),
+    [('never', Residual(Wide()), r'\.layer'), ('always', Wide(), '')],
+)
+def test_a_layer_that_widens_the_dtype_is_refused_by_its_path(
+    scan: Any, layer: Layer, path: str
+) -> None:
+    stack = Stack([layer], repeats=2, scan=scan)
+    message = rf'layers\[0\]{path} \(Wide\): it makes float32 of bfloat16'
+    key, narrow_BTD = jax.random.key(0), X_BTD.astype(jnp.bfloat16)
+    with pytest.raises(UserError, match=message):
+        jax.eval_shape(lambda: stack.module().init(key, narrow_BTD))
+
+
 @pytest.mark.parametrize('kind', ['attention', 'layer'])
 def test_decoding_needs_a_cache_where_positions_are_mixed(kind: str) -> None:
     wrapped = (
