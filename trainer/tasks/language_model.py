@@ -119,7 +119,8 @@ class LanguageModelTask(TokenTask):
 def without_padding(batch: DeviceBatch) -> jax.Array:
     """1 up to the last token of each row that is not 0, or has a weight: int32 [B, T]."""
     is_token = batch['ids'] != PAD_ID
-    if (found := weights_of(batch, 'labels')) is not None:
+    found = weights_of(batch, 'labels')
+    if found is not None and found.ndim > 1:  # A weight of an example marks no token.
         is_token |= found > 0
     return jax.lax.cummax(is_token.astype(jnp.int32), axis=1, reverse=True)
 

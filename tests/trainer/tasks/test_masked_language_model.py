@@ -98,6 +98,13 @@ def test_rows_of_padding_have_no_labels() -> None:
     assert not found['weights'][3].any() and found['weights'][4].any()
 
 
+def test_weights_of_examples_mark_no_token() -> None:
+    batch = {'ids': jnp.asarray(IDS), 'weights': jnp.ones(len(IDS)).at[3].set(0)}
+    found = task().prepared(batch, jax.random.key(0))
+    assert not found['weights'][3].any() and found['weights'][4].any()
+    np.testing.assert_array_equal(found['segment_ids'], IDS > 0)
+
+
 def test_the_loss_is_the_mean_of_hidden_tokens() -> None:
     made, batch = task(), {'ids': jnp.asarray(IDS[:4]), 'labels': jnp.zeros((4, 128), jnp.int32)}
     spec = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in batch.items()}
