@@ -70,15 +70,16 @@ def test_a_block_of_a_mixer_space_has_any_mixer() -> None:
     assert len(Space(nas.MixerNas()).ids) > 4 * 8
 
 
-@pytest.mark.slow(reason='trains six small models of each algorithm, and kills two searches')
+@pytest.mark.slow(reason='trains six small models for each algorithm, in four processes')
 @pytest.mark.parametrize('name', ALGORITHMS)
 def test_a_killed_search_of_mixers_ends_as_the_undisturbed_one(name: str, tmp_path: Path) -> None:
     def search(directory: str, kill: str | None = None) -> Any:
         flags = ['--exp=nas.MixerNas', '--smoke', '--num_trials=3', *ALGORITHMS[name]]
+        flags += [f'--set=task.model.stack.layers[{at}]=Identity()' for at in (1, 2, 3)]
         return command('paxtune.search', *flags, f'--job_log_dir={tmp_path / directory}', kill=kill)
 
     passed(search('whole'))
-    for event in ('saved:1', 'suggestion:2'):
+    for event in ('saved:1', 'saved:3'):
         killed = search('killed', event)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
     passed(search('killed'))
