@@ -106,6 +106,8 @@ class Mesh(Component):
     def check(self) -> None:
         if taken := [name for name in self.axes if name in _AXES]:
             raise ValueError(f'axes.{taken[0]}: set the field {taken[0]} of the mesh in its place')
+        if bad := [name for name in self.axes if not name.isidentifier()]:
+            raise ValueError(f'axes: {bad[0]!r} is no name of an axis; use letters, digits and _')
         if unknown := [name for name in self.dcn_axes if name not in self.axes]:
             raise ValueError(f'dcn_axes.{unknown[0]}: axes has no {unknown[0]!r}')
         for prefix, sizes in (('', self.ici_mesh_shape), ('dcn_', self.dcn_mesh_shape)):
@@ -134,12 +136,8 @@ class Mesh(Component):
     def axis_names(self) -> tuple[str, ...]:
         """The axes of the mesh, from the least to the most communication between devices."""
         within, between = self._sizes(''), self._sizes('dcn_')
-        used = [
-            name
-            for name in _AXES
-            if name not in _OPTIONAL_AXES or (within[name], between[name]) != (1, 1)
-        ]
-        return (*used, *self.axes)
+        unused = {name for name in _OPTIONAL_AXES if (within[name], between[name]) == (1, 1)}
+        return (*(name for name in _AXES if name not in unused), *self.axes)
 
     @property
     def ici_mesh_shape(self) -> list[int]:

@@ -25,7 +25,7 @@ class ModelCall(Protocol):
 
 
 PartialLoss = Callable[[ModelCall, DeviceBatch], Metrics]
-"""Metrics of a batch, one of them named 'loss', from calls of the model."""
+"""Metrics of a batch that `Task.prepared` made, one named 'loss', from calls of the model."""
 
 
 class TrainStep(Protocol):

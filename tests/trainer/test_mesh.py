@@ -112,6 +112,7 @@ def test_stages_experts_and_own_axes_are_there_where_they_are_set() -> None:
     ('fields', 'message'),
     [
         ({'axes': {'expert': 2}}, r'^axes.expert: set the field expert of the mesh'),
+        ({'axes': {'': 2}}, r"^axes: '' is no name of an axis"),
         ({'axes': {'mine': 0}}, r'^axes.mine must be at least 1, or -1'),
         ({'dcn_axes': {'mine': 2}}, r"^dcn_axes.mine: axes has no 'mine'"),
         ({'rules': {'a': 'tensr'}}, r"^rules.a: the mesh has no axis 'tensr', .* mean tensor\?"),

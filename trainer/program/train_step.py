@@ -168,6 +168,7 @@ class TracedStep:
             if loss is None:
                 return forward(task, variables, part, rngs, self._context)
             call = ModelCalls(task, variables, part, rngs, self._context)
+            part = task.prepared(part, rngs['dropout'])
             found = _required(task, getattr(loss, '__name__', 'train_step'), loss(call, part))
             return call.completed(found), call.variables.get(NON_TRAINABLE, {})
 

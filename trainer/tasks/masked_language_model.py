@@ -56,9 +56,13 @@ class MaskedLanguageModelTask(LanguageModelTask):
                 f'random_share ({self.random_share}) and kept_share ({self.kept_share}) must add '
                 'up to at most 1'
             )
-        if not 0 < self.mask_id < (self.vocab_size or 0):
+        if (ids := self.vocab_size or 0) < 3:
             raise ValueError(
-                f'mask_id must lie between 1 and {(self.vocab_size or 0) - 1}, the ids of '
+                f'task.model has a vocabulary of {ids}: padding, mask_id and a token need 3 ids'
+            )
+        if not 0 < self.mask_id < ids:
+            raise ValueError(
+                f'mask_id must lie between 1 and {ids - 1}, the ids of '
                 f'task.model: {self.mask_id}. Enlarge its vocabulary by one if it has no spare id'
             )
 
@@ -77,10 +81,7 @@ class MaskedLanguageModelTask(LanguageModelTask):
         is_other_BT = kind_BT < self.random_share
         is_mask_BT = kind_BT >= self.random_share + self.kept_share
         hidden_BT = jnp.where(is_mask_BT, self.mask_id, jnp.where(is_other_BT, other_BT, ids_BT))
-        left_out = (
-            'label_bytes',
-            'weights',
-        )  # They are about next tokens, which are no labels here.
+        left_out = ('label_bytes', 'weights')  # About next tokens, which are no labels here.
         return {name: x for name, x in batch.items() if name not in left_out} | {
             'ids': jnp.where(chosen_BT, hidden_BT, ids_BT).astype(ids_BT.dtype),
             'labels': ids_BT,
@@ -98,7 +99,7 @@ class MaskedLanguageModelTask(LanguageModelTask):
 
         def of_row(row: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
             one, two, three = jax.random.split(jax.random.fold_in(key, row), 3)
-            other_T = jax.random.randint(three, (length,), 1, max(last, 2))
+            other_T = jax.random.randint(three, (length,), 1, last)
             other_T += other_T >= self.mask_id
             return jax.random.uniform(one, (length,)), jax.random.uniform(two, (length,)), other_T
 

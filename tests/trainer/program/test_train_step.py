@@ -37,7 +37,16 @@ class Pair(Layer):
 
 
 class OneLoss(Task):
-    """Minimizes the squared sum of both layers."""
+    """Minimizes the squared sum of both layers.
+
+    Attributes:
+        shifted: a random number is added to each feature.
+    """
+
+    shifted: bool = False
+
+    def prepared(self, batch: DeviceBatch, key: jax.Array) -> DeviceBatch:
+        return {'x': batch['x'] + self.shifted * jax.random.normal(key, batch['x'].shape)}
 
     def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:
         return (batch['x'],)
@@ -100,10 +109,14 @@ def trained(task: Task, steps: int = 2) -> tuple[Any, Any, Metrics]:
     return first, jax.device_get(state), jax.device_get(metrics)
 
 
+@pytest.mark.parametrize('shifted', [False, True])
 @pytest.mark.parametrize('microbatches', [1, 2])
-def test_a_step_that_is_written_out_has_the_bits_of_the_default_one(microbatches: int) -> None:
+def test_a_step_that_is_written_out_has_the_bits_of_the_default_one(
+    microbatches: int, shifted: bool
+) -> None:
+    how = learner(microbatches=microbatches, ema_decay=0.9)
     states = [
-        trained(kind(Pair(), learner(microbatches=microbatches, ema_decay=0.9)))[1]
+        trained(kind(model=Pair(), learner=how.clone(deep=True), shifted=shifted))[1]
         for kind in (OneLoss, SameLoss)
     ]
     jax.tree.map(np.testing.assert_array_equal, *states)

@@ -42,9 +42,9 @@ IDS[:, 100:] = 0
 IDS[7] = 0
 
 
-def model() -> TransformerLm:
+def model(vocab_size: int = VOCAB) -> TransformerLm:
     block = TransformerBlock(Attention(2, mask='full'), FeedForward(16))
-    return TransformerLm(Embedding(VOCAB, 8), Stack([block]))
+    return TransformerLm(Embedding(vocab_size, 8), Stack([block]))
 
 
 def task(**fields: Any) -> MaskedLanguageModelTask:
@@ -125,6 +125,7 @@ def test_the_loss_is_the_mean_of_hidden_tokens() -> None:
     ('fields', 'message'),
     [
         ({'mask_id': VOCAB}, 'mask_id must lie between 1 and 64'),
+        ({'model': model(vocab_size=2)}, 'a vocabulary of 2: padding, mask_id and a token'),
         ({'mask_rate': 0.0}, 'mask_rate'),
         ({'random_share': 0.6, 'kept_share': 0.6}, 'add up to at most 1'),
     ],
