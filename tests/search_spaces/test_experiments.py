@@ -134,7 +134,8 @@ def test_the_c4_space_has_its_documented_decisions() -> None:
     space = Space(lm.C4Tunable())
     paths = {path.split('.')[-1] for path in space.ids}
     assert paths == {
-        'learning_rate', 'warmup_steps', 'weight_decay', 'repeats', 'num_heads', 'feed_forward',
+        'learning_rate', 'warmup_steps', 'optimizer', 'weight_decay', 'repeats', 'num_heads',
+        'feed_forward',
     }  # fmt: skip
 
 
