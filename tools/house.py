@@ -51,7 +51,7 @@ BUDGETS = {
     'trainer/checkpoints': 1_405,
     'trainer/decoding': 680,
     'trainer/inputs': 4_450,
-    'trainer/layers': 5_179,
+    'trainer/layers': 5_205,
     'trainer/learner': 2_062,
     'trainer/loop': 1_522,
     'trainer/measures': 370,

@@ -22,8 +22,8 @@ from trainer.layers import (
     stacked,
 )
 from trainer.layers.base import NON_TRAINABLE, PARAMS, ForwardContext, forward_context
+from trainer.layers.branch import accepts
 from trainer.layers.parameters import ParameterBox
-from trainer.layers.transformer import accepts
 from trainer.mesh import Mesh
 from trainer.symbolic.errors import UserError
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import AUX_LOSS, NON_TRAINABLE, PARAMS, Layer, current_frame, run_layer
-from trainer.layers.transformer import accepts
+from trainer.layers.branch import taken
 from trainer.symbolic.component import Count, require_at_least
 from trainer.symbolic.errors import UserError
 
@@ -62,7 +62,7 @@ class ChoiceLayer(Layer):
 
     def run_candidate(self, candidate: Layer, x: jax.Array, args: Any) -> jax.Array:
         """Runs a candidate as a child of this layer; positions go only to one that takes them."""
-        result: jax.Array = candidate(x, *args) if accepts(candidate, x, *args) else candidate(x)
+        result: jax.Array = candidate(x, *taken(candidate, x, args))
         return result
 
     def _branch(

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 
 from trainer.layers.activations import Activation, activate
 from trainer.layers.base import Layer
+from trainer.layers.branch import apply_branch
 from trainer.layers.grouped import grouped_product
 from trainer.layers.initialization import Initializer, kernel_init
 from trainer.layers.positions import Positions
 from trainer.layers.router import Router, Routing
-from trainer.layers.transformer import apply_branch
 from trainer.symbolic.component import require_above_zero, require_positive
 
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import Layer
+from trainer.layers.branch import apply_branch
 from trainer.layers.positions import Positions
 from trainer.symbolic.component import Number, require_not_negative
 
@@ -39,7 +40,7 @@ class FutureTokens(Layer):
         """Adds the loss of the heads; `logits` makes logits [B, T, V] of activations."""
         losses = []
         for ahead, layer in enumerate(self.layers, 2):
-            logits_BTV = logits(layer(x_BTD, positions))
+            logits_BTV = logits(apply_branch(layer, x_BTD, positions))
             labels_BT, weights_BT = _later(ids_BT, ahead), self._weights(ids_BT, positions, ahead)
             of_label_BT1 = jnp.take_along_axis(logits_BTV, labels_BT[..., None], axis=-1)
             xent_BT = jax.nn.logsumexp(logits_BTV, axis=-1) - of_label_BT1[..., 0]

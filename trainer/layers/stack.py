@@ -18,11 +18,11 @@ from trainer.layers.base import (
     current_frame,
     run_layer,
 )
+from trainer.layers.branch import require_like, taken
 from trainer.layers.periods import periods
 from trainer.layers.shared import SharedWithPrevious
 from trainer.symbolic.code_key import code_key
 from trainer.symbolic.component import bind, numbers, require_positive
-from trainer.symbolic.errors import UserError
 
 _UNROLLED_ON_CPU = 6
 """Scanning costs 25-50 % of a step on CPU; up to this length, an unrolled run compiles fast."""
@@ -66,7 +66,8 @@ class Stack(Layer):
     `SharedWithPrevious` belongs to the layer before it, and counts in the distance.
 
     Attributes:
-        layers: the layers in order. Each takes `(x, *args)` and returns an array like `x`.
+        layers: the layers in order. Each takes `(x, *args)`, or x alone, and returns an array like
+            `x`.
         repeats: repeats the whole list, each time with its own parameters.
         scan: scans repeated layers 'always', 'never', or 'auto': everywhere except for a few
             layers on CPU.
@@ -97,7 +98,11 @@ class Stack(Layer):
                 x = self._scan(parts, x, args)
             else:
                 for _ in range(parts[0].times):
-                    x = parts[0].layers[0].call_as(parts[0].name, 'forward', x, *args)
+                    x = (
+                        parts[0]
+                        .layers[0]
+                        .call_as(parts[0].name, 'forward', x, *taken(parts[0].layers[0], x, args))
+                    )
         return x
 
     def storage(self) -> list[Part]:
@@ -214,24 +219,11 @@ class ScannedLayer(nn.Module):
     @nn.compact
     def applied(self, layer: Layer, x: jax.Array, args: Any, keys: Keys, call: int) -> jax.Array:
         """Applies the layer to `x`."""
-        y: jax.Array = run_layer(self, layer, 'forward', (x, *args), {}, keys, call)
+        y: jax.Array = run_layer(
+            self, layer, 'forward', (x, *taken(layer, x, args)), {}, keys, call
+        )
         require_like(self.layer, x, y)
         return y
-
-
-def require_like(layer: Layer, x: jax.Array, y: jax.Array) -> None:
-    """Raises UserError if the result `y` of a layer differs from its input in shape or dtype."""
-    where = f'{layer.sym_path} ({type(layer).__name__})'
-    if y.shape != x.shape:
-        raise UserError(
-            f'{where}: it makes {list(y.shape)} of {list(x.shape)}. A layer with a residual '
-            'connection, or in a scanned stack, keeps the shape'
-        )
-    if jnp.result_type(x, y) != x.dtype:
-        raise UserError(
-            f'{where}: it makes {y.dtype} of {x.dtype}, which all later layers would compute in. '
-            'Return y.astype(x.dtype)'
-        )
 
 
 def scanned_layers(name: str) -> list[str]:

@@ -1,12 +1,12 @@
 import functools
-import inspect
 import operator
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 
-from trainer.layers.base import CACHE, Layer, current_frame
+from trainer.layers.base import Layer, current_frame
+from trainer.layers.branch import apply_branch
 from trainer.layers.dropout import Dropout
 from trainer.layers.embedding import Embedding, check_head, token_logits
 from trainer.layers.future_tokens import FutureTokens
@@ -16,9 +16,8 @@ from trainer.layers.norm_policy import NormPolicy, residual
 from trainer.layers.normalization import Normalization, RMSNorm
 from trainer.layers.position_embedding import PositionEmbedding
 from trainer.layers.positions import Positions
-from trainer.layers.stack import Stack, require_like
+from trainer.layers.stack import Stack
 from trainer.symbolic.component import OptionalNumber, require_above_zero
-from trainer.symbolic.errors import UserError
 
 
 class Identity(Layer):
@@ -111,37 +110,6 @@ class TransformerBlock(Layer):
             return functools.reduce(operator.add, each)
 
         return residual(x_BTD, branch, norm, self.norm_policy, self.dropout)
-
-
-def accepts(layer: Layer, *args: Any) -> bool:
-    """True if the `forward` of a layer takes these arguments."""
-    try:
-        inspect.signature(layer.forward).bind(*args)
-    except TypeError:
-        return False
-    return True
-
-
-def apply_branch(layer: Layer, x: jax.Array, *args: Any) -> jax.Array:
-    """Calls a layer of the running layer, whose result is added to its input.
-
-    Args:
-        args: positions and the like; left out for a layer whose `forward` takes x alone.
-
-    Raises:
-        UserError: the result is not like x, or decoding needs a cache that the layer lacks.
-    """
-    y: jax.Array = layer(x, *args) if accepts(layer, x, *args) else layer(x)
-    require_like(layer, x, y)
-    if layer.cache_length is not None and not layer.is_pointwise:
-        cached: Any = current_frame().module.variables.get(CACHE, {})
-        if not cached.get(layer.scope_name()):
-            raise UserError(
-                f'{layer.sym_path} ({type(layer).__name__}): it cannot decode token by token, '
-                'since it caches nothing (`cached`, `set_cached`). If it computes each position '
-                'by itself, set is_pointwise = True in its class'
-            )
-    return y
 
 
 class TransformerLm(Layer):

@@ -10,9 +10,9 @@ from trainer.inputs.tokens.vocabulary import PAD_ID
 from trainer.inputs.weights import weights_of
 from trainer.layers.adapter import FlaxAdapter
 from trainer.layers.base import ForwardContext
+from trainer.layers.branch import accepts
 from trainer.layers.masks import require_mask
 from trainer.layers.positions import Positions
-from trainer.layers.transformer import accepts
 from trainer.symbolic.component import components
 from trainer.symbolic.errors import UserError
 from trainer.task import DeviceBatch

@@ -12,6 +12,7 @@ from trainer.layers import (
     Embedding,
     FeedForward,
     FutureTokens,
+    Linear,
     Positions,
     RMSNorm,
     Stack,
@@ -20,6 +21,7 @@ from trainer.layers import (
 )
 from trainer.layers.base import AUX_LOSS, ForwardContext, forward_context
 from trainer.state import unboxed
+from trainer.symbolic.errors import UserError
 
 IDS = jnp.array([[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8, 2, 0, 0]])
 SEGMENTS = jnp.array([[1, 1, 1, 2, 2, 2, 2], [1, 1, 1, 1, 1, 0, 0]])
@@ -92,3 +94,21 @@ def test_other_parameters_are_drawn_as_without_heads() -> None:
 def test_heads_must_be_there() -> None:
     with pytest.raises(ValueError, match='layers must not be empty'):
         FutureTokens([])
+
+
+@pytest.mark.parametrize('scan', ['always', 'never'])
+def test_stacks_and_heads_take_layers_of_activations_alone(scan: Any) -> None:
+    made = TransformerLm(
+        Embedding(11, 8),
+        Stack([block(), Linear(8)], repeats=2, scan=scan),
+        future_tokens=FutureTokens([Linear(8)]),
+    )
+    logits, left = run(made, params_of(made), training=True)
+    assert logits.shape == (2, 7, 11)
+    assert jnp.isfinite(sum(jax.tree.leaves(left)))
+
+
+def test_a_head_that_changes_the_width_is_refused_by_its_path() -> None:
+    made = TransformerLm(Embedding(11, 8), Stack([]), future_tokens=FutureTokens([Linear(4)]))
+    with pytest.raises(UserError, match=r'^future_tokens.layers\[0\] \(Linear\): it makes'):
+        params_of(made)
