@@ -104,5 +104,5 @@ def test_the_switch_of_colours_is_remembered(browser: Browser, study_directory: 
         expect(switch).to_have_attribute('aria-pressed', 'true')
         switch.click()  # The same as the browser: its preference counts again.
         page.emulate_media(color_scheme='dark')
-        page.wait_for_function(f'{_COLOUR} == "{_DARK}"')  # The event comes later.
+        page.wait_for_function(f'() => {_COLOUR} == "{_DARK}"')  # The event comes later.
         assert not tab.problems
