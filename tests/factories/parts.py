@@ -27,6 +27,19 @@ def apply(layer: Layer, variables: Any, *args: Any) -> Any:
     return layer.module().apply(variables, *args)
 
 
+def new_params(layer: Layer, *args: Any) -> Any:
+    """New parameters, without their metadata."""
+    boxed = jax.jit(layer.module().init)({'params': jax.random.key(0)}, *args)
+    return nn.meta.unbox(boxed['params'])
+
+
+def applied(layer: Layer, params: Any, *args: Any, **fields: Any) -> Any:
+    """The result of a layer with these parameters; `fields` are those of `ForwardContext`."""
+    with forward_context(ForwardContext(**fields)):
+        rngs = {'dropout': jax.random.key(1)}
+        return jax.jit(layer.module().apply)({'params': params}, *args, rngs=rngs)
+
+
 def meshes_of_sequences() -> dict[str, Arrangement]:
     """Meshes of one device, and of eight that share the positions of a sequence."""
     eight = {

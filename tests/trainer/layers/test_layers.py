@@ -2,13 +2,12 @@ import math
 from collections.abc import Callable
 from typing import Any, get_args
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.factories.parts import rotated
+from tests.factories.parts import applied, new_params, rotated
 from trainer import layers
 from trainer.layers import (
     Attention,
@@ -33,22 +32,11 @@ from trainer.symbolic.errors import UserError
 X_BTD = jax.random.normal(jax.random.key(7), (2, 6, 8))
 
 
-def init(layer: Layer, *args: Any) -> Any:
-    boxed = jax.jit(layer.module().init)({'params': jax.random.key(0)}, *args)
-    return nn.meta.unbox(boxed['params'])
-
-
-def apply(layer: Layer, params: Any, *args: Any, training: bool = False, **fields: Any) -> Any:
-    with forward_context(ForwardContext(training=training, **fields)):
-        rngs = {'dropout': jax.random.key(1)}
-        return jax.jit(layer.module().apply)({'params': params}, *args, rngs=rngs)
-
-
 @pytest.mark.pax('A layer is a flax')
 def test_weights_stand_at_the_path_of_their_layer() -> None:
     block = TransformerBlock(Attention(2), FeedForward(4))
     model = TransformerLm(Embedding(5, 8), Stack([block], repeats=2, scan='always'))
-    params = init(model, jnp.zeros((1, 3), jnp.int32))
+    params = new_params(model, jnp.zeros((1, 3), jnp.int32))
     assert params['embedding']['table'].shape == (5, 8)
     assert params['stack']['layers_0x2']['feed_forward']['up'].shape == (2, 8, 4)
     each = layers.per_layer(params)
@@ -64,7 +52,7 @@ def test_a_layer_whose_owner_is_not_running_is_refused() -> None:
             return Linear(8)(x)
 
     with pytest.raises(ValueError, match='never created inside `forward`'):
-        init(Maker(), X_BTD)
+        new_params(Maker(), X_BTD)
 
 
 def test_a_layer_that_is_handed_down_keeps_its_owners_weights() -> None:
@@ -80,7 +68,7 @@ def test_a_layer_that_is_handed_down_keeps_its_owners_weights() -> None:
             return self.head(self.embedding(ids), self.embedding)
 
     ids = jnp.array([[0, 1, 2]])
-    params = init(Model(Embedding(3, 8)), ids)
+    params = new_params(Model(Embedding(3, 8)), ids)
     assert jax.tree.map(jnp.shape, params) == {'embedding': {'table': (3, 8)}}
 
 
@@ -93,11 +81,11 @@ def test_a_layer_that_is_called_twice_shares_its_weights_and_not_its_dropout() -
         def forward(self, x: jax.Array) -> Any:
             return self.dropout(self.linear(x)), self.dropout(self.linear(x))
 
-    params = init(Twice(), X_BTD)
+    params = new_params(Twice(), X_BTD)
     assert list(params) == ['linear']
-    first, second = apply(Twice(), params, X_BTD)
+    first, second = applied(Twice(), params, X_BTD)
     np.testing.assert_array_equal(first, second)
-    first, second = apply(Twice(), params, X_BTD, training=True)
+    first, second = applied(Twice(), params, X_BTD, training=True)
     assert not np.array_equal(first, second)
 
 
@@ -114,15 +102,15 @@ def mixed_stack(scan: str) -> Stack:
 @pytest.mark.slow
 def test_a_scanned_stack_is_the_unrolled_one() -> None:
     unrolled, scanned = mixed_stack('never'), mixed_stack('always')
-    flat, packed = init(unrolled, X_BTD), init(scanned, X_BTD)
+    flat, packed = new_params(unrolled, X_BTD), new_params(scanned, X_BTD)
     assert list(packed) == ['layers_0x3', 'layers_3', 'layers_4x3', 'layers_7']
     # Random draws of a layer, and its dropout, depend only on its path.
     jax.tree.map(np.testing.assert_array_equal, layers.per_layer(packed), flat)
     jax.tree.map(np.testing.assert_array_equal, layers.stacked(flat, scanned), packed)
     for training in (False, True):
         np.testing.assert_allclose(
-            apply(scanned, packed, X_BTD, training=training),
-            apply(unrolled, flat, X_BTD, training=training),
+            applied(scanned, packed, X_BTD, training=training),
+            applied(unrolled, flat, X_BTD, training=training),
             rtol=1e-5,
             atol=1e-6,
         )
@@ -132,9 +120,9 @@ def test_each_layer_of_a_run_has_its_own_numbers() -> None:
     rates = [0.0, 0.9]
     stack = Stack([Residual(FeedForward(8), dropout=Dropout(r)) for r in rates], scan='always')
     same = Stack([Residual(FeedForward(8), dropout=Dropout(0.0)) for _ in rates], scan='always')
-    params = init(stack, X_BTD)
+    params = new_params(stack, X_BTD)
     assert not np.allclose(
-        apply(stack, params, X_BTD, training=True), apply(same, params, X_BTD, training=True)
+        applied(stack, params, X_BTD, training=True), applied(same, params, X_BTD, training=True)
     )
 
 
@@ -143,10 +131,10 @@ def test_each_layer_of_a_run_has_its_own_numbers() -> None:
 def test_remat_changes_no_gradient(remat: str) -> None:
     stack = Stack([Residual(FeedForward(4))], repeats=3, scan='always', remat=remat)
     plain = Stack([Residual(FeedForward(4))], repeats=3, scan='never')
-    params = init(plain, X_BTD)
-    wanted = jax.grad(lambda p: apply(plain, p, X_BTD).sum())(params)
+    params = new_params(plain, X_BTD)
+    wanted = jax.grad(lambda p: applied(plain, p, X_BTD).sum())(params)
     packed = layers.stacked(params, stack)
-    got = jax.grad(lambda p: apply(stack, p, X_BTD).sum())(packed)
+    got = jax.grad(lambda p: applied(stack, p, X_BTD).sum())(packed)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
         layers.per_layer(got),
@@ -165,18 +153,18 @@ def test_short_stacks_are_unrolled_on_cpu() -> None:
 @pytest.mark.pax('JaxContext')
 def test_dropout_keeps_the_mean() -> None:
     x = jnp.ones((400, 100))
-    y = apply(Dropout(0.25), {}, x, training=True)
+    y = applied(Dropout(0.25), {}, x, training=True)
     assert abs(float(y.mean()) - 1) < 0.02
     assert abs(float((y == 0).mean()) - 0.25) < 0.02
-    np.testing.assert_array_equal(apply(Dropout(0.25), {}, x), x)
+    np.testing.assert_array_equal(applied(Dropout(0.25), {}, x), x)
 
 
 @pytest.mark.pax('Normalizations: Layer, RMS')
 def test_norms_equal_their_formulas() -> None:
     x = 3 + 5 * X_BTD
-    rms = apply(layers.RMSNorm(), init(layers.RMSNorm(), x), x)
+    rms = applied(layers.RMSNorm(), new_params(layers.RMSNorm(), x), x)
     np.testing.assert_allclose(jnp.square(rms).mean(-1), 1, rtol=1e-4)
-    norm = apply(layers.LayerNorm(), init(layers.LayerNorm(), x), x)
+    norm = applied(layers.LayerNorm(), new_params(layers.LayerNorm(), x), x)
     np.testing.assert_allclose(norm.mean(-1), 0, atol=1e-5)
     np.testing.assert_allclose(norm.std(-1), 1, rtol=1e-4)
 
@@ -201,27 +189,27 @@ def attention_by_hand(layer: Attention, params: Any, x_BTD: jax.Array) -> np.nda
 @pytest.mark.fast(2)
 def test_attention_equals_a_loop_over_queries(kv_heads: int | None) -> None:
     layer = Attention(4, head_dim=6, num_kv_heads=kv_heads, rotary_wavelength=50.0)
-    params = init(layer, X_BTD)
+    params = new_params(layer, X_BTD)
     np.testing.assert_allclose(
-        apply(layer, params, X_BTD), attention_by_hand(layer, params, X_BTD), rtol=1e-4, atol=1e-5
+        applied(layer, params, X_BTD), attention_by_hand(layer, params, X_BTD), rtol=1e-4, atol=1e-5
     )
 
 
 def test_segments_do_not_see_each_other() -> None:
     layer = Attention(2)
-    params = init(layer, X_BTD)
+    params = new_params(layer, X_BTD)
     packed = Positions(jnp.array([[0, 1, 2, 0, 1, 2]] * 2), jnp.array([[1, 1, 1, 2, 2, 2]] * 2))
-    whole = apply(layer, params, X_BTD, packed)
-    apart = [apply(layer, params, X_BTD[:, part]) for part in (slice(0, 3), slice(3, 6))]
+    whole = applied(layer, params, X_BTD, packed)
+    apart = [applied(layer, params, X_BTD[:, part]) for part in (slice(0, 3), slice(3, 6))]
     np.testing.assert_allclose(whole, jnp.concatenate(apart, axis=1), rtol=1e-4, atol=1e-5)
 
 
 def test_full_attention_sees_the_future() -> None:
     for mask, sees in (('causal', False), ('full', True)):
         layer = Attention(2, mask=mask)
-        params = init(layer, X_BTD)
+        params = new_params(layer, X_BTD)
         changed = X_BTD.at[:, -1].add(1)
-        first = [apply(layer, params, x)[:, 0] for x in (X_BTD, changed)]
+        first = [applied(layer, params, x)[:, 0] for x in (X_BTD, changed)]
         assert np.allclose(*first) is not sees
 
 
@@ -239,7 +227,7 @@ def test_impossible_attention_is_refused(fields: dict[str, int], message: str) -
 
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:
     with pytest.raises(UserError, match='3 heads do not divide the width 8'):
-        init(Attention(3), X_BTD)
+        new_params(Attention(3), X_BTD)
 
 
 @pytest.mark.pax('Common fields go')
@@ -247,11 +235,11 @@ def test_bfloat16_stays_bfloat16_and_logits_are_float32() -> None:
     block = TransformerBlock(Attention(2), GatedFeedForward(4), dropout=Dropout(0.1))
     model = TransformerLm(Embedding(5, 8), Stack([block], repeats=2, scan='always'))
     ids = jnp.zeros((1, 3), jnp.int32)
-    params = init(model, ids)
+    params = new_params(model, ids)
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype('float32')}
-    out = apply(model, params, ids, dtype=jnp.bfloat16, training=True)
+    out = applied(model, params, ids, dtype=jnp.bfloat16, training=True)
     assert out.dtype == jnp.float32
-    hidden = apply(
+    hidden = applied(
         block,
         layers.per_layer(params)['stack']['layers_0'],
         X_BTD.astype(jnp.bfloat16),
@@ -271,7 +259,7 @@ def test_a_parameter_may_be_left_in_float32() -> None:
             return scale, x
 
     for keep, dtype in ((True, 'float32'), (False, 'bfloat16')):
-        scale, _ = apply(Scale(keep), init(Scale(keep), X_BTD), X_BTD, dtype=jnp.bfloat16)
+        scale, _ = applied(Scale(keep), new_params(Scale(keep), X_BTD), X_BTD, dtype=jnp.bfloat16)
         assert scale.dtype == dtype
 
 
@@ -312,9 +300,9 @@ def test_an_own_head_projects_to_the_vocabulary() -> None:
     stack = Stack([Residual(FeedForward(4))])
     model = TransformerLm(Embedding(5, 8), stack, head=Linear(5, axes=['embed', 'vocab']))
     ids = jnp.zeros((1, 3), jnp.int32)
-    params = init(model, ids)
+    params = new_params(model, ids)
     assert params['head']['kernel'].shape == (8, 5)
-    assert apply(model, params, ids).shape == (1, 3, 5)
+    assert applied(model, params, ids).shape == (1, 3, 5)
     with pytest.raises(ValueError, match=r'head.output_dims \(4\) must equal'):
         TransformerLm(Embedding(5, 8), stack, head=Linear(4))
 
@@ -336,16 +324,16 @@ def test_a_feed_forward_layer_is_as_wide_as_its_ratio_says(
     kind: type[FeedForward], ratio: float, width: int
 ) -> None:
     by_ratio, by_dims = kind(hidden_ratio=ratio), kind(hidden_dims=width)
-    params = init(by_ratio, X_BTD)
+    params = new_params(by_ratio, X_BTD)
     assert params['up'].shape == (8, width)
-    np.testing.assert_array_equal(apply(by_ratio, params, X_BTD), apply(by_dims, params, X_BTD))
+    np.testing.assert_array_equal(applied(by_ratio, params, X_BTD), applied(by_dims, params, X_BTD))
 
 
 def test_the_ratio_of_a_feed_forward_layer_is_structure() -> None:
     # Another width is another program, and another run than its neighbour's.
     first, second = (Residual(FeedForward(hidden_ratio=ratio)) for ratio in (2.0, 3.0))
     assert key(first) != key(second)
-    params = init(Stack([first, second], scan='always'), X_BTD)
+    params = new_params(Stack([first, second], scan='always'), X_BTD)
     assert [params[f'layers_{i}']['layer']['up'].shape[1] for i in range(2)] == [16, 24]
 
 

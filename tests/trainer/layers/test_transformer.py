@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.factories.parts import applied, new_params
 from trainer.layers import (
     Attention,
     CrossAttention,
@@ -21,20 +21,9 @@ from trainer.layers import (
     Stack,
     TransformerBlock,
 )
-from trainer.layers.base import ForwardContext, forward_context
 from trainer.symbolic.errors import UserError
 
 X_BTD = jax.random.normal(jax.random.key(7), (2, 6, 8))
-
-
-def init(layer: Layer, *args: Any) -> Any:
-    boxed = jax.jit(layer.module().init)({'params': jax.random.key(0)}, *args)
-    return nn.meta.unbox(boxed['params'])
-
-
-def apply(layer: Layer, params: Any, *args: Any, **fields: Any) -> Any:
-    with forward_context(ForwardContext(**fields)):
-        return jax.jit(layer.module().apply)({'params': params}, *args)
 
 
 class Mixing(Layer):
@@ -55,10 +44,10 @@ class Mixing(Layer):
 def test_a_block_takes_any_mixer_and_any_channel_layer() -> None:
     block = TransformerBlock(attention=Mixing(8), feed_forward=Linear(8))
     stack = Stack([block], repeats=2, scan='always')
-    params = init(stack, X_BTD)
+    params = new_params(stack, X_BTD)
     assert params['layers_0x2']['attention']['kernel'].shape == (2, 8, 8)
-    y_BTD = apply(stack, params, X_BTD)
-    changed = apply(stack, params, X_BTD.at[:, 4:].set(0.0))
+    y_BTD = applied(stack, params, X_BTD)
+    changed = applied(stack, params, X_BTD.at[:, 4:].set(0.0))
     np.testing.assert_allclose(y_BTD[:, :4], changed[:, :4], rtol=1e-5)
 
 
@@ -106,20 +95,20 @@ def test_decoding_needs_a_cache_where_positions_are_mixed(kind: str) -> None:
     )
     stack = Stack([TransformerBlock(Linear(8), FeedForward(8)), Residual(Identity()), wrapped])
     with pytest.raises(UserError, match=rf'layers\[2\]\.{kind} \(Mixing\): it cannot decode'):
-        apply(stack, init(stack, X_BTD), X_BTD, cache_length=6)
+        applied(stack, new_params(stack, X_BTD), X_BTD, cache_length=6)
 
 
 def test_a_parallel_block_adds_both_results_for_one_normalized_input() -> None:
     attention, feed_forward = Attention(2), FeedForward(8)
     block = TransformerBlock(attention, feed_forward, parallel=True)
-    params = init(block, X_BTD)
+    params = new_params(block, X_BTD)
     assert params.keys() == {'attention', 'attention_norm', 'feed_forward'}
     params['attention_norm']['scale'] += 0.5
     normed = X_BTD * 1.5 / np.sqrt(np.mean(X_BTD**2, -1, keepdims=True) + 1e-6)
-    mixed = apply(Attention(2), params['attention'], normed)
-    fed = apply(FeedForward(8), params['feed_forward'], normed)
+    mixed = applied(Attention(2), params['attention'], normed)
+    fed = applied(FeedForward(8), params['feed_forward'], normed)
     np.testing.assert_allclose(
-        apply(block, params, X_BTD), X_BTD + mixed + fed, rtol=1e-4, atol=1e-4
+        applied(block, params, X_BTD), X_BTD + mixed + fed, rtol=1e-4, atol=1e-4
     )
 
 
