@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.mutations.catalog import Mutation, read
+
 ROOT = Path(__file__).parents[1]
 PARITY = sorted((ROOT / 'docs').glob('pax-parity*.md'))
 NAMED = [*(ROOT / 'docs' / f'{name}.md' for name in ('reliability', 'distributed', 'comparison'))]
@@ -64,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             path.write_text(filled(text, holders))
         elif filled(text, holders) != text:
             problems.append(f'{path.name}: `python -m tools.parity --write` changes it')
+    problems += unbroken(found, read(ROOT / 'tests/mutations/parity'))
     for path in [*PARITY, *NAMED, ROOT / 'SECURITY.md']:
         problems += [f'{path.name}: {each}' for each in faults(path.read_text(), tests)]
     print('\n'.join(problems) or 'each test is there')
@@ -112,13 +115,31 @@ def held(
     problems = []
     for test, names in marked.items():
         for name in names:
-            exact = [row.name for row in found if row.name == name]
-            fits = exact or [row.name for row in found if name in row.name]
+            fits = named(found, name)
             if len(fits) == 1:
-                holders.setdefault(fits[0], []).append(test)
+                holders.setdefault(fits[0].name, []).append(test)
             else:
                 problems.append(f'{test}: pax({name!r}) names {len(fits)} rows')
     return holders, problems
+
+
+def named(found: Sequence[Row], name: str) -> list[Row]:
+    """The rows whose first cell is the name; or those whose first cell contains it."""
+    return [row for row in found if row.name == name] or [row for row in found if name in row.name]
+
+
+def unbroken(found: Sequence[Row], mutations: Sequence[Mutation]) -> Iterator[str]:
+    """Yields mutations that name no row, or a test that their row does not name."""
+    for each in mutations:
+        function = each.test.partition('[')[0]
+        for name in each.rows:
+            fits = named(found, name)
+            if len(fits) != 1:
+                yield f'mutation {each.name!r}: {name!r} names {len(fits)} rows'
+            elif f'`{function}`' not in fits[0].cells['Test']:
+                yield f'mutation {each.name!r}: {fits[0].name} does not name {function}'
+        if not each.rows:
+            yield f'mutation {each.name!r}: it names no row'
 
 
 def filled(text: str, holders: Mapping[str, Sequence[str]]) -> str:

@@ -1,9 +1,12 @@
 """Removes one protection after another, and checks that each loss is noticed.
 
     python -m tests.mutations [--jobs=2] [--only=TEXT]
+    python -m tests.mutations --parity [--tenth=COMMIT]
 
 Each mutation is a patch in `tests/mutations/*.toml`. It is applied to a copy of the packages, where
-its fast test, or the simulation of faults, has to fail. Prints a table, and `RESULT {json}`. Exit
+its test, or the simulation of faults, has to fail. `--parity` takes those of the features that the
+tables on parity with Pax require: each breaks a row, and a test that the row names has to fail.
+Prints a table, and `RESULT {json}`. Exit
 codes: 0 each mutation is caught; 1 one survives, a patch no longer applies, or a check fails
 without any patch.
 """
@@ -25,11 +28,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.mutations.catalog import PACKAGES, ROOT, Mutation, StaleError, read
+from tests.mutations.catalog import PACKAGES, ROOT, Mutation, StaleError, read, tenth
 
 _SECONDS = 240.0  # A check that takes longer is stopped, and has noticed nothing.
 _FAULTS = 10_000
 _CAUGHT = 'caught'
+_PYTEST = ('pytest', '-q', '-p', 'no:cacheprovider', '-m', 'slow or not slow')
 
 
 class Checked(NamedTuple):
@@ -46,15 +50,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_argument('--jobs', type=int, default=2, help='the number of checks at a time')
     flags.add_argument('--only', default='', help='mutations with this text in their names')
     flags.add_argument('--patches', type=Path, default=Path(__file__).parent, help='their folder')
+    flags.add_argument('--parity', action='store_true', help='those of the tables on parity')
+    flags.add_argument('--tenth', metavar='COMMIT', help='a tenth, chosen by the hash of a commit')
     args = flags.parse_args(argv)
     began = time.perf_counter()
-    # Simulations take longest.
-    chosen = sorted(
-        (each for each in read(args.patches) if args.only in each.name),
-        key=lambda each: not each.simulation,
-    )
+    named = [each for each in read(_folder(args)) if args.only in each.name]
+    part = named if args.tenth is None else tenth(named, args.tenth)
+    chosen = sorted(part, key=lambda each: not each.simulation)  # Simulations take longest.
     with _copies(args.jobs) as copies, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        if problem := _unpatched(copies, chosen):
+        if problem := _unpatched(copies, chosen, args.jobs):
             print(problem)
             return 1
         found = []
@@ -76,6 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if missed or not found else 0
 
 
+def _folder(args: argparse.Namespace) -> Path:
+    return args.patches / 'parity' if args.parity else args.patches
+
+
 @contextlib.contextmanager
 def _copies(count: int) -> Iterator['queue.Queue[Path]']:
     """Copies the packages and the tests, so that the work tree stays as it is."""
@@ -83,21 +91,24 @@ def _copies(count: int) -> Iterator['queue.Queue[Path]']:
     with tempfile.TemporaryDirectory(prefix='mutations-') as directory:
         for number in range(count):
             copy = Path(directory) / str(number)
-            for name in (*PACKAGES, 'tests', 'tools'):
+            for name in (*PACKAGES, 'tests', 'tools', 'docs', 'examples', 'benchmarks'):
                 # With the modules that Python has compiled, which have the times of their sources.
                 shutil.copytree(ROOT / name, copy / name)
-            shutil.copy(ROOT / 'pyproject.toml', copy)
+            for file in ROOT.glob('*.*'):
+                if file.is_file():
+                    shutil.copy(file, copy)
             free.put(copy)
         yield free
 
 
-def _unpatched(copies: 'queue.Queue[Path]', chosen: Sequence[Mutation]) -> str:
+def _unpatched(copies: 'queue.Queue[Path]', chosen: Sequence[Mutation], jobs: int) -> str:
     """Says which tests fail without any mutation; '' if none does."""
     tests = sorted({each.test for each in chosen if each.test})
     if not tests:
         return ''
     copy = copies.get()
-    code, output = _run(copy, ['pytest', '-q', '-n', '0', '-p', 'no:cacheprovider', *tests])
+    command = [*_PYTEST, f'-n{jobs}', '--dist=loadfile', *tests]
+    code, output = _run(copy, command, _SECONDS * len(tests))
     copies.put(copy)
     return '' if code == 0 else f'{output}\nThe tests fail without any mutation.'
 
@@ -119,7 +130,7 @@ def _checked(copies: 'queue.Queue[Path]', mutation: Mutation) -> Checked:
 
 def _outcome(copy: Path, mutation: Mutation) -> str:
     if mutation.test:
-        command = ['pytest', '-q', '-x', '-n', '0', '-p', 'no:cacheprovider', mutation.test]
+        command = [*_PYTEST, '-x', '-n0', mutation.test]
     else:
         command = ['tests.simulation', f'--faults={_FAULTS}', '--until_violation']
         command += shlex.split(mutation.simulation)
@@ -133,7 +144,7 @@ def _outcome(copy: Path, mutation: Mutation) -> str:
     return 'SURVIVES' if code == 0 else f'the check ends with {code}: {last}'
 
 
-def _run(copy: Path, command: Sequence[str]) -> tuple[int | None, str]:
+def _run(copy: Path, command: Sequence[str], seconds: float = _SECONDS) -> tuple[int | None, str]:
     """Runs a module in a copy. Returns its exit code, None after too long, and its output."""
     environment = os.environ | {'PYTHONPATH': str(copy), 'PYTHONDONTWRITEBYTECODE': '1'}
     process = subprocess.Popen(
@@ -146,7 +157,7 @@ def _run(copy: Path, command: Sequence[str]) -> tuple[int | None, str]:
         start_new_session=True,
     )
     try:
-        output, _ = process.communicate(timeout=_SECONDS)
+        output, _ = process.communicate(timeout=seconds)
         return process.returncode, output
     except subprocess.TimeoutExpired:
         return None, ''

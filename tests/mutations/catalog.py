@@ -2,6 +2,8 @@
 
 import dataclasses
 import tomllib
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +26,8 @@ class Mutation:
         new: the text in its place.
         test: the node of a fast test, or of a function with parameters; '' for the simulation.
         simulation: flags of `python -m tests.simulation`; '' for a test.
+        rows: the rows of the tables on parity with Pax that it breaks, as `pytest.mark.pax` names
+            them; the test is one of theirs.
     """
 
     name: str
@@ -32,6 +36,7 @@ class Mutation:
     new: str
     test: str = ''
     simulation: str = ''
+    rows: Sequence[str] = ()
 
     @property
     def check(self) -> str:
@@ -44,10 +49,11 @@ class Mutation:
         if count != 1 or self.old == self.new:
             raise StaleError(f'{self.file} has the text of the patch {count} times: {self.old!r}')
         mutated = text.replace(self.old, self.new)
-        try:
-            compile(mutated, self.file, 'exec')
-        except SyntaxError as error:
-            raise StaleError(f'{self.file} cannot be compiled with the patch: {error}') from error
+        if self.file.endswith('.py'):
+            try:
+                compile(mutated, self.file, 'exec')
+            except SyntaxError as error:
+                raise StaleError(f'{self.file} cannot be compiled as patched: {error}') from error
         return mutated
 
 
@@ -62,3 +68,17 @@ def read(folder: Path) -> list[Mutation]:
         if bool(each.test) == bool(each.simulation):
             raise ValueError(f'{each.name}: expected either a test or the flags of a simulation')
     return found
+
+
+def tenth(mutations: Sequence[Mutation], commit: str) -> list[Mutation]:
+    """Chooses about a tenth of the mutations by the hash of a commit.
+
+    A mutation belongs to one of ten parts, so that each is tried before long.
+
+    Example:
+        >>> mutations = [Mutation(f'the {n}th', 'f.py', 'x', 'y') for n in range(1000)]
+        >>> [len(tenth(mutations, commit)) > 80 for commit in ('0', 'f3', '1cbc7760')]
+        [True, True, True]
+    """
+    part = int(commit, 16) % 10
+    return [each for each in mutations if zlib.crc32(each.name.encode()) % 10 == part]
