@@ -94,21 +94,32 @@ class MultiHead(Layer):
         mask: jax.Array | None,
         is_causal: bool = False,
         window: int | None = None,
+        bias: jax.Array | None = None,
     ) -> jax.Array:
         """Attention: the mean of the values, weighted by the softmax of logits: [B, T, N, H].
 
         Args:
             mask: True where a key is visible, [1 or B, 1, 1 or T, S]; None where all are.
             is_causal: hides later positions as well.
-            window: of causal attention, where there is no mask and no cap.
+            window: of causal attention, where there is no mask, no cap and no bias.
+            bias: added to the logits before the cap, float32 [1 or B, N, T, S].
+
+        Raises:
+            UserError: the implementation is cuDNN, which takes no bias.
         """
         each = q_BTNH, k_BSKH, v_BSKH
+        if bias is not None and self.implementation == 'cudnn':
+            raise UserError(
+                f"{self.sym_path}.implementation='cudnn' cannot add the biases of positions to "
+                "logits: use 'auto', or rotary positions"
+            )
         if self.logit_cap is not None:
-            return capped_attention(*each, self.logit_cap, mask, is_causal)
+            return capped_attention(*each, self.logit_cap, mask, is_causal, bias)
         if self.implementation == 'cudnn' and not self._needs_xla():
             return attend_by_cudnn(self, *each, mask, is_causal, window)
         return jax.nn.dot_product_attention(
             *each,
+            bias=bias,
             mask=mask,
             is_causal=is_causal,
             local_window_size=None if window is None else (window - 1, 0),

@@ -23,6 +23,7 @@ def capped_attention(
     cap: jax.Array | float,
     mask: jax.Array | None = None,
     is_causal: bool = False,
+    bias: jax.Array | None = None,
 ) -> jax.Array:
     """Like `jax.nn.dot_product_attention`, with a cap on the logits: [B, T, N, H].
 
@@ -33,6 +34,7 @@ def capped_attention(
         cap: see `soft_cap`.
         mask: True where a key is visible, [B, 1, T, S]; None where all are.
         is_causal: hides later positions as well.
+        bias: added to the logits before the cap, [1 or B, N, T, S].
     """
     batch, length, heads, head_dim = q_BTNH.shape
     kv_heads = k_BSKH.shape[2]
@@ -40,7 +42,10 @@ def capped_attention(
     logits_BKGTS = jnp.einsum(
         'btkgh,bskh->bkgts', q_BTKGH, k_BSKH, preferred_element_type=jnp.float32
     )
-    logits_BKGTS = soft_cap(logits_BKGTS / math.sqrt(head_dim), cap)
+    logits_BKGTS = logits_BKGTS / math.sqrt(head_dim)
+    if bias is not None:
+        logits_BKGTS += bias.reshape(len(bias), *logits_BKGTS.shape[1:])
+    logits_BKGTS = soft_cap(logits_BKGTS, cap)
     if is_causal:
         past_TS = jnp.arange(length)[:, None] >= jnp.arange(k_BSKH.shape[1])
         mask = past_TS[None, None] if mask is None else mask & past_TS

@@ -14,7 +14,7 @@ from tests.factories.tiny import experiment
 from tests.servers.processes import on_devices
 from trainer.inputs.synthetic import SyntheticLmInput
 from trainer.layers import Attention, FeedForward, Positions, Stack, TransformerBlock
-from trainer.layers.local import attend_in_blocks, in_blocks_of
+from trainer.layers.local import attend_in_blocks, in_blocks_of, with_previous
 from trainer.program.costs import static_costs
 from trainer.symbolic.component import key
 from trainer.symbolic.errors import UserError
@@ -78,8 +78,8 @@ def test_gradients_are_those_of_attention_over_all_pairs() -> None:
     back = jnp.arange(LENGTH)[:, None] - jnp.arange(LENGTH)
     visible = (((back >= 0) & (back < 4)) & (SEGMENTS[:, :, None] == SEGMENTS[:, None]))[:, None]
 
-    def attend(q: Any, k: Any, v: Any, mask: Any) -> Any:
-        return jax.nn.dot_product_attention(q, k, v, mask=mask)
+    def attend(q: Any, k: Any, v: Any, mask: Any, bias: Any = None) -> Any:
+        return jax.nn.dot_product_attention(q, k, v, bias, mask)
 
     def in_blocks(as_examples: bool) -> Callable[..., Any]:
         def result(*arrays: Any) -> Any:
@@ -96,6 +96,25 @@ def test_gradients_are_those_of_attention_over_all_pairs() -> None:
     for as_examples in (False, True):
         for got, each in zip(in_blocks(as_examples)(q, k, v), wanted, strict=True):
             np.testing.assert_allclose(got, each, rtol=1e-4, atol=1e-5)
+
+
+def test_biases_are_added_in_blocks() -> None:
+    back = np.arange(LENGTH)[:, None] - np.arange(LENGTH)
+    visible = ((back >= 0) & (back < 4))[None, None]
+    at_CW = in_blocks_of(4, jnp.arange(LENGTH)[None])
+    back_CWS = at_CW[..., None] - with_previous(at_CW)[:, :, None]
+    x = X_BTD.reshape(2, LENGTH, 2, 4)
+
+    def attend(q: Any, k: Any, v: Any, mask: Any, bias: Any = None) -> Any:
+        return jax.nn.dot_product_attention(q, k, v, bias, mask)
+
+    def slopes(back: Any) -> Any:
+        return jnp.array([1.0, -2.0])[:, None, None] * back[..., None, :, :]
+
+    blocks = in_blocks_of(4, x)
+    got = attend_in_blocks(attend, blocks, blocks, blocks, bias_BCNWS=slopes(back_CWS))
+    wanted = attend(x, x, x, visible, slopes(back)[None])
+    np.testing.assert_allclose(got.reshape(2, -1, 2, 4)[:, :LENGTH], wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize('lengths', [[7, 2], [1, 11]])

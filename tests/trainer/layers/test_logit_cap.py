@@ -35,12 +35,17 @@ def heads() -> list[jax.Array]:
 
 @pytest.mark.parametrize('is_causal', [False, True])
 @pytest.mark.parametrize('masked', [False, True])
-def test_a_high_cap_is_attention_without_one(is_causal: bool, masked: bool) -> None:
+@pytest.mark.parametrize('of_bias', [None, 1, 2])
+@pytest.mark.fast(6)
+def test_a_high_cap_is_attention_without_one(
+    of_bias: int | None, masked: bool, is_causal: bool
+) -> None:
     segments = jnp.array([[1, 1, 2, 2, 2], [1, 2, 2, 3, 3]])
     mask = (segments[:, :, None] == segments[:, None])[:, None] if masked else None
     q, k, v = heads()
-    got = capped_attention(q, k, v, 1e5, mask, is_causal)
-    wanted = jax.nn.dot_product_attention(q, k, v, mask=mask, is_causal=is_causal)
+    bias = None if of_bias is None else jax.random.normal(jax.random.key(9), (of_bias, 4, 5, 5))
+    got = capped_attention(q, k, v, 1e5, mask, is_causal, bias)
+    wanted = jax.nn.dot_product_attention(q, k, v, bias, mask, is_causal=is_causal)
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
