@@ -55,7 +55,7 @@ def unclipped(optimizer: Optimizer, **fields: Any) -> Learner:
     return Learner(0.1, optimizer=optimizer, clipping=None, **fields)
 
 
-@pytest.mark.pax('`optimizer`', 'ShardedSgd')
+@pytest.mark.pax('`optimizer`', 'ShardedSgd', 'OptaxOptimizer')
 @pytest.mark.parametrize(
     ('ours', 'theirs'),
     [

@@ -66,14 +66,13 @@ def factors(schedule: Schedule, count: int = 40) -> list[float]:
     return [float(schedule.factor(jnp.int32(step))) for step in range(count)]
 
 
-@pytest.mark.pax('`Constant`')
 @pytest.mark.parametrize('schedule', SCHEDULES, ids=ids(SCHEDULES))
 def test_schedules_conform(schedule: Schedule) -> None:
     check_schedule(schedule)
 
 
 @pytest.mark.pax('`Linear`', '`Polynomial`', '`Exponential`', 'DelayedCosine', 'PiecewiseConstant')
-@pytest.mark.pax('PiecewiseSchedule', 'CycleSchedule')
+@pytest.mark.pax('`Constant`', 'PiecewiseSchedule', 'CycleSchedule')
 @pytest.mark.parametrize(
     ('ours', 'theirs'),
     [
@@ -91,6 +90,7 @@ def test_schedules_conform(schedule: Schedule) -> None:
             PiecewiseConstant(boundaries=[5, 20], values=[1.0, 0.1, 0.05]),
             optax.piecewise_constant_schedule(1.0, {5: 0.1, 20: 0.5}),
         ),
+        (Scaled(schedule=Constant(), scale=0.3), optax.constant_schedule(0.3)),
         (
             Piecewise(
                 schedules=[Constant(), Cosine(decay_steps=10), LinearSchedule(decay_steps=6)],
@@ -121,14 +121,14 @@ def test_schedules_conform(schedule: Schedule) -> None:
             ),
         ),
     ],
-    ids=['linear', 'cosine', 'polynomial', 'exponential', 'constant', 'joined', 'cycle'],
+    ids=['linear', 'cosine', 'polynomial', 'exponential', 'constant', 'scaled', 'joined', 'cycle'],
 )
 def test_schedules_equal_those_of_optax(ours: Schedule, theirs: Callable[[Any], Any]) -> None:
     wanted = [float(theirs(step)) for step in range(40)]
     np.testing.assert_allclose(factors(ours), wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.pax('LinearRampupPolynomialDecay', 'ContinuousSchedule')
+@pytest.mark.pax('LinearRampupPolynomialDecay', 'ContinuousSchedule', 'DelayedCosine')
 @given(
     warmup=st.integers(0, 50),
     hold=st.integers(0, 50),
@@ -176,6 +176,7 @@ def test_square_root_decays_are_those_of_the_papers() -> None:
     np.testing.assert_allclose(factors(SqrtDecay(decay_start=10)), t5, rtol=1e-5)
 
 
+@pytest.mark.pax('`PiecewiseConstant`')
 def test_a_staircase_after_a_warm_up_is_resnets() -> None:
     # Pax's LinearRampupPiecewiseConstant(boundaries=[4, 10, 20], values=[1, .1, .01]).
     stairs = PiecewiseConstant(warmup_steps=4, boundaries=[10, 20], values=[1.0, 0.1, 0.01])
