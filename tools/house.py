@@ -55,7 +55,7 @@ BUDGETS = {
     'trainer/learner': 2_062,
     'trainer/loop': 1_522,
     'trainer/measures': 370,
-    'trainer/program': 2_422,
+    'trainer/program': 2_440,
     'trainer/runtime': 2_185,
     'trainer/symbolic': 3_611,
     'trainer/tasks': 732,

@@ -34,7 +34,9 @@ class TrainStep(Protocol):
     def minimize(self, loss: PartialLoss | None = None, optimizer: str | None = None) -> Metrics:
         """Updates parameters by the gradient of a loss; later calls see the new parameters.
 
-        Clipping and skipped updates apply to each call alone, and microbatches to its loss.
+        Clipping and skipped updates apply to each call alone, and microbatches to its loss. An
+        average of the parameters counts a step once. With several calls, the metrics of an update
+        have the name of its optimizer, or 'all': `gradient_norm/main`, then `gradient_norm/main_2`.
 
         Args:
             loss: minimizes the mean of its metric 'loss'; None for the loss of `measure`.

@@ -190,6 +190,7 @@ class Learner(Component):
         rates: Rates | None = None,
         matrices: Matrices | None = None,
         only: str | None = None,
+        ema_params: Any = None,
     ) -> Update:
         """Applies one step.
 
@@ -201,6 +202,8 @@ class Learner(Component):
             rates: factors of the learning rate by parameter; None for 1.
             matrices: the axes of hidden matrices; None leaves them to optimizers without them.
             only: the name of an optimizer: updates only its part, which has the gradients.
+            ema_params: averages before the step, if it has several updates, which count as one in
+                them; None for those of `state`.
         """
         params = self.trained(state.params, only)
         norm = optax.tree.norm(gradients)
@@ -240,7 +243,7 @@ class Learner(Component):
             one = jnp.ones((), jnp.float32)
             metrics[f'learning_rate{suffix}'] = WeightedScalar(learning_rate, one)
         opt_state = after if several else after[_MAIN]
-        averages = self._averaged(state, params)
+        averages = self._averaged(state, params, ema_params)
         if self._has_own_averages():
             averages = replaced(state.ema_params, evaluated)
         params = replaced(state.params, params)
@@ -278,11 +281,11 @@ class Learner(Component):
             name: WeightedScalar(jnp.where(is_valid, n, 0.0), valid) for name, n in found.items()
         }
 
-    def _averaged(self, state: TrainState, trained: Any) -> Any:
+    def _averaged(self, state: TrainState, trained: Any, ema_params: Any) -> Any:
         if self.ema_decay is None:
             return {}
         step = state.step.astype(jnp.float32)
         decay = jnp.minimum(self.ema_decay, (1 + step) / (10 + step))
-        before = subtree(state.ema_params, trained)
+        before = subtree(state.ema_params if ema_params is None else ema_params, trained)
         # The average of a frozen parameter is the parameter, to the last bit.
         return replaced(state.ema_params, optax.incremental_update(trained, before, 1 - decay))

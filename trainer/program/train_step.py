@@ -197,7 +197,12 @@ class TracedStep:
         weight = jnp.maximum(metrics['loss'].weight, 1e-12)
         gradients = jax.tree.map(lambda g: g / weight, gradients)
         update = learner.update(
-            state, gradients, metrics['loss'], *self._per_parameter, only=optimizer
+            state,
+            gradients,
+            metrics['loss'],
+            *self._per_parameter,
+            only=optimizer,
+            ema_params=self._begun.ema_params,
         )
         # Schedules count steps, not updates.
         self._state = dataclasses.replace(update.state(non_trainable), step=state.step)
@@ -231,15 +236,18 @@ class TracedStep:
         return summed
 
     def _measured(self) -> Metrics:
-        """The metrics of all updates; those of a named optimizer have its name."""
+        """The metrics of all updates; with several, each update has a name of its own."""
         (first, metrics), *others = self._updates
         if first is None and not others:
             return metrics
         found: Metrics = {}
-        for name, metrics in self._updates:
-            suffix = '' if name is None else f'/{name}'
+        times: dict[str, int] = {}
+        for optimizer, metrics in self._updates:
+            name = optimizer or 'all'
+            times[name] = times.get(name, 0) + 1
+            suffix = name if times[name] == 1 else f'{name}_{times[name]}'
             for key, metric in metrics.items():
-                found[key if key.startswith('learning_rate') else key + suffix] = metric
+                found[key if key.startswith('learning_rate') else f'{key}/{suffix}'] = metric
         norms = [metrics['gradient_norm'] for _, metrics in self._updates]
         squares = sum(norm.total**2 for norm in norms)
         weight = jnp.stack([norm.weight for norm in norms]).max()

@@ -141,6 +141,52 @@ def test_each_loss_updates_the_part_of_its_optimizer_after_the_ones_before() -> 
     assert metrics['skipped_steps'].value() == 0
 
 
+class Twice(OneLoss):
+    """Minimizes one loss two times.
+
+    Attributes:
+        optimizer: of both updates.
+        broken: the second loss is not finite.
+    """
+
+    optimizer: str | None = None
+    broken: bool = False
+
+    def train_step(self, step: TrainStep) -> Metrics:
+        metrics = step.minimize(self.squared, self.optimizer)
+        step.minimize(self.again, self.optimizer)
+        return metrics
+
+    def squared(self, call: ModelCall, batch: DeviceBatch) -> Metrics:
+        return _mean_square(call(batch['x']))
+
+    def again(self, call: ModelCall, batch: DeviceBatch) -> Metrics:
+        return _mean_square(call(batch['x']) / 0.0 if self.broken else call(batch['x']))
+
+
+@pytest.mark.parametrize('optimizer', [None, 'main'])
+def test_an_average_counts_a_step_with_two_updates_once(optimizer: str | None) -> None:
+    how = Learner(0.1, optimizer=SGD(), clipping=None, ema_decay=0.5)
+    first, last, metrics = trained(Twice(Pair(), how, optimizer=optimizer), steps=1)
+    before, after = (state.params['left']['kernel'] for state in (first, last))
+    # The average of the first step keeps a tenth of the old parameters.
+    averaged = 0.1 * before + 0.9 * after
+    np.testing.assert_allclose(last.ema_params['left']['kernel'], averaged, rtol=1e-5)
+    name = optimizer or 'all'
+    norms = [metrics[f'gradient_norm/{name}{again}'].value() for again in ('', '_2')]
+    assert norms[1] < norms[0]
+    np.testing.assert_allclose(metrics['gradient_norm'].value(), np.hypot(*norms), rtol=1e-5)
+
+
+def test_a_skipped_second_update_leaves_the_average_of_the_first() -> None:
+    how = Learner(0.1, optimizer=SGD(), clipping=None, ema_decay=0.5)
+    first, last, metrics = trained(Twice(Pair(), how, broken=True), steps=1)
+    before, after = (state.params['left']['kernel'] for state in (first, last))
+    averaged = 0.1 * before + 0.9 * after
+    np.testing.assert_allclose(last.ema_params['left']['kernel'], averaged, rtol=1e-5)
+    assert [metrics[f'skipped_steps/all{again}'].value() for again in ('', '_2')] == [0, 1]
+
+
 def test_an_update_without_finite_gradients_is_skipped_alone() -> None:
     first, last, metrics = trained(TwoLosses(Pair(), learner(), broken=True))
     same = np.testing.assert_array_equal
