@@ -27,6 +27,7 @@ RULES: Rules = {
     'mlp': ('tensor',),
     'heads': ('tensor',),
     'kv': (),
+    'latent': (),
     'vocab': ('tensor',),
     'norm': (),
     'experts': ('expert',),

@@ -34,6 +34,7 @@ from trainer.layers import (
     Identity,
     InvertedBottleneck,
     LargeStem,
+    LatentAttention,
     Layer,
     LayerNorm,
     LeakyRelu,
@@ -224,6 +225,7 @@ EXAMPLES = {
         InvertedBottleneck(channels=4, expansion=1.5, stride=2, activation='gelu'), (X_BHWC,)
     ),
     'large stem': Example(LargeStem(), (IMAGES, 8)),
+    'latent attention': Example(LatentAttention(2, latent_dims=4, query_latent_dims=6), (X_BTD,)),
     'layer norm': Example(LayerNorm(), (X_BTD,)),
     'leaky relu': Example(LeakyRelu(0.3), (X_BTD,)),
     'learned positions': Example(LearnedPositions(6), (IDS, 8)),

@@ -187,6 +187,7 @@ _FIELDS: dict[str, Any] = {
     'batch_size': 2,
     'decay_steps': 9,
     'goal': 'minimize',
+    'latent_dims': 4,
     'max_decode_steps': 4,
     'metric': 'eval/loss',
     'min_resource': 10,

@@ -87,6 +87,7 @@ PRODUCTS = {
     'gated feed-forward': Example(layers.GatedFeedForward(4 * D), (X_BTD,)),
     'inverted bottleneck': Example(layers.InvertedBottleneck(channels=128), (X_BHWC,)),
     'large stem': Example(layers.LargeStem(), (IMAGES, 64)),
+    'latent attention': Example(layers.LatentAttention(8, 128, query_latent_dims=256), (X_BTD,)),
     'linear': Example(layers.Linear(D), (X_BTD,)),
     'linen': Example(OfLinen(channels=64), (X_BHWC,)),
     'local attention': Example(layers.Attention(8, window=32), (X_BTD,)),

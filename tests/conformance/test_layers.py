@@ -39,6 +39,7 @@ _COMPOSED = (
     'gated deltanet',
     'inverted bottleneck',
     'inverted bottleneck with a stride',
+    'latent attention',
     'local attention',
     'lstm',
     'mamba-2',

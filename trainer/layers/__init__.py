@@ -41,6 +41,7 @@ from trainer.layers.initialization import TruncatedGaussian as TruncatedGaussian
 from trainer.layers.initialization import Uniform as Uniform
 from trainer.layers.initialization import Xavier as Xavier
 from trainer.layers.inverted_bottleneck import InvertedBottleneck as InvertedBottleneck
+from trainer.layers.latent_attention import LatentAttention as LatentAttention
 from trainer.layers.linear import Linear as Linear
 from trainer.layers.linen_adapter import LinenAdapter as LinenAdapter
 from trainer.layers.lstm import LSTM as LSTM

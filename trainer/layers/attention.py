@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from trainer.layers.depthwise import DepthwiseConv1D
 from trainer.layers.heads import MultiHead
-from trainer.layers.kv_cache import update_cache
+from trainer.layers.kv_cache import update_cache, visible_in_cache
 from trainer.layers.local import attend_in_blocks, in_blocks_of, within_window
 from trainer.layers.masks import causal_but_for_prefix, same_segment
 from trainer.layers.positions import Positions
@@ -124,14 +124,7 @@ class Attention(MultiHead):
         axes = ('batch', 'length', 'heads', 'kv')
         k_BSKH = update_cache(self, 'keys', k_BTKH, positions.index_BT, axes)
         v_BSKH = update_cache(self, 'values', v_BTKH, positions.index_BT, axes)
-        at_S = jnp.arange(k_BSKH.shape[1])
-        if self.window is None:
-            visible_BTS = at_S <= positions.index_BT[:, :, None]
-        else:
-            visible_BTS = within_window(positions.index_BT, at_S, self.window)
-        if positions.prefix_BT is not None:
-            lengths_B = jnp.sum(positions.prefix_BT, axis=1)
-            visible_BTS |= at_S < lengths_B[:, None, None]
+        visible_BTS = visible_in_cache(positions, k_BSKH.shape[1], self.window)
         return self._attend(*self._prepared(q_BTNH, k_BSKH, v_BSKH), visible_BTS[:, None])
 
 

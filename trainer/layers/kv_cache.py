@@ -2,6 +2,8 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import Layer
+from trainer.layers.local import within_window
+from trainer.layers.positions import Positions
 
 
 def update_cache(
@@ -20,3 +22,19 @@ def update_cache(
     cache = cache.at[rows_B1, index_BT].set(new)
     layer.set_cached(name, cache)
     return layer.constrain(cache, axes)
+
+
+def visible_in_cache(positions: Positions, length: int, window: int | None = None) -> jax.Array:
+    """True where a position of a cache of this length is visible: [B, T, S].
+
+    These are the past, within the window if there is one, and the prefix.
+    """
+    at_S = jnp.arange(length)
+    if window is None:
+        visible_BTS = at_S <= positions.index_BT[:, :, None]
+    else:
+        visible_BTS = within_window(positions.index_BT, at_S, window)
+    if positions.prefix_BT is not None:
+        lengths_B = jnp.sum(positions.prefix_BT, axis=1)
+        visible_BTS |= at_S < lengths_B[:, None, None]
+    return visible_BTS

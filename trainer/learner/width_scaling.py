@@ -24,6 +24,7 @@ from trainer.symbolic.overrides import replaced
 
 _FIELD = 'task.learner.width_scaling'
 _MODEL = 'task.model.'
+_QUERIES = 'query', 'query_bias', 'rotary_query'
 _SAME = 1e-9
 
 
@@ -153,7 +154,8 @@ def _factor(path: Path, box: ParameterBox, base: ParameterBox) -> Factor:
         return Factor(rate=attention)
     inputs = box.num_inputs / base.num_inputs
     std = base.std / math.sqrt(inputs)
-    is_output = math.prod(shape) / math.prod(base_shape) == inputs and 'heads' not in box.names
+    is_hidden = {'heads', 'latent'} & {*box.names}
+    is_output = math.prod(shape) / math.prod(base_shape) == inputs and not is_hidden
     if is_output and inputs != 1:
         std /= math.sqrt(inputs)
     return Factor(init=std / box.std * attention, rate=attention / inputs)
@@ -185,7 +187,7 @@ def _orthogonal_rate(path: Path, box: ParameterBox, base: ParameterBox, per_head
 
 def _attention_factor(path: Path, box: ParameterBox, base: ParameterBox) -> float:
     """The factor of queries: logits are divided by the size of heads, not by its root."""
-    is_query = path[-1] in ('query', 'query_bias') and tuple(box.names[-2:]) == ('heads', 'kv')
+    is_query = path[-1] in _QUERIES and tuple(box.names[-2:]) == ('heads', 'kv')
     return math.sqrt(base.value.shape[-1] / box.value.shape[-1]) if is_query else 1.0
 
 

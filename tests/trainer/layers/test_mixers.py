@@ -1,4 +1,4 @@
-"""Mixers with a state, against recurrences written from the papers, one position at a time."""
+"""Mixers, against formulas written from their papers, one position at a time."""
 
 import json
 from collections.abc import Callable
@@ -11,6 +11,7 @@ import pytest
 
 from tests.factories.parts import apply, init
 from tests.servers.processes import on_devices
+from tests.trainer.layers import test_latent_attention
 from tests.trainer.layers.test_depthwise import by_hand, drawn
 from trainer.decoding import check_decoding
 from trainer.layers import (
@@ -38,6 +39,7 @@ MIXERS: dict[str, Layer] = {
     'mamba-2': Mamba2(head_dim=4, state_dims=6, num_groups=2, chunk=4),
     'deltanet': GatedDeltaNet(2, head_dim=4, value_dim=6, chunk=4),
     'lstm': LSTM(6),
+    'latent attention': test_latent_attention.COMPRESSED,
 }
 mixers = pytest.mark.parametrize('name', MIXERS)
 
@@ -159,6 +161,7 @@ def lstm(p: Params, x: Any, segments: Any) -> Any:
 
 
 BY_HAND = {'rg-lru': rg_lru, 'mamba-2': mamba_2, 'deltanet': deltanet, 'lstm': lstm}
+BY_HAND |= {'latent attention': test_latent_attention.by_hand}
 
 
 def wide(tree: Any) -> Any:
@@ -168,7 +171,7 @@ def wide(tree: Any) -> Any:
 @pytest.mark.pax('Recurrent and state-space layers')
 @mixers
 @pytest.mark.parametrize('packed', [True, False])
-@pytest.mark.fast(4)
+@pytest.mark.fast(5)
 def test_results_are_those_of_the_recurrence(name: str, packed: bool) -> None:
     layer, segments = MIXERS[name], SEGMENTS if packed else np.ones_like(SEGMENTS)
     variables = drawn(init(layer, X_BTD))

@@ -15,6 +15,7 @@ from trainer.layers import (
     FeedForward,
     GatedFeedForward,
     Gaussian,
+    LatentAttention,
     LayerNorm,
     LearnedPositions,
     Linear,
@@ -122,6 +123,17 @@ def test_heads_of_constant_size_keep_the_attention_of_the_base() -> None:
     assert found['stack.layers_0.attention.query'] == Factor(rate=0.25)
     assert found['stack.layers_0.attention.key'] == Factor(rate=0.25)
     assert found['stack.layers_0.attention.output'] == Factor(rate=0.25)
+
+
+def test_latents_of_constant_size_are_hidden() -> None:
+    block = TransformerBlock(LatentAttention(2, 6, query_latent_dims=4), FeedForward())
+    found = factors(wide(stack=Stack([block])))
+    attention = 'stack.layers_0.attention'
+    for name in ('latent', 'query_latent', 'rotary_key', 'output'):
+        assert found[f'{attention}.{name}'] == Factor(rate=0.25)
+    assert found[f'{attention}.key'] == found[f'{attention}.latent_norm.scale'] == Factor()
+    for name in ('query', 'rotary_query'):
+        assert found[f'{attention}.{name}'] == Factor(init=0.5, rate=0.5)
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from trainer.layers import (
     GatedDeltaNet,
     GatedFeedForward,
     Identity,
+    LatentAttention,
     Layer,
     LayerNorm,
     Mamba2,
@@ -57,6 +58,10 @@ def mixed_attention(heads: int) -> Residual:
 
 def deltanet(heads: int) -> Residual:
     return Residual(GatedDeltaNet(heads, head_dim=4, value_dim=4))
+
+
+def latent(heads: int, **fields: Any) -> Residual:
+    return Residual(LatentAttention(heads, 6, head_dim=4, **fields))
 
 
 def plain(width: int, **fields: Any) -> Residual:
@@ -118,6 +123,8 @@ PRESERVING = {
     'more heads of rg-lru': ([Residual(RGLRU(2, width=8))], [Residual(RGLRU(4, width=16))]),
     'more state of mamba-2': ([Residual(Mamba2(4, 4))], [Residual(Mamba2(4, 6))]),
     'more heads of deltanet': ([deltanet(2)], [deltanet(4)]),
+    'more heads of latent attention': ([latent(2)], [latent(4)]),
+    'latent attention in place of none': ([Identity(), plain(8)], [latent(2), plain(8)]),
     'a deltanet inserted': ([attention(2)], [attention(2), deltanet(2)]),
     'wider lstm': ([Residual(LSTM(6))], [Residual(LSTM(9))]),
     'a mixer in place of none': ([Identity(), plain(8)], [Residual(Mamba2(4, 4)), plain(8)]),
