@@ -183,6 +183,9 @@ EXAMPLES = {
     'attention with a cap': Example(
         Attention(2, logit_cap=2.0, per_dim_scale=True, init=Gaussian(0.3)), (X_BTD,)
     ),
+    'attention of normalized heads': Example(
+        Attention(2, qk_norm=RMSNorm(), softmax_scale=0.4, bias=['query', 'value']), (X_BTD,)
+    ),
     'attention with convolutions': Example(
         Attention(
             2,

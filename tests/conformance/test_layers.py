@@ -29,6 +29,7 @@ from trainer.symbolic.errors import UserError
 
 # Models of layers that stand here by themselves, too.
 _COMPOSED = (
+    'attention of normalized heads',
     'attention with a cap',
     'attention with convolutions',
     'bottleneck block',

@@ -62,6 +62,7 @@ class Attention(MultiHead):
             k_BTKH = self.key_convolution(k_BTKH, positions)
         if self.value_convolution is not None:
             v_BTKH = self.value_convolution(v_BTKH, positions)
+        q_BTNH, k_BTKH = self._normalized('query', q_BTNH), self._normalized('key', k_BTKH)
         if self.position == 'rotary':
             q_BTNH = rotate(q_BTNH, positions.index_BT, self.rotary_wavelength)
             k_BTKH = rotate(k_BTKH, positions.index_BT, self.rotary_wavelength)

@@ -2,7 +2,7 @@ from typing import NamedTuple
 
 import jax
 
-from trainer.layers.heads import MultiHead
+from trainer.layers.heads import MultiHead, Projection
 from trainer.layers.masks import same_segment
 from trainer.layers.positions import Positions
 
@@ -29,12 +29,12 @@ class CrossAttention(MultiHead):
         dims = x_BTD.shape[-1]
         head_dim, kv_heads = self._head_dim(dims), self.num_kv_heads or self.num_heads
 
-        def of_memory(name: str) -> jax.Array:
+        def of_memory(name: Projection) -> jax.Array:
             return self._project(name, memory.x_BSD, kv_heads, head_dim)
 
         each = self._prepared(
-            self._project('query', x_BTD, self.num_heads, head_dim),
-            self.create_once('keys', lambda: of_memory('key')),
+            self._normalized('query', self._project('query', x_BTD, self.num_heads, head_dim)),
+            self.create_once('keys', lambda: self._normalized('key', of_memory('key'))),
             self.create_once('values', lambda: of_memory('value')),
         )
         out_BTNH = self._attend(*each, _visible(positions, memory))

@@ -9,9 +9,12 @@ from trainer.layers.base import Layer, current_frame
 from trainer.layers.cudnn import attend_by_cudnn
 from trainer.layers.initialization import Bias, Initializer
 from trainer.layers.logit_cap import capped_attention
+from trainer.layers.normalization import Normalization
 from trainer.layers.projections import from_heads, to_heads
 from trainer.symbolic.component import OptionalNumber, require_above_zero, require_positive
 from trainer.symbolic.errors import UserError
+
+Projection = Literal['query', 'key', 'value', 'output']
 
 
 class MultiHead(Layer):
@@ -25,11 +28,15 @@ class MultiHead(Layer):
         implementation: of the attention product; 'auto' leaves the choice to JAX. 'cudnn' needs an
             NVIDIA GPU and bfloat16. With it, a mesh that shards positions is no faster: each
             device attends from all of them.
-        bias: 'zeros' adds biases that start at zero to queries, keys, values and the result.
+        bias: 'zeros' adds biases that start at zero to queries, keys, values and the result. A list
+            names the projections that have one, such as ['query', 'key', 'value'] (Qwen Team 2024).
         logit_cap: each logit becomes logit_cap * tanh(logit / logit_cap) (Gemma Team 2024, section
             2); None applies no cap. Fused kernels do not support it.
         per_dim_scale: learns a scale of each feature of a head, as Pax's PerDimScale: queries are
             multiplied by softplus(p) / log(2), where p starts at zero.
+        softmax_scale: multiplies the products of queries and keys; None for 1 / sqrt(head_dim).
+        qk_norm: normalizes each head of the queries, and of the keys, before a rotation (Dehghani
+            et al. 2023, section 2). Both have parameters of their own; None normalizes neither.
         init: of new kernels; None for a normal distribution of deviation 1 / sqrt(inputs).
     """
 
@@ -39,14 +46,16 @@ class MultiHead(Layer):
     head_dim: int | None = None
     num_kv_heads: int | None = None
     implementation: Literal['auto', 'xla', 'cudnn'] = 'auto'
-    bias: Bias = 'none'
+    bias: Bias | list[Projection] = 'none'
     logit_cap: OptionalNumber = None
     per_dim_scale: bool = False
+    softmax_scale: OptionalNumber = None
+    qk_norm: Normalization | None = None
     init: Initializer | None = None
 
     def check(self) -> None:
         require_positive(self, 'num_heads', 'num_kv_heads', 'head_dim')
-        require_above_zero(self, 'logit_cap')
+        require_above_zero(self, 'logit_cap', 'softmax_scale')
         if self.logit_cap is not None and self.implementation == 'cudnn':
             raise ValueError("logit_cap needs another implementation than 'cudnn'")
         if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
@@ -65,11 +74,22 @@ class MultiHead(Layer):
             )
         return dims // self.num_heads
 
-    def _project(self, name: str, x_BTD: jax.Array, heads: int, head_dim: int) -> jax.Array:
-        return to_heads(self, name, x_BTD, heads, head_dim, self.init, self.bias)
+    def _project(self, name: Projection, x_BTD: jax.Array, heads: int, head_dim: int) -> jax.Array:
+        return to_heads(self, name, x_BTD, heads, head_dim, self.init, self._bias(name))
 
     def _project_out(self, out_BTNH: jax.Array, dims: int) -> jax.Array:
-        return from_heads(self, out_BTNH, dims, self.init, self.bias)
+        return from_heads(self, out_BTNH, dims, self.init, self._bias('output'))
+
+    def _bias(self, name: Projection) -> Bias:
+        if isinstance(self.bias, str):
+            return self.bias
+        return 'zeros' if name in self.bias else 'none'
+
+    def _normalized(self, name: Projection, x_BTNH: jax.Array) -> jax.Array:
+        if self.qk_norm is None:
+            return x_BTNH
+        y_BTNH: jax.Array = self.qk_norm.call_as(f'{name}_norm', 'forward', x_BTNH)
+        return y_BTNH
 
     def _prepared(
         self, q_BTNH: jax.Array, k_BSKH: jax.Array, v_BSKH: jax.Array
@@ -79,6 +99,9 @@ class MultiHead(Layer):
         return self._scaled(q_BTNH), self.constrain(k_BSKH, whole), self.constrain(v_BSKH, whole)
 
     def _scaled(self, q_BTNH: jax.Array) -> jax.Array:
+        if self.softmax_scale is not None:  # All implementations divide by the root of the size.
+            factor = self.softmax_scale * math.sqrt(q_BTNH.shape[-1])
+            q_BTNH = (q_BTNH.astype(jnp.float32) * factor).astype(q_BTNH.dtype)
         if not self.per_dim_scale:
             return q_BTNH
         shape = q_BTNH.shape[-1:]

@@ -18,7 +18,7 @@ from trainer.layers.parameters import ParameterBox
 from trainer.layers.transformer import TransformerLm
 from trainer.learner.optimizers import Rate
 from trainer.learner.paths import Path, leaves, names
-from trainer.symbolic.component import Component
+from trainer.symbolic.component import Component, components
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
 
@@ -120,6 +120,7 @@ class WidthScaling(Component):
                 f'{_FIELD}.base: only widths may differ, but {names(min(odd))[0]} is a parameter '
                 'of one model alone'
             )
+        _require_no_constant_scale(model, boxes, base)
         found = {path: _factor(path, box, base[path]) for path, box in boxes.items()}
         table = boxes['embedding', 'table'], base['embedding', 'table']
         found |= _embedding_factors(model, *table)
@@ -151,7 +152,9 @@ def _factor(path: Path, box: ParameterBox, base: ParameterBox) -> Factor:
                 f'{_FIELD}: {names(path)[0]} has an initializer with an unknown number of inputs; '
                 'use a layer of trainer.layers'
             )
-        return Factor(rate=attention)
+        # A normalization multiplies by 1 + scale.
+        is_scale = path[-2:] == ('query_norm', 'scale')
+        return Factor(rate=attention, shift=attention - 1 if is_scale else 0.0)
     inputs = box.num_inputs / base.num_inputs
     std = base.std / math.sqrt(inputs)
     is_hidden = {'heads', 'latent'} & {*box.names}
@@ -187,8 +190,32 @@ def _orthogonal_rate(path: Path, box: ParameterBox, base: ParameterBox, per_head
 
 def _attention_factor(path: Path, box: ParameterBox, base: ParameterBox) -> float:
     """The factor of queries: logits are divided by the size of heads, not by its root."""
-    is_query = path[-1] in _QUERIES and tuple(box.names[-2:]) == ('heads', 'kv')
-    return math.sqrt(base.value.shape[-1] / box.value.shape[-1]) if is_query else 1.0
+    if not _is_query(path, box):
+        return 1.0
+    return math.sqrt(base.value.shape[-1] / box.value.shape[-1])
+
+
+def _is_query(path: Path, box: ParameterBox) -> bool:
+    if path[-2:-1] == ('query_norm',):
+        return True
+    return path[-1] in _QUERIES and tuple(box.names[-2:]) == ('heads', 'kv')
+
+
+def _require_no_constant_scale(
+    model: Layer, boxes: Mapping[Path, ParameterBox], base: Mapping[Path, ParameterBox]
+) -> None:
+    """Raises UserError if heads grow, and a layer multiplies logits by one number at all widths."""
+    grows = any(
+        box.value.shape[-1] != base[path].value.shape[-1]
+        for path, box in boxes.items()
+        if _is_query(path, box)
+    )
+    for layer in components(model) if grows else ():
+        if layer.sym_getattr('softmax_scale', None) is not None:
+            raise UserError(
+                f'{_FIELD}: {layer.sym_path}.softmax_scale is the same at all widths, but heads '
+                'are larger than in the base: leave it out, or give head_dim one value'
+            )
 
 
 def _embedding_factors(

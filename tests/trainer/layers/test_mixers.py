@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.factories.attention import ATTENTION
 from tests.factories.parts import apply, init
 from tests.servers.processes import on_devices
 from tests.trainer.layers import test_latent_attention
@@ -40,7 +41,7 @@ MIXERS: dict[str, Layer] = {
     'deltanet': GatedDeltaNet(2, head_dim=4, value_dim=6, chunk=4),
     'lstm': LSTM(6),
     'latent attention': test_latent_attention.COMPRESSED,
-}
+} | ATTENTION
 mixers = pytest.mark.parametrize('name', MIXERS)
 
 
@@ -169,7 +170,7 @@ def wide(tree: Any) -> Any:
 
 
 @pytest.mark.pax('Recurrent and state-space layers')
-@mixers
+@pytest.mark.parametrize('name', BY_HAND)
 @pytest.mark.parametrize('packed', [True, False])
 @pytest.mark.fast(5)
 def test_results_are_those_of_the_recurrence(name: str, packed: bool) -> None:

@@ -136,6 +136,24 @@ def test_latents_of_constant_size_are_hidden() -> None:
         assert found[f'{attention}.{name}'] == Factor(init=0.5, rate=0.5)
 
 
+def test_the_norm_of_queries_divides_logits_by_the_size_of_heads() -> None:
+    block = TransformerBlock(Attention(2, qk_norm=LayerNorm()), FeedForward())
+    found = factors(wide(stack=Stack([block])))
+    norms = 'stack.layers_0.attention.{}_norm.{}'.format
+    assert found[norms('query', 'scale')] == Factor(rate=0.5, shift=-0.5)
+    assert found[norms('query', 'bias')] == Factor(rate=0.5)
+    assert found[norms('key', 'scale')] == found[norms('key', 'bias')] == Factor()
+
+
+def test_a_constant_scale_of_growing_heads_is_refused() -> None:
+    def scaled(**fields: Any) -> Stack:
+        return Stack([TransformerBlock(Attention(2, softmax_scale=0.3, **fields), FeedForward())])
+
+    with pytest.raises(UserError, match=r'layers\[0\]\.attention\.softmax_scale is the same'):
+        factors(wide(stack=scaled()))
+    assert factors(wide(stack=scaled(head_dim=8)))
+
+
 @pytest.mark.slow
 def test_scanned_and_unrolled_layers_train_alike() -> None:
     each = [
