@@ -37,6 +37,7 @@ def test_a_function_is_tuned(tmp_path: Path) -> None:
         assert loaded.best.reward == 0.0
 
 
+@pytest.mark.pax('`early_stopping`')
 def test_a_function_may_take_the_trial_and_be_stopped_early() -> None:
     def function(values: Any, trial: Trial) -> Iterator[dict[str, float]]:
         for step in range(1, 4):

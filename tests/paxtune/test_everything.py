@@ -2,14 +2,21 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
+import pyglove as pg
 import pytest
 
+from paxtune.algorithms.encoding.sampling import draw
+from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_study
+from paxtune.study.validation import validate_space
 from tests.factories.tunables import MAX_PARAMS, Everything
+from trainer.learner import GlobalNorm
+from trainer.symbolic.ranges import intv
 
 _SCRIPT = """
 import sys
@@ -48,8 +55,22 @@ def test_no_trial_violates_a_constraint_or_the_parameter_limit(directory: Path) 
             assert made.task.model.embedding.dims == made.shared.width
 
 
-@pytest.mark.pax('In-code hypers, with', 'What is traced: task', 'A hyper in a region')
-@pytest.mark.pax('enable_dataset_tuning')
+@pytest.mark.pax('What is traced: task', 'A hyper in a region', 'enable_dataset_tuning')
+def test_every_part_of_an_experiment_may_hold_decisions() -> None:
+    everything = Everything()
+    clipping = pg.oneof([None, GlobalNorm(pg.floatv(0.5, 2.0))])
+    everything.rebind({'train.random_seed': intv(0, 99), 'task.learner.clipping': clipping})
+    space = Space(everything)
+    validate_space(space)
+    parts = {path.partition('.')[0] for path in space.paths}
+    assert parts == {'mesh', 'shared', 'task', 'train', 'train_input'}
+    rng = random.Random(0)
+    made = [space.materialize(draw(space.spec, rng)) for _ in range(8)]
+    assert all(map(pg.is_deterministic, made))
+    for part in parts:
+        assert len({pg.to_json_str(each.sym_getattr(part)) for each in made}) > 1, part
+
+
 @pytest.mark.slow
 def test_each_kind_of_decision_was_searched(directory: Path) -> None:
     with load_study(directory) as study:

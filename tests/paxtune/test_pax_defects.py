@@ -233,7 +233,7 @@ class Inverse(Reward):
         return 1.0 / metrics['x'] if metrics['x'] else math.inf
 
 
-@pytest.mark.pax(13, 'NaN final reward')
+@pytest.mark.pax(13, 'NaN final reward', 'cross_step_metric_aggregator')
 def test_the_final_reward_is_checked_as_any_other() -> None:
     # each step has a reward, and the mean of the steps has none.
     with open_study(

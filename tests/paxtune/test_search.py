@@ -23,6 +23,7 @@ from paxtune.schedulers import (
     Scheduler,
     ThresholdStopping,
 )
+from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
@@ -30,6 +31,8 @@ from tests.factories import tunables
 from tests.factories.searches import MODULE, run
 from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic.errors import UserError
+
+RATE = 'task.learner.learning_rate'
 
 
 def directory_of(study_directory: Path, trial: Trial) -> Path:
@@ -176,9 +179,8 @@ def test_a_broken_invariant_stops_the_search(tmp_path: Path, capsys: Any) -> Non
 
 @pytest.mark.slow
 def test_a_search_may_begin_with_what_is_known(tmp_path: Path, searched: Searched) -> None:
-    rate = 'task.learner.learning_rate'
     initial = tmp_path / 'initial.json'
-    initial.write_text(json.dumps([{rate: 0.05}]))
+    initial.write_text(json.dumps([{RATE: 0.05}]))
     flags = ['--tune', 'train.random_seed=intv(0, 100)', '--num_trials=7', '--initial_defaults']
     flags += [f'--initial_trials={initial}', f'--prior_studies={searched.directory}']
     flags += [f'--fork_study={searched.directory}']
@@ -186,11 +188,21 @@ def test_a_search_may_begin_with_what_is_known(tmp_path: Path, searched: Searche
     origins = [trial.lineage.origin.split('#')[0] for trial in trials]
     assert origins == [str(searched.directory)] * 4 + ['initial_trials'] * 2 + ['algorithm']
     for one, other in zip(trials, searched.trials, strict=False):
-        assert (one.decisions[rate], one.reward) == (other.decisions[rate], other.reward)
+        assert (one.decisions[RATE], one.reward) == (other.decisions[RATE], other.reward)
     assert trials[4].decisions['train.random_seed'] == 0
-    assert trials[5].decisions[rate] == 0.05
+    assert trials[5].decisions[RATE] == 0.05
     again = run(tmp_path / 'study', 'Rates', *flags)
     assert [trial.reward for trial in again] == [trial.reward for trial in trials]
+
+
+@pytest.mark.pax('Class-attribute hypers', '`--num_trials`')
+def test_tune_opens_fields_and_set_fixes_them() -> None:
+    flags = [f'--exp={MODULE}.Rates', '--set', f'{RATE}=0.01', '--num_trials=3', '--tune']
+    flags += ['task.learner.optimizer.b1=floatv(0.8, 0.99)', 'train.random_seed=intv(0, 9)']
+    tunable = command_line.tunable_for(search.parser().parse_args(flags))
+    assert Space(tunables.Rates()).paths == [RATE]
+    assert Space(tunable).paths == ['task.learner.optimizer.b1', 'train.random_seed']
+    assert (tunable.task.learner.learning_rate, tunable.search.budget.trials) == (0.01, 3)
 
 
 def test_a_search_may_believe_in_the_defaults() -> None:
@@ -217,7 +229,7 @@ def test_a_quiet_search_prints_its_summary_alone(tmp_path: Path, capsys: Any) ->
     assert lines[0].startswith('The study is done') and lines[1].startswith('Best trial: 1')
 
 
-@pytest.mark.pax('max_num_trials', '`--num_trials`')
+@pytest.mark.pax('`--num_trials`')
 @pytest.mark.slow
 def test_a_finished_study_says_so_and_can_grow(tmp_path: Path, capsys: Any) -> None:
     before = run(tmp_path, 'Rates', '--num_trials=1')
@@ -316,7 +328,6 @@ def test_missing_data_is_reported_before_any_write(tmp_path: Path) -> None:
     assert len(run(tmp_path / 'study', 'WithoutData', '--smoke', '--num_trials=1')) == 1
 
 
-@pytest.mark.pax('Class-attribute hypers')
 @pytest.mark.slow
 def test_tune_and_set_change_the_space(tmp_path: Path) -> None:
     flags = [

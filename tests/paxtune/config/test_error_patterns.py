@@ -38,6 +38,7 @@ def test_an_error_matches_its_class_and_their_bases(type_name, error, matches):
     assert ErrorPattern(type_name).matches(error) == matches
 
 
+@pytest.mark.pax('`errors_to_skip` by type')
 @pytest.mark.parametrize(
     ('message', 'matches'), [(None, True), ('out of', True), ('^memory', False), ('OUT', False)]
 )

@@ -48,7 +48,7 @@ measured = st.lists(
 )
 
 
-@pytest.mark.pax('cross_step_metric_aggregator', 'LastReportedMetricValues')
+@pytest.mark.pax('LastReportedMetricValues')
 def test_last_step_takes_the_last_of_each_metric():
     # Pax's 4th defect: metrics that the last step lacks were dropped.
     measurements = steps({'a': 1.0, 'b': 2.0}, {'a': 3.0}, {'a': math.nan, 'c': 4.0})

@@ -222,7 +222,8 @@ def test_aggregates_of_nan_are_nan(values, aggregator):
 
 @pytest.mark.pax(21, '`aggregator`: max, min')
 @pytest.mark.parametrize(
-    ('aggregator', 'value'), [('mean', 2.5), ('sum', 10.0), ('max', 5.0), ('min', 0.5)]
+    ('aggregator', 'value'),
+    [('mean', 2.5), ('sum', 10.0), ('max', 5.0), ('min', 0.5), ('median', 2.25)],
 )
 def test_aggregators(aggregator, value):
     # Pax's 21st defect: a string was annotated, and refused.

@@ -27,7 +27,6 @@ class Holder(Component):
     reward: Reward | Objectives
 
 
-@pytest.mark.pax('SingleObjective')
 def test_metric_rewards_match_names_exactly():
     reward = MetricReward('minimize', 'eval/loss')
     assert reward.value({'eval/loss': 2.0, 'eval/loss_2': 1.0, 'xeval/loss': 0.0}) == 2.0
@@ -57,6 +56,7 @@ def test_missing_metrics_are_reported_with_their_path(reward, path):
     assert str(error.value) == f"{path}: 'a' is not measured. Measured: loss."
 
 
+@pytest.mark.pax('reward_for_nan')
 @pytest.mark.parametrize(
     'reward',
     [
@@ -84,6 +84,7 @@ def test_reward_for_nan_must_be_finite():
         MetricReward('minimize', 'loss', reward_for_nan=math.inf)
 
 
+@pytest.mark.pax('SingleObjective')
 @pytest.mark.parametrize(('goal', 'better'), [('minimize', 1.0), ('maximize', 2.0)])
 def test_score_follows_the_goal(goal, better):
     assert max([1.0, 2.0], key=MetricReward(goal, 'x').score) == better

@@ -28,6 +28,7 @@ def run(function: Any, **fields: Any) -> Study:
     return tune(function, objective='minimize', algorithm='random_search', **fields)
 
 
+@pytest.mark.pax('In-code hypers, with')
 def test_decisions_in_a_function_are_its_space(tmp_path: Path) -> None:
     with run(nested, num_trials=12, job_log_dir=tmp_path) as study:
         for trial in study.trials:

@@ -47,7 +47,7 @@ def test_schedulers_conform(scheduler):
     check_study(scheduler)
 
 
-@pytest.mark.pax('By value', 'By rank')
+@pytest.mark.pax('By value')
 def test_threshold_stopping_decides_once_a_milestone():
     scheduler = ThresholdStopping(milestones=[[100, 3.0], [200, 2.0]])
     curve = measured((50, 9.0), (120, 3.0), (150, 9.0), (190, 9.0), (200, 2.5))
@@ -146,15 +146,16 @@ def test_rank_stopping_checks_its_milestones(milestones, message):
         RankStopping(milestones=milestones)
 
 
+@pytest.mark.pax('By rank')
 def test_rank_stopping_counts_from_the_best():
     scheduler = RankStopping(milestones=[[10, 2, 0]])
-    others = [measured((10, value)) for value in (3.0, 1.0, 2.0)]
+    others = [measured((10, value)) for value in (3.0, 1.0, 2.0, 4.0)]
     assert decision(scheduler, measured((10, 2.0)), others, LOSS) is None
     assert decision(scheduler, measured((10, 2.1)), others, LOSS) == (
-        'reward 2.1 at step 10 is worse than 2, number 2 of 3 trials at the milestone of step 10'
+        'reward 2.1 at step 10 is worse than 2, number 2 of 4 trials at the milestone of step 10'
     )
-    assert decision(scheduler, measured((10, 2.0)), others, ACCURACY) is None
-    assert decision(scheduler, measured((10, 1.9)), others, ACCURACY) is not None
+    assert decision(scheduler, measured((10, 3.0)), others, ACCURACY) is None
+    assert decision(scheduler, measured((10, 2.9)), others, ACCURACY) is not None
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ def test_a_suggestion_uses_all_results_of_other_workers(service: Service) -> Non
     assert found == ['', '1:pending', '1:completed 2:pending', '1:completed 2:completed 3:pending']
 
 
+@pytest.mark.pax('Many workers on')
 def test_a_worker_without_heartbeat_loses_its_trial(service: Service) -> None:
     lost, other = service.study('a'), service.study('b')
     zombie = ask(lost)

@@ -18,6 +18,7 @@ from paxtune.algorithms import (
 from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, NonFiniteRewardError
 from paxtune.schedulers import MedianStopping, Stop
+from paxtune.search_space.constraints import Requires
 from paxtune.search_space.decisions import to_dna
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import load_study, open_study
@@ -36,7 +37,7 @@ def test_a_study_runs_to_its_number_of_trials(study):
     assert best(study).reward == min(trial.reward for trial in trials if trial.reward)
 
 
-@pytest.mark.pax('`num_examples` counts all')
+@pytest.mark.pax('`num_examples` counts all', 'max_num_trials')
 def test_an_open_study_sees_a_larger_number_of_trials(tmp_path):
     with open_study(tmp_path, toy(search=search(budget=Budget(2)))) as study:
         run(study)
@@ -87,20 +88,17 @@ def test_studies_in_one_process_do_not_touch_each_other(tmp_path):
 
 
 @pytest.mark.pax('Trials are capped')
-def test_a_small_space_is_exhausted(tmp_path):
-    tunable = toy(
-        search=search(budget=Budget(50)),
-        rate=0.1,
-        layer=pg.oneof([1, 2, 3]),
-        widths=pg.permutate([1, 2]),
-    )
+@pytest.mark.parametrize(('constraints', 'count'), [([], 6), ([Requires('layer < 3', 'wide')], 4)])
+def test_a_small_space_is_exhausted(tmp_path, constraints, count):
+    space = {'rate': 0.1, 'layer': pg.oneof([1, 2, 3]), 'widths': pg.permutate([1, 2])}
+    tunable = toy(search=search(budget=Budget(50), constraints=constraints), **space)
     with open_study(tmp_path, tunable) as study:
         assert study.space.size == 6
         while (trial := study.ask()) is not None:
-            assert not study.exhausted or trial.id == 6
+            assert not study.exhausted or trial.id == count
             finish(trial)
         assert study.exhausted
-        assert len({tuple(each.items()) for each in decisions(study)}) == 6
+        assert len({tuple(each.items()) for each in decisions(study)}) == count
 
 
 def test_evolution_records_parents(tmp_path):
@@ -262,7 +260,7 @@ def test_a_study_is_done_when_all_its_trials_are_terminal(study):
     assert study.is_done
 
 
-@pytest.mark.pax(13, 'reward_for_nan', 'NaN reward at a', 'Infinite reward')
+@pytest.mark.pax(13, 'NaN reward at a', 'Infinite reward')
 @pytest.mark.parametrize('loss', [math.nan, math.inf])
 def test_a_reward_that_is_not_finite_is_not_written(study, loss):
     trial = ask(study)
@@ -389,6 +387,7 @@ def test_other_data_are_refused(tmp_path):
             open_study(tmp_path, toy(), other)
 
 
+@pytest.mark.pax('What is traced: task')
 def test_decisions_about_the_search_are_refused(tmp_path):
     with pytest.raises(UserError, match=r'search\.seed: the search itself cannot be searched'):
         open_study(tmp_path, toy(search=search(seed=pg.oneof([1, 2]))))

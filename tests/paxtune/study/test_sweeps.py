@@ -41,6 +41,7 @@ def test_all_combinations():
     assert sorted(found) == sorted((rate, dims) for rate in (0.1, 0.01) for dims in (16, 17, 18))
 
 
+@pytest.mark.pax('parameter_sweep()')
 def test_the_search_is_a_sweep_and_keeps_the_rest():
     sweep = parameter_sweep(Kinds(), [RATE, LAYER], [[0.1, FeedForward(8)]], seed=3)
     assert sweep.search.algorithm == Grid(points_per_range=None)
@@ -49,6 +50,7 @@ def test_the_search_is_a_sweep_and_keeps_the_rest():
     assert (sweep.search.objective, sweep.search.seed) == (REWARD, 3)
 
 
+@pytest.mark.pax('Sweep options: no')
 def test_fields_of_the_search_can_be_given():
     sweep = parameter_sweep(
         experiment(), HEADER, ROWS, objective=REWARD, budget=Budget(2), scheduler=MedianStopping()

@@ -44,7 +44,7 @@ def measuring(signal: Callable[[], Exception]) -> Callable[[Any], Iterator[dict[
     return function
 
 
-@pytest.mark.pax('`early_stopping`')
+@pytest.mark.pax('treats_early_stopped_trials_as_done')
 def test_a_stopped_trial_keeps_its_last_measurement_and_is_never_the_best() -> None:
     study = run(measuring(lambda: StopTrial('good enough')))
     trial = study.trials[0]
@@ -122,7 +122,7 @@ def test_an_error_that_stops_the_study_leaves_its_trial_to_be_resumed(tmp_path: 
         assert states(study) == ['COMPLETED'] * 6
 
 
-@pytest.mark.pax('`errors_to_skip`', '`errors_to_skip` by type')
+@pytest.mark.pax('`errors_to_skip`')
 def test_only_errors_to_skip_are_skipped() -> None:
     skip = [ErrorPattern(type='KeyError')]
     study = run(failing, objective=OBJECTIVE, budget=Budget(6), faults=Faults(errors_to_skip=skip))

@@ -185,6 +185,7 @@ def test_several_devices_and_processes_write_the_same(tmp_path: Path) -> None:
     assert {example['prompt'] for example in both} == prompts
 
 
+@pytest.mark.pax('Metric.eval_scoring')
 def test_decoding_begins_at_its_start_step(tmp_path: Path) -> None:
     measurements = run(decoding(train__decoding__start=3), tmp_path)
     assert [m.step for m in measurements if decoding_in(m.metrics)] == [4, 6]

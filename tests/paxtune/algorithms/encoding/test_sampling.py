@@ -27,6 +27,7 @@ def _draws(decision: Any, count: int = 2000) -> list[Any]:
     return [tuple(draw(spec, rng).values()) for _ in range(count)]
 
 
+@pytest.mark.pax('Primitives: `oneof`, `manyof`')
 @pytest.mark.parametrize(
     ('scale', 'median'),
     [(None, 0.50005), ('linear', 0.50005), ('log', 0.01), ('rlog', 1.0001 - 0.01)],
