@@ -157,43 +157,12 @@ def validate(experiment: 'Experiment', found: Layout) -> None:
     Raises:
         UserError: parts do not fit together. The message begins with the path.
     """
-    from trainer.program.setup import check_batch_sizes, check_lengths, check_suits
+    from trainer.program.setup import check_batch_sizes, check_lengths
+    from trainer.program.step_checks import trace_steps
 
     check_batch_sizes(experiment, found.mesh)
     check_lengths(experiment, found.mesh)
-    for path, data in experiment.inputs_by_path.items():
-        try:
-            check_suits(experiment, path, data)
-            _trace(experiment, found.mesh, data.element_spec(), path.partition('_')[0])
-        except UserError as error:
-            where = '' if str(error).startswith('task') else f'{path}: '
-            raise UserError(f'{where}{error}') from error
-
-
-def _trace(experiment: 'Experiment', mesh: 'Arrangement', element_spec: Any, step: str) -> None:
-    import jax
-    import jax.numpy as jnp
-
-    from trainer.layers.base import ForwardContext
-    from trainer.program.step_functions import abstract_metrics, abstract_step, decode
-    from trainer.symbolic.component import bind
-
-    task = experiment.task
-    if step == 'train' and task.has_own_step:
-        train_step, given = abstract_step(task, element_spec, mesh)
-        jax.eval_shape(train_step, *given)
-        return
-    metrics, _, args = abstract_metrics(task, experiment.train_input.element_spec(), mesh)
-    variables, _, random_key, values = args
-
-    def traced(variables: Any, batch: Any, random_key: Any, values: Any) -> Any:
-        if step != 'decode':
-            return metrics(variables, batch, random_key, values, training=step == 'train')
-        context = ForwardContext(dtype=jnp.dtype(task.fprop_dtype), mesh=mesh)
-        return decode(bind(task, values), variables, batch, random_key, context)
-
-    batch = {name: jax.ShapeDtypeStruct(s.shape, s.dtype) for name, s in element_spec.items()}
-    jax.eval_shape(traced, variables, batch, random_key, values)
+    trace_steps(experiment, found.mesh)
 
 
 def _bytes(abstract: Any, shardings: Any) -> int:

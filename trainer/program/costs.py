@@ -1,5 +1,6 @@
 """Costs of an experiment without open decisions, known before its first step."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Hashable
@@ -11,6 +12,7 @@ import numpy as np
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch
 from trainer.layers.embedding import Embedding
+from trainer.mesh import Arrangement
 from trainer.program.flops import flops
 from trainer.program.setup import compiled, data_shard
 from trainer.program.step_functions import ElementSpec, abstract_metrics, abstract_step, spec_key
@@ -32,11 +34,15 @@ _TOKENS = ('ids', 'labels', 'encoder_ids')
 _static: dict[Hashable, dict[str, float]] = {}
 
 
-def static_costs(experiment: Experiment) -> dict[str, float]:
+def static_costs(experiment: Experiment, mesh: Arrangement | None = None) -> dict[str, float]:
     """Computes the costs that are equal on all devices, by the names of their metrics.
 
     The model is traced, once for each structure. Nothing is compiled, no data is read, and the
     mesh need not fit the devices.
+
+    Args:
+        experiment: without open decisions.
+        mesh: checks the axes of activations, in any case; None checks none.
 
     Returns:
         num_params: number of parameters, frozen ones included.
@@ -49,13 +55,22 @@ def static_costs(experiment: Experiment) -> dict[str, float]:
             optimizer, averages. One copy counts, for any sharding.
 
     Raises:
-        UserError: the parts of the model do not fit together.
+        UserError: the parts of the model do not fit together, or an activation the mesh.
     """
     element_spec = experiment.train_input.element_spec()
     identity = (code_key(experiment.task), spec_key(element_spec))
-    if identity not in _static:
-        _static[identity] = _traced(experiment.task, element_spec)
+    if mesh is not None or identity not in _static:
+        _static[identity] = _traced(experiment.task, element_spec, mesh)
     return dict(_static[identity])
+
+
+def divisible(element_spec: ElementSpec, mesh: Arrangement) -> ElementSpec:
+    """Enlarges batches that a mesh does not divide: one host may have a part of a batch."""
+    parts = mesh.parts('batch')[0]
+    return {
+        name: s.update(shape=(math.lcm(s.shape[0], parts), *s.shape[1:]))
+        for name, s in element_spec.items()
+    }
 
 
 def tokens_per_step(experiment: Experiment) -> float:
@@ -139,10 +154,10 @@ def device_memory_limit() -> int | None:
 
 
 def abstract_loss(
-    task: Task, element_spec: ElementSpec
+    task: Task, element_spec: ElementSpec, mesh: Arrangement | None = None
 ) -> tuple[Callable[..., Any], TrainState, tuple[Any, ...]]:
     """Makes a traceable function of the loss of a training step: see `abstract_metrics`."""
-    metrics, state, args = abstract_metrics(task, element_spec)
+    metrics, state, args = abstract_metrics(task, element_spec, mesh)
     return lambda *given: metrics(*given)['loss'], state, args
 
 
@@ -151,18 +166,20 @@ def training_flops(forward_flops: int, num_tokens: int) -> float:
     return 3 * forward_flops / num_tokens
 
 
-def own_flops(task: Task, element_spec: ElementSpec) -> int:
+def own_flops(task: Task, element_spec: ElementSpec, mesh: Arrangement | None = None) -> int:
     """Operations of a step that a task replaces: of all its losses, gradients and updates."""
-    train_step, given = abstract_step(task, element_spec)
+    train_step, given = abstract_step(task, element_spec, mesh)
     return flops(train_step, *given)
 
 
-def _traced(task: Task, element_spec: ElementSpec) -> dict[str, float]:
-    loss, state, args = abstract_loss(task, element_spec)
+def _traced(task: Task, element_spec: ElementSpec, mesh: Arrangement | None) -> dict[str, float]:
+    if mesh is not None:
+        element_spec = divisible(element_spec, mesh)
+    loss, state, args = abstract_loss(task, element_spec, mesh)
     tokens = task.num_tokens(args[1])
     return {
         'num_params': float(sum(leaf.size for leaf in jax.tree.leaves(state.params))),
-        'flops_per_token': own_flops(task, element_spec) / tokens
+        'flops_per_token': own_flops(task, element_spec, mesh) / tokens
         if task.has_own_step
         else training_flops(flops(loss, *args), tokens),
         'state_bytes': float(sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))),

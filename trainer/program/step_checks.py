@@ -1,7 +1,6 @@
 """Checks of the steps of an experiment on its data, before anything is compiled or written."""
 
 import contextlib
-import functools
 from collections.abc import Hashable, Iterator
 from typing import Any
 
@@ -14,17 +13,23 @@ from trainer.inputs.arrays.arrays import ArraysInput
 from trainer.inputs.base import Batch, EndOfData, Input, host_share
 from trainer.inputs.indexed import IndexedInput
 from trainer.inputs.weights import broadcast, weights_of
+from trainer.layers.base import ForwardContext
 from trainer.losses import SigmoidCrossEntropy, SoftmaxCrossEntropy
-from trainer.program.costs import static_costs
+from trainer.mesh import Arrangement
+from trainer.program.costs import divisible, static_costs
+from trainer.program.setup import check_lengths, check_suits
 from trainer.program.step_functions import (
     ElementSpec,
+    TracedSteps,
     abstract_metrics,
     abstract_outputs,
+    decode,
     spec_key,
 )
 from trainer.runtime.signals import Signal
+from trainer.state import params_shardings
 from trainer.symbolic.code_key import code_key
-from trainer.symbolic.component import OWN_PACKAGES, components
+from trainer.symbolic.component import OWN_PACKAGES, bind, components
 from trainer.symbolic.errors import UserError, prefixed
 from trainer.task import Task
 from trainer.tasks.supervised import SupervisedTask
@@ -33,34 +38,94 @@ _MAX_BATCHES = 8
 _MAX_EXAMPLES = 1024
 
 
+_faultless: set[Hashable] = set()
+"""Keys of steps that were traced without a fault."""
+
+
 def steps_identity(experiment: Experiment) -> Hashable:
     """Returns a key that is equal for experiments whose steps have the same faults."""
+    fingerprints = [data.fingerprint() for data in experiment.inputs_by_path.values()]
+    return _traced_by(experiment, experiment.mesh.abstract()), tuple(fingerprints)
+
+
+def _traced_by(experiment: Experiment, mesh: Arrangement) -> Hashable:
     inputs = experiment.inputs_by_path.items()
-    read = [(path, spec_key(data.element_spec()), data.fingerprint()) for path, data in inputs]
-    return code_key(experiment.task), tuple(read)
+    specs = [
+        (path, spec_key(data.element_spec()), spec_key(data.padded_spec())) for path, data in inputs
+    ]
+    return code_key(experiment.task), mesh, tuple(specs)
 
 
 def check_steps(experiment: Experiment) -> None:
     """Traces the steps of an experiment on the shapes of its data, and looks at class labels.
 
-    An evaluation is traced where its batches differ from those of training in more than their
-    number of examples.
+    The devices of the mesh need not exist, so a size of -1 counts as 1.
 
     Raises:
-        UserError: outputs, labels and metrics do not fit together, or a label is no class.
+        UserError: outputs, labels, metrics and the mesh do not fit together, or a label is no
+            class.
         Exception: other code of the experiment raises while it is traced.
     """
-    task, trained = experiment.task, experiment.train_input.element_spec()
-    static_costs(experiment)
-    for path, data in experiment.inputs_by_path.items():
-        spec = data.padded_spec()
-        if path.startswith('eval_inputs') and _examples(spec) != _examples(trained):
-            metrics, _, arguments = abstract_metrics(task, spec)
-            with prefixed(path):
-                jax.eval_shape(functools.partial(metrics, training=False), *arguments)
+    mesh = experiment.mesh.abstract()
+    key = _traced_by(experiment, mesh)
+    if key not in _faultless:
+        element_spec = divisible(experiment.train_input.element_spec(), mesh)
+        params_shardings(TracedSteps(experiment.task, mesh, element_spec).abstract_params, mesh)
+        check_lengths(experiment, mesh)
+        trace_steps(experiment, mesh)
+        _faultless.add(key)
     for path, data in experiment.inputs_by_path.items():
         if not path.startswith('decode_inputs'):
-            _check_labels(task, path, data)
+            _check_labels(experiment.task, path, data)
+
+
+def trace_steps(experiment: Experiment, mesh: Arrangement) -> None:
+    """Traces a train step, and a step of each evaluation and decode set, on shapes alone.
+
+    Sets whose examples have equal shapes are traced once.
+
+    Raises:
+        UserError: parts do not fit together. The message begins with the path.
+        Exception: other code of the experiment raises while it is traced.
+    """
+    static_costs(experiment, mesh)
+    traced = []
+    for path, data in experiment.inputs_by_path.items():
+        kind, spec = path.partition('_')[0], divisible(data.padded_spec(), mesh)
+        known = kind, _examples(spec)
+        with _at(path):
+            check_suits(experiment, path, data)
+            if kind != 'train' and known not in traced:
+                _trace(experiment, mesh, spec, is_decoding=kind == 'decode')
+        traced.append(known)
+
+
+@contextlib.contextmanager
+def _at(path: str) -> Iterator[None]:
+    """Context manager that puts the path of an input before a message about it."""
+    try:
+        yield
+    except UserError as error:
+        if str(error).startswith('task'):
+            raise
+        with prefixed(path):
+            raise
+
+
+def _trace(
+    experiment: Experiment, mesh: Arrangement, element_spec: ElementSpec, is_decoding: bool
+) -> None:
+    task = experiment.task
+    trained = divisible(experiment.train_input.element_spec(), mesh)
+    metrics, _, (variables, _, random_key, values) = abstract_metrics(task, trained, mesh)
+
+    def traced(variables: Any, batch: Any, random_key: Any, values: Any) -> Any:
+        if not is_decoding:
+            return metrics(variables, batch, random_key, values, training=False)
+        context = ForwardContext(dtype=jnp.dtype(task.fprop_dtype), mesh=mesh)
+        return decode(bind(task, values), variables, batch, random_key, context)
+
+    jax.eval_shape(traced, variables, dict(element_spec), random_key, values)
 
 
 def _examples(spec: ElementSpec) -> dict[str, Any]:

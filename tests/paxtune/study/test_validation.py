@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import pyglove as pg
 import pytest
 
@@ -35,10 +36,22 @@ from paxtune.study.feasibility import Feasibility
 from paxtune.study.plan import SearchPlan
 from paxtune.study.samples import first_fitting
 from paxtune.study.validation import validate_steps
+from tests.factories import tiny
 from tests.factories.labelled import FAULTS, MESSAGES, Points, classifier
+from tests.factories.tiny import CountingInput
 from tests.factories.tunables import rates
+from trainer.decoding import Greedy
 from trainer.experiment import Evaluation, Experiment
 from trainer.inputs.base import Batch, EndOfData
+from trainer.layers import (
+    Attention,
+    Experts,
+    FeedForward,
+    Layer,
+    Positions,
+    TransformerBlock,
+)
+from trainer.mesh import Mesh
 from trainer.runtime.signals import SkipTrial
 from trainer.symbolic.errors import UserError
 
@@ -92,9 +105,14 @@ def test_a_scheduler_for_which_training_is_too_short_is_named(
 # --- Faults that have nothing to do with decisions ---
 
 
-def searched(experiment: Experiment, **fields: Any) -> Tunable:
+def text(**overrides: Any) -> Tunable:
+    """The tiny language model with a rate to search."""
+    return searched(tiny.experiment(**overrides), metric='eval/loss')
+
+
+def searched(experiment: Experiment, metric: str = 'test/loss') -> Tunable:
     """An experiment with a rate to search."""
-    search = Search(MetricReward('minimize', 'test/loss'), Budget(2), **fields)
+    search = Search(MetricReward('minimize', metric), Budget(2))
     made = Tunable(**dict(experiment.sym_init_args), search=search)
     return made.rebind({'task.learner.learning_rate': pg.floatv(1e-3, 1e-1)})
 
@@ -116,6 +134,90 @@ def test_a_fault_of_some_decisions_is_left_to_trials() -> None:
     faulty = made.clone().rebind({'train_input.first': pg.oneof([1, 2, 3, 0])})
     faulty.rebind({'search.constraints': [Requires('train_input.first == 0', 'shifted')]})
     SearchPlan.compile(faulty)
+
+
+class Rows(Layer):
+    """x + x @ kernel, with any logical axes.
+
+    Attributes:
+        rows: axis of the inputs of the kernel.
+        features: axis of the features of the result.
+    """
+
+    rows: str = 'embed'
+    features: str = 'features'
+
+    def forward(self, x_BTD: Any, positions: Positions | None = None) -> Any:
+        kernel = self.param('kernel', (x_BTD.shape[-1],) * 2, (self.rows, None))
+        return self.constrain(x_BTD + x_BTD @ kernel, ('batch', 'length', self.features))
+
+
+MESHES: dict[str, tuple[Layer, dict[str, Any], str]] = {
+    'a parameter without a rule': (
+        Rows(rows='rows'),
+        {},
+        r"^parameter stack\.layers_0\.kernel: there is no rule for the logical axis 'rows'",
+    ),
+    'an activation without a rule': (
+        Rows(features='featurs'),
+        {},
+        r'^an activation of Rows at .task\.model\.stack\.layers\[0\].*Did you mean features\?',
+    ),
+    'a mesh that divides no parameter': (
+        Rows(),
+        {'fsdp': 3},
+        r"^parameter embedding\.table: axis 'embed' of size 16 does not divide evenly over the 3",
+    ),
+    'a mesh that divides no experts': (
+        TransformerBlock(Attention(2), Experts(3, 8)),
+        {'expert': 2},
+        r"^parameter stack\.layers_0\.feed_forward\.down: axis 'experts' of size 3 does not divide",
+    ),
+    'a mesh that divides no activation': (
+        Rows(features='mine'),
+        {'axes': {'mine': 3}, 'rules': {'mine': 'mine'}},
+        r"^an activation of Rows at .*: axis 'mine' of size 16 does not divide evenly over the 3",
+    ),
+    'a mesh that divides no positions': (
+        Rows(),
+        {'sequence': 3},
+        r"^train_input: 8 positions of 'ids' do not divide evenly over the 3 devices",
+    ),
+}
+
+
+@pytest.mark.fast(2)
+@pytest.mark.parametrize('name', MESHES)
+def test_a_mesh_that_fits_no_experiment_is_reported_first(name: str, tmp_path: Path) -> None:
+    layer, sizes, message = MESHES[name]
+    made = text(task__model__stack__layers=[layer], mesh=Mesh(data=1, **sizes))
+    with pytest.raises(UserError, match=message) as caught:
+        tune(made, job_log_dir=tmp_path / 'study')
+    assert str(caught.value).splitlines()[-1] == '(So it is in all of 50 drawn experiments.)'
+    assert not (tmp_path / 'study').exists()
+
+
+def test_a_mesh_may_be_larger_than_this_machine() -> None:
+    SearchPlan.compile(text(mesh=Mesh(data=16)))  # Each host has a part of a batch.
+
+
+class Uncached(Layer):
+    """Adds the previous position, without a cache."""
+
+    def forward(self, x_BTD: Any, positions: Positions | None = None) -> Any:
+        return jnp.pad(x_BTD, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+
+
+def test_a_layer_that_cannot_decode_is_reported_first(tmp_path: Path) -> None:
+    made = text(
+        task__model__stack__layers=[TransformerBlock(Uncached(), FeedForward(8))],
+        task__decoder=Greedy(4, prompt_length=3),
+        decode_inputs={'test': CountingInput(batch_size=8)},
+    )
+    message = r'^task\.model\.stack\.layers\[0\]\.attention \(Uncached\): it cannot decode token by'
+    with pytest.raises(UserError, match=message):
+        tune(made, job_log_dir=tmp_path / 'study')
+    assert not (tmp_path / 'study').exists()
 
 
 class Empty(Points):
