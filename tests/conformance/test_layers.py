@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.conformance.layer_examples import EXAMPLES, POSITIONS, X_BTD, Example
+from tests.conformance.layer_examples import EXAMPLES, X_BTD, Example
 from tests.search_spaces.golden import all_components
 from trainer.layers import (
     FutureTokens,
@@ -22,7 +22,7 @@ from trainer.layers import (
     stacked,
 )
 from trainer.layers.base import NON_TRAINABLE, PARAMS, ForwardContext, forward_context
-from trainer.layers.branch import accepts
+from trainer.layers.branch import takes_positions
 from trainer.layers.parameters import ParameterBox
 from trainer.mesh import Mesh
 from trainer.symbolic.errors import UserError
@@ -210,9 +210,7 @@ def test_the_view_by_layer_goes_both_ways(name: str) -> None:
 _MIXERS = [
     name
     for name, example in EXAMPLES.items()
-    if len(example.args) == 1
-    and example.args[0] is X_BTD
-    and accepts(example.layer, X_BTD, POSITIONS)
+    if len(example.args) == 1 and example.args[0] is X_BTD and takes_positions(example.layer)
 ]
 
 

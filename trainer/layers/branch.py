@@ -1,5 +1,6 @@
 """Calls of layers of users: the arguments that they take, and the results that they must make."""
 
+import contextlib
 import inspect
 from typing import Any
 
@@ -7,28 +8,43 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import CACHE, Layer, current_frame
+from trainer.layers.positions import Positions
 from trainer.symbolic.errors import UserError
 
 
-def accepts(layer: Layer, *args: Any) -> bool:
-    """True if the `forward` of a layer takes these arguments."""
-    try:
-        inspect.signature(layer.forward).bind(*args)
-    except TypeError:
-        return False
-    return True
+def takes_positions(layer: Layer) -> bool:
+    """True if the second parameter of the `forward` of a layer is `positions`, or `*args`."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(layer.forward).parameters.values()
+    names = [each.name for each in parameters if each.kind in kinds]
+    if len(names) > 1:
+        return names[1] == 'positions'
+    return any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
 
 
 def taken(layer: Layer, x: jax.Array, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments beside x that a layer gets; none where its `forward` takes x alone."""
-    return args if accepts(layer, x, *args) else ()
+    """The arguments beside x that a layer gets, as many as its `forward` takes.
+
+    Positions go only to a parameter of that name.
+    """
+    if args and isinstance(args[0], Positions | None) and not takes_positions(layer):
+        args = ()
+    signature = inspect.signature(layer.forward)
+    for count in range(len(args), -1, -1):
+        with contextlib.suppress(TypeError):
+            signature.bind(x, *args[:count])
+            return args[:count]
+    raise UserError(
+        f'{layer.sym_path} ({type(layer).__name__}): it is called with activations, and with '
+        f'positions where forward(self, x, positions) names them; it has forward{signature}'
+    )
 
 
 def apply_branch(layer: Layer, x: jax.Array, *args: Any) -> jax.Array:
     """Calls a layer of the running layer, whose result is added to its input.
 
     Args:
-        args: positions and the like; left out for a layer whose `forward` takes x alone.
+        args: positions and the like; `taken` says which of them the layer gets.
 
     Raises:
         UserError: the result is not like x, or decoding needs a cache that the layer lacks.

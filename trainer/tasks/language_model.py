@@ -10,7 +10,7 @@ from trainer.inputs.tokens.vocabulary import PAD_ID
 from trainer.inputs.weights import weights_of
 from trainer.layers.adapter import FlaxAdapter
 from trainer.layers.base import ForwardContext
-from trainer.layers.branch import accepts
+from trainer.layers.branch import takes_positions
 from trainer.layers.masks import require_mask
 from trainer.layers.positions import Positions
 from trainer.symbolic.component import components
@@ -81,7 +81,7 @@ class LanguageModelTask(TokenTask):
         self._require_positions('decoding has positions')
 
     def _require_positions(self, reason: str) -> None:
-        if not accepts(self.model, 'ids', 'positions'):
+        if not takes_positions(self.model):
             raise UserError(
                 f'{reason}, but task.model ({type(self.model).__name__}) does not take them: '
                 'define forward(self, ids, positions=None)'

@@ -122,3 +122,33 @@ def test_a_decoder_block_is_never_parallel() -> None:
     fields = {'attention': Attention(2), 'feed_forward': FeedForward(8)}
     with pytest.raises(ValueError, match='parallel: attention to the memory stands between'):
         DecoderBlock(cross_attention=CrossAttention(2), parallel=True, **fields)
+
+
+class Scaled(Layer):
+    """Multiplies by a number, which is no position."""
+
+    is_pointwise = True
+
+    def forward(self, x_BTD: Any, factor: float = 2.0) -> Any:
+        return x_BTD * factor
+
+
+class Unnamed(Layer):
+    """Needs an argument that no layer passes."""
+
+    def forward(self, x_BTD: Any, factor: float) -> Any:
+        return x_BTD * factor
+
+
+@pytest.mark.parametrize('scan', ['always', 'never'])
+def test_positions_go_to_a_parameter_of_that_name_alone(scan: Any) -> None:
+    positions = Positions.unpacked((2, 6))
+    stack = Stack([Scaled()], repeats=2, scan=scan)
+    np.testing.assert_array_equal(applied(stack, {}, X_BTD, positions), 4 * X_BTD)
+    block = Residual(Scaled())
+    params = new_params(block, X_BTD)
+    np.testing.assert_array_equal(
+        applied(block, params, X_BTD, positions), applied(block, params, X_BTD)
+    )
+    with pytest.raises(UserError, match=r'^layer \(Unnamed\): it is called with activations, and'):
+        new_params(Residual(Unnamed()), X_BTD)
