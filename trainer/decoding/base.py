@@ -48,7 +48,7 @@ class DecodeOutput(NamedTuple):
 
     Attributes:
         batch: the global batch.
-        prompt_lengths_B: number of prompt tokens in each row.
+        prompt_lengths_B: number of prompt tokens in each row; 0 for padding.
     """
 
     batch: dict[str, jax.Array]

@@ -8,6 +8,7 @@ from trainer.decoding.base import Decoded, DecodeOutput, Decoder
 from trainer.inputs.base import Input
 from trainer.inputs.tokens.vocabulary import PAD_ID
 from trainer.inputs.weights import broadcast, weight_features, weights_of
+from trainer.symbolic.errors import UserError
 
 _MARKS = ('prefix_lengths', 'inputs_indicator', 'encoder_weights', 'encoder_segment_ids')
 """Features that are not 0 where a row has a prompt."""
@@ -59,6 +60,9 @@ def decoded_examples(
     """Yields the examples of a batch, without padding.
 
     Batches without `example_ids` are numbered from `first` on. A prompt needs no target.
+
+    Raises:
+        UserError: an example with a target has no prompt.
     """
     batch, count = output.batch, 0
     is_prompt_B = _with_prompts(batch)
@@ -66,10 +70,17 @@ def decoded_examples(
         target = _target(decoder, batch, row, length)
         if target is None and not is_prompt_B[row]:
             continue
+        number = int(batch['example_ids'][row]) if 'example_ids' in batch else first + count
+        if not length:
+            raise UserError(
+                f'example {number} has a target, but its prompt has length 0 by `prefix_lengths` '
+                'or `inputs_indicator`. A text continues at least one token: put a start token '
+                'before the target'
+            )
         texts = list(_texts(decoder, data, output.decoded, row))
         best = _until_end(decoder, np.array(texts[0].ids, np.int32))
         yield DecodedExample(
-            number=int(batch['example_ids'][row]) if 'example_ids' in batch else first + count,
+            number=number,
             prompt=_prompt(data, batch, row, length),
             target='' if target is None else data.text_of(target, 'labels'),
             is_right=None if target is None else best.tolist() == target.tolist(),

@@ -13,7 +13,7 @@ from trainer.runtime import processes
 from trainer.runtime.directory import write_text
 from trainer.runtime.throughput import Throughput
 from trainer.state import TrainState
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, prefixed
 from trainer.tasks.tokens import TokenTask
 
 OUTPUTS = 'decode_out'
@@ -59,7 +59,8 @@ def decode(
         examples: list[DecodedExample] = []
         for output in one_ahead(program, outputs):
             throughput.count()
-            examples += decoded_examples(task.decoder, data, output, first=1 + len(examples))
+            with prefixed(f'decode_inputs.{name}'):
+                examples += decoded_examples(task.decoder, data, output, first=1 + len(examples))
         if not examples:
             raise UserError(f'decode_inputs.{name}: no label has a weight, so all are padding')
         with throughput.paused():

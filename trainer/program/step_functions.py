@@ -104,9 +104,10 @@ def decode(
     prompts = task.prompts(batch)
     length = prompts.ids_BP.shape[1] + task.decoder.max_decode_steps
     extend = task.extender(variables, batch, dataclasses.replace(context, cache_length=length))
-    return DecodeOutput(
-        dict(batch), prompts.lengths_B, task.decoder.decode(extend, prompts, random_key)
-    )
+    # A row of padding continues its first token; its text is left out.
+    begun = prompts._replace(lengths_B=jnp.maximum(prompts.lengths_B, 1))
+    decoded = task.decoder.decode(extend, begun, random_key)
+    return DecodeOutput(dict(batch), prompts.lengths_B, decoded)
 
 
 def abstract_values(task: Task) -> Any:

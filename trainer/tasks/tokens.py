@@ -109,7 +109,7 @@ class TokenTask(Task):
         return weights_BT
 
     def prompts(self, batch: DeviceBatch) -> Prompts:
-        """The prompts of a batch: the first tokens of its rows."""
+        """The prompts of a batch: the first tokens of its rows. A row of padding has none."""
         ids_BT = batch['ids']
         if 'prefix_lengths' in batch:
             lengths_B = batch['prefix_lengths']
@@ -120,8 +120,7 @@ class TokenTask(Task):
             assert length is not None, 'check_decode_input requires it'
             ids_BT = ids_BT[:, :length]
             lengths_B = jnp.full(len(ids_BT), ids_BT.shape[1])
-        # A row of padding has no prompt.
-        return Prompts(ids_BT, jnp.clip(lengths_B, 1, ids_BT.shape[1]).astype(jnp.int32))
+        return Prompts(ids_BT, jnp.clip(lengths_B, 0, ids_BT.shape[1]).astype(jnp.int32))
 
     def extender(self, variables: Any, batch: DeviceBatch, context: ForwardContext) -> Extend:
         """The model as a function for decoders; the context has the length of the cache."""

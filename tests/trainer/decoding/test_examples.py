@@ -10,6 +10,7 @@ from trainer.decoding import Greedy
 from trainer.decoding.base import Decoded, DecodeOutput
 from trainer.decoding.examples import decoded_examples, text_metrics
 from trainer.inputs import SyntheticLmInput
+from trainer.symbolic.errors import UserError
 
 IDS = np.array([[1, 2, 3, 0], [4, 5, 0, 0], [0, 0, 0, 0]], np.int32)
 PROMPTS = {'ids': IDS, 'prefix_lengths': np.array([2, 2, 0], np.int32)}
@@ -21,7 +22,7 @@ def examples(**features: Any) -> list[Any]:
     decoded = Decoded(
         jnp.full((*shape, 2), 3), jnp.full(shape, 2), jnp.zeros(shape), jnp.zeros(shape)
     )
-    output = DecodeOutput(batch, jnp.maximum(batch['prefix_lengths'], 1), decoded)
+    output = DecodeOutput(batch, batch['prefix_lengths'], decoded)
     data = SyntheticLmInput(batch_size=3, sequence_length=4, vocab_size=8)
     return list(decoded_examples(Greedy(2), data, output, first=1))
 
@@ -51,3 +52,10 @@ def test_rows_may_have_targets_or_none() -> None:
 def test_rows_that_are_padding_by_their_weights_are_left_out() -> None:
     found = examples(eval_sample_weights=np.array([1, 0, 1], np.float32))
     assert [each.prompt for each in found] == ['1 2']
+
+
+def test_a_target_without_a_prompt_is_refused() -> None:
+    features = {'labels': IDS, 'weights': np.ones(IDS.shape, np.float32)}
+    lengths = np.array([2, 0, 1], np.int32)
+    with pytest.raises(UserError, match=r'^example 2 has a target, but its prompt has length 0'):
+        examples(prefix_lengths=lengths, **features)

@@ -147,4 +147,4 @@ def test_prompts_come_from_the_batch_or_are_of_one_length() -> None:
     assert task.prompts({'ids': ids}).ids_BP.shape == (3, 2)
     given = {'ids': ids, 'prefix_lengths': jnp.array([3, 0, 9])}
     # A row of padding has 0; lengths are at most those of the rows.
-    assert task.prompts(given).lengths_B.tolist() == [3, 1, 4]
+    assert task.prompts(given).lengths_B.tolist() == [3, 0, 4]
