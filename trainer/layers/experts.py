@@ -39,8 +39,6 @@ class Experts(Layer):
         init: of new kernels; None for a normal distribution of deviation 1 / sqrt(inputs).
     """
 
-    is_pointwise = True
-
     num_experts: int
     hidden_dims: int
     router: Router = Router()
@@ -49,6 +47,10 @@ class Experts(Layer):
     capacity_factor: float | None = None
     shared: Layer | None = None
     init: Initializer | None = None
+
+    @property
+    def is_pointwise(self) -> bool:  # type: ignore[override]
+        return self.shared is None or self.shared.is_pointwise
 
     def check(self) -> None:
         require_positive(self, 'num_experts', 'hidden_dims')

@@ -45,7 +45,7 @@ class ParameterBox(nn.LogicallyPartitioned):
             stack adds axes in front. () for a table; None if the initializer does not know.
         out_axes: axes of the outputs, likewise. Axes in neither are experts or layers.
         std: standard deviation of its new values; None if the initializer does not know.
-        is_output: it makes the outputs of the model.
+        is_output: it makes the outputs of the model, or the scores of a router.
         used: share of it that computes the result of a token, as that of a few of all experts.
     """
 
@@ -67,8 +67,8 @@ class ParameterBox(nn.LogicallyPartitioned):
     def matrix_axes(self) -> MatrixAxes | None:
         """The axes of a hidden matrix; None for other parameters.
 
-        Tables, vectors, kernels that make the outputs of the model, and kernels of unknown axes are
-        no hidden matrices.
+        Tables, vectors, kernels that make the outputs of the model or the scores of a router, and
+        kernels of unknown axes are no hidden matrices.
         """
         is_output = self.is_output or bool({'vocab', 'classes'} & {*self.names})
         if is_output or not self.in_axes or not self.out_axes:

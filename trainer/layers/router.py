@@ -49,7 +49,7 @@ class Router(Layer):
 
     def forward(self, x_BTD: jax.Array, num_experts: int, positions: Positions | None) -> Routing:
         shape = (x_BTD.shape[-1], num_experts)
-        kernel_DE = self.param('kernel', shape, ('embed', None), keep_float32=True)
+        kernel_DE = self.param('kernel', shape, ('embed', None), keep_float32=True, is_output=True)
         scores_BTE = self.product('btd,de->bte', x_BTD.astype(jnp.float32), kernel_DE)
         chances_BTE = jax.nn.softmax(scores_BTE)
         weights_BTK, experts_BTK = jax.lax.top_k(chances_BTE, self.experts_per_token)

@@ -24,8 +24,10 @@ class Muon(AdamW):
 
     A hidden matrix is a kernel of a layer that names its axes of inputs and outputs. Each layer of
     a scanned run, each expert and each head of attention is a matrix of its own. The rest is
-    tables, vectors, kernels that make the outputs of the model, and kernels of flax modules, whose
-    axes are unknown.
+    tables, vectors, kernels that make the outputs of the model, kernels of routers, and kernels of
+    flax modules, whose axes are unknown. A router classifies tokens, and classifiers do better
+    with AdamW: an orthogonal update moves the scores of all experts equally, also of those without
+    a token.
 
     An update has the size of an update of AdamW (Liu et al. 2025), so that the learning rate and
     the weight decay of AdamW fit. The fields of AdamW are those of the rest, except `mu_dtype` and

@@ -76,6 +76,8 @@ def test_shared_experts_add_their_result_and_the_gate_can_be_left_out() -> None:
     narrow = EXPERTS.clone(override={'shared': Linear(5)})
     with pytest.raises(UserError, match=r'shared \(Linear\): it makes \[3, 8, 5\] of \[3, 8, 6\]'):
         init(narrow, X_BTD)
+    mixing = EXPERTS.clone(override={'shared': Attention(2)})
+    assert [each.is_pointwise for each in (EXPERTS, linear, mixing)] == [True, True, False]
     plain = Experts(2, 5, router=Router(experts_per_token=2), gated=False)
     assert set(init(plain, X_BTD)['params']) == {'router', 'up', 'down'}
 

@@ -15,6 +15,7 @@ from trainer.experiment import Experiment
 from trainer.layers import (
     Attention,
     Embedding,
+    Experts,
     FeedForward,
     GatedFeedForward,
     Linear,
@@ -135,6 +136,14 @@ def test_hidden_matrices_are_those_of_attention_and_feed_forward() -> None:
     wanted |= {f'layers_0.feed_forward.{name}': plain for name in ('up', 'down')}
     wanted |= {f'layers_1.feed_forward.{name}': plain for name in ('gate', 'up', 'down')}
     assert found == wanted  # Neither the table, nor the head, nor a bias with two axes.
+
+
+def test_a_router_is_no_hidden_matrix() -> None:
+    x_BTD = jnp.ones((2, 3, 6))
+    boxes: Any = jax.eval_shape(Experts(4, 5).module().init, jax.random.key(0), x_BTD)
+    found = leaves(state_lib.matrices(boxes['params']))
+    assert {names(path)[0] for path, axes in found.items() if axes is None} == {'router.kernel'}
+    assert len(found) == 4
 
 
 def test_the_rate_of_a_matrix_keeps_its_effect_at_other_widths() -> None:
