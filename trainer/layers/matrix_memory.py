@@ -106,9 +106,11 @@ def _chunks(
     last = ids[..., -1:]
     before = jnp.concatenate([jnp.zeros_like(last[:, :1]), last[:, :-1]], axis=1)
     g = jnp.cumsum(log_a, axis=-1)
+    rest = _rounded_off(log_a, g)
     is_seen = (ids[..., :, None] == ids[..., None, :]) & jnp.tri(ids.shape[-1], dtype=bool)
     # The exponent is masked, not the result: a later position would overflow.
-    decay = jnp.exp(jnp.where(is_seen, g[..., :, None] - g[..., None, :], _NEVER))
+    apart = (x[..., :, None] - x[..., None, :] for x in (g, rest))
+    decay = jnp.exp(jnp.where(is_seen, sum(apart), _NEVER))
     from_before = jnp.exp(g) * (ids == before)
     u, w = b[..., None] * v, None
     if corrects:
@@ -117,7 +119,7 @@ def _chunks(
         u, w = inverse @ u, inverse @ ((b * from_before)[..., None] * k)
     return _Chunk(
         from_before=from_before,
-        to_end=jnp.exp(jnp.where(ids == last, g[..., -1:] - g, _NEVER)),
+        to_end=jnp.exp(jnp.where(ids == last, (g[..., -1:] - g) + (rest[..., -1:] - rest), _NEVER)),
         keep=jnp.exp(g[..., -1:]) * (last == before),
         u=u,
         w=w,
@@ -125,6 +127,19 @@ def _chunks(
         k=k,
         qk=_products(q, k) * decay,
     )
+
+
+def _rounded_off(log_a: jax.Array, g: jax.Array) -> jax.Array:
+    """The exact sums of `log_a` minus the rounded ones, `g`.
+
+    A small difference of large sums, as after a position that forgets all, has lost its last digits
+    in `g`. Knuth's TwoSum finds them.
+    """
+    before = jnp.concatenate([jnp.zeros_like(g[..., :1]), g[..., :-1]], axis=-1)
+    step = g - before
+    back = step - g
+    error = (g - (step - back)) - (before + back)
+    return jax.lax.stop_gradient(jnp.cumsum((log_a - step) - error, axis=-1))
 
 
 def _products(q: jax.Array, k: jax.Array) -> jax.Array:

@@ -28,6 +28,7 @@ from trainer.layers import (
     per_layer,
 )
 from trainer.layers.base import ForwardContext, forward_context
+from trainer.layers.matrix_memory import Writes, scan_memory
 from trainer.symbolic.errors import UserError
 
 SEGMENTS = np.array([[1] * 12, [1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 0, 0]] * 2)
@@ -305,3 +306,24 @@ def test_eight_devices_compute_as_one() -> None:
             np.testing.assert_allclose(y, one[0], rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(gradients, one[1], rtol=1e-3, atol=1e-4)
             assert part <= 1 / 2, name
+
+
+@pytest.mark.parametrize('corrects', [False, True])
+def test_a_memory_that_forgets_all_is_exact_afterwards(corrects: bool) -> None:
+    rng, shape = np.random.default_rng(0), (1, 32, 1, 4)
+    query, key, value = rng.normal(size=(3, *shape))
+    key /= np.linalg.norm(key, axis=-1, keepdims=True)
+    forget = np.full(shape[:3], -0.01)
+    forget[:, [3, 5, 6]] = -1e5
+    state, wanted = np.zeros((4, 4)), np.zeros(shape)
+    for t in range(shape[1]):
+        state *= np.exp(forget[0, t, 0])
+        written = value[0, t, 0] - corrects * key[0, t, 0] @ state
+        state = state + 0.5 * np.outer(key[0, t, 0], written)
+        wanted[0, t, 0] = query[0, t, 0] @ state
+    half = np.full(shape[:3], 0.5)
+    writes = Writes(*(jnp.asarray(x, jnp.float32) for x in (query, key, value, forget, half)))
+    given = Positions.unpacked(shape[:2]), jnp.zeros((1, 1, 4, 4)), 32, corrects
+    read, end = scan_memory(writes, *given)
+    np.testing.assert_allclose(read, wanted, atol=2e-6)
+    np.testing.assert_allclose(end[0, 0], state, atol=2e-6)
