@@ -96,6 +96,10 @@ class Task(Component):
         mask: jax.Array | None = example_mask(batch)
         return mask
 
+    def label_weights(self, batch: DeviceBatch) -> jax.Array | None:
+        """Weights of the labels [B, T], for layers with a loss of their own; None by default."""
+        return None
+
     def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
         """Computes the metrics of the model's outputs; training minimizes the mean of `loss`."""
         raise NotImplementedError(type(self).__name__)

@@ -51,6 +51,7 @@ class ForwardContext:
         dtype: the dtype of computations; parameters themselves are float32.
         mesh: divides activations; None leaves their layout to the compiler.
         example_weights: of the examples of the batch, 0 for padding; None if all examples count.
+        label_weights: computes the weights of the labels, [B, T]; None if they are unknown.
         cache_length: capacity of decoding caches, in positions; None outside of decoding.
     """
 
@@ -58,6 +59,7 @@ class ForwardContext:
     dtype: Any = jnp.float32
     mesh: Arrangement | None = None
     example_weights: jax.Array | None = None
+    label_weights: Callable[[], jax.Array | None] | None = None
     cache_length: int | None = None
 
 
@@ -75,6 +77,12 @@ def forward_context(context: ForwardContext) -> Iterator[None]:
         yield
     finally:
         _context.reset(token)
+
+
+def label_weights() -> jax.Array | None:
+    """Weights of the labels of the batch, [B, T], for a layer with a loss; None if unknown."""
+    compute = _context.get().label_weights
+    return None if compute is None else compute()
 
 
 class Frame:
@@ -238,7 +246,8 @@ class Layer(Component):
             init: makes new values; one with less than two axes needs it.
             decay: weight decay applies to it.
             keep_float32: returns it as float32, without a cast.
-            is_output: it makes the outputs of the model.
+            is_output: it makes the outputs of the model, or the scores of a router: no hidden
+                matrix, so Muon leaves it to AdamW.
             used: share of it that computes the result of a token.
         """
         frame = current_frame()

@@ -3,9 +3,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from trainer.layers.base import Layer
+from trainer.layers.base import Layer, label_weights
 from trainer.layers.branch import apply_branch
 from trainer.layers.positions import Positions
+from trainer.metrics import WeightedScalar
 from trainer.symbolic.component import Number, require_not_negative
 
 
@@ -15,7 +16,8 @@ class FutureTokens(Layer):
     Gloeckle et al. 2024, with heads in parallel. The first head predicts the token after the next
     one, and so on. Each head is a block on the result of the stack; the final norm and the output
     of the model are shared. Their mean cross-entropy, times `weight`, is an auxiliary loss. So
-    evaluation, decoding and `log_pplx` do not change.
+    evaluation, decoding and `log_pplx` do not change. A later token has the weight that it has as
+    a label.
 
     Attributes:
         layers: the block of each head.
@@ -41,22 +43,25 @@ class FutureTokens(Layer):
         losses = []
         for ahead, layer in enumerate(self.layers, 2):
             logits_BTV = logits(apply_branch(layer, x_BTD, positions))
-            labels_BT, weights_BT = _later(ids_BT, ahead), self._weights(ids_BT, positions, ahead)
+            labels_BT, weights_BT = _later(ids_BT, ahead), self._weights(positions, ahead)
             of_label_BT1 = jnp.take_along_axis(logits_BTV, labels_BT[..., None], axis=-1)
             xent_BT = jax.nn.logsumexp(logits_BTV, axis=-1) - of_label_BT1[..., 0]
-            total = jnp.sum(jnp.where(weights_BT, xent_BT, 0))
-            losses.append(total / jnp.maximum(jnp.sum(weights_BT), 1))
+            losses.append(WeightedScalar.of(xent_BT, weights_BT).mean)
             self.add_summary(f'log_pplx_{ahead}', losses[-1])
         self.add_aux_loss('future_tokens', self.weight * jnp.mean(jnp.stack(losses)))
 
-    def _weights(self, ids_BT: jax.Array, positions: Positions, ahead: int) -> jax.Array:
-        """True where the later token is text of the same segment, in a row that counts."""
-        is_text_BT = _later(ids_BT, ahead) != 0  # Padding has the id 0.
+    def _weights(self, positions: Positions, ahead: int) -> jax.Array:
+        """The weights of the later tokens, 0 where one is of another segment: float32 [B, T]."""
+        is_there_BT = _later(positions.is_token_BT, ahead)
         if positions.segment_BT is not None:
-            is_text_BT &= _later(positions.segment_BT, ahead) == positions.segment_BT
+            is_there_BT &= _later(positions.segment_BT, ahead) == positions.segment_BT
         if (rows := self.example_weights) is not None:
-            is_text_BT &= jnp.any(rows.reshape(len(rows), -1) != 0, axis=1)[:, None]
-        return is_text_BT
+            is_there_BT &= jnp.any(rows.reshape(len(rows), -1) != 0, axis=1)[:, None]
+        # The label of a position is the next token.
+        weights_BT = label_weights()
+        if weights_BT is None:
+            return is_there_BT.astype(jnp.float32)
+        return jnp.where(is_there_BT, _later(weights_BT, ahead - 1), 0)
 
 
 def _later(x_BT: jax.Array, ahead: int) -> jax.Array:

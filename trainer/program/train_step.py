@@ -1,6 +1,7 @@
 """One training step of a task: gradients of its losses, and updates by its optimizers."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -44,8 +45,11 @@ class ModelCalls:
     ) -> None:
         self.variables = variables
         self._module, self._rngs, self._count = task.model.module(), rngs, 0
-        weights = task.example_weights(batch)
-        self._context = dataclasses.replace(context, example_weights=weights)
+        self._context = dataclasses.replace(
+            context,
+            example_weights=task.example_weights(batch),
+            label_weights=functools.partial(task.label_weights, batch),
+        )
         self._losses: list[jax.Array] = []
         self._summaries: Metrics = {}
 

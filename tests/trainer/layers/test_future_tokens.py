@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.factories import tiny
 from trainer.layers import (
     Attention,
     Embedding,
@@ -20,12 +21,16 @@ from trainer.layers import (
     TransformerLm,
 )
 from trainer.layers.base import AUX_LOSS, ForwardContext, forward_context
+from trainer.program.step_functions import abstract_metrics
 from trainer.state import unboxed
+from trainer.symbolic.component import numbers
 from trainer.symbolic.errors import UserError
 
-IDS = jnp.array([[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8, 2, 0, 0]])
+IDS = jnp.array([[3, 1, 4, 0, 5, 9, 2], [2, 7, 1, 8, 2, 0, 0]])
 SEGMENTS = jnp.array([[1, 1, 1, 2, 2, 2, 2], [1, 1, 1, 1, 1, 0, 0]])
 WEIGHT = 0.25
+LABEL_WEIGHTS = jnp.array([[1, 1, 0.5, 1, 1, 0, 1], [1, 1, 1, 1, 0, 0, 0]])
+"""Of next tokens, one of which has the id 0 and counts."""
 
 
 def block() -> TransformerBlock:
@@ -42,7 +47,8 @@ def params_of(made: TransformerLm) -> Any:
 
 
 def run(made: TransformerLm, params: Any, training: bool, positions: Any = None) -> Any:
-    with forward_context(ForwardContext(training=training)):
+    context = ForwardContext(training=training, label_weights=lambda: LABEL_WEIGHTS)
+    with forward_context(context):
         return made.module().apply({'params': params}, IDS, positions, mutable=[AUX_LOSS])
 
 
@@ -62,13 +68,13 @@ def test_the_loss_is_that_of_tokens_further_ahead(packed: bool) -> None:
         logits = normed @ params['embedding']['table'].T
         log_probs = np.asarray(jax.nn.log_softmax(logits), np.float64)
         found = [
-            -log_probs[row, at, IDS[row, at + head + 2]]
+            (-log_probs[row, at, IDS[row, at + head + 2]], LABEL_WEIGHTS[row, at + head + 1])
             for row in range(2)
             for at in range(7 - head - 2)
-            if IDS[row, at + head + 2] > 0
-            and (not packed or SEGMENTS[row, at] == SEGMENTS[row, at + head + 2])
+            if not packed or SEGMENTS[row, at] == SEGMENTS[row, at + head + 2]
         ]
-        each.append(np.mean(found))
+        losses, weights = np.array(found, np.float64).T
+        each.append(np.average(losses, weights=weights))
     (loss,) = jax.tree.leaves(left[AUX_LOSS])
     assert loss == pytest.approx(WEIGHT * np.mean(each), rel=1e-4)
 
@@ -112,3 +118,17 @@ def test_a_head_that_changes_the_width_is_refused_by_its_path() -> None:
     made = TransformerLm(Embedding(11, 8), Stack([]), future_tokens=FutureTokens([Linear(4)]))
     with pytest.raises(UserError, match=r'^future_tokens.layers\[0\] \(Linear\): it makes'):
         params_of(made)
+
+
+@pytest.mark.parametrize('weight', [0.0, 1.0])
+def test_later_tokens_have_the_weights_of_the_labels_of_the_task(weight: float) -> None:
+    made = tiny.experiment(task__model=tiny.model(future_tokens=FutureTokens([block()])))
+    batch = made.train_input.get_next()
+    # The later token of a pair has no weight as a label, or one of its own.
+    batch['weights'][:] = 0
+    batch['weights'][:, 4] = weight
+    metrics, state, _ = abstract_metrics(made.task, made.train_input.element_spec())
+    variables = jax.tree.map(lambda s: jnp.ones(s.shape, s.dtype), state.variables)
+    with forward_context(ForwardContext()):
+        found = metrics(variables, batch, jax.random.key(0), numbers(made.task))
+    assert (found['aux_loss'].value() > 0) == bool(weight)
