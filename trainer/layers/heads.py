@@ -75,12 +75,12 @@ class MultiHead(Layer):
         return dims // self.num_heads
 
     def _project(self, name: Projection, x_BTD: jax.Array, heads: int, head_dim: int) -> jax.Array:
-        return to_heads(self, name, x_BTD, heads, head_dim, self.init, self._bias(name))
+        return to_heads(self, name, x_BTD, heads, head_dim, self.init, self._projection_bias(name))
 
     def _project_out(self, out_BTNH: jax.Array, dims: int) -> jax.Array:
-        return from_heads(self, out_BTNH, dims, self.init, self._bias('output'))
+        return from_heads(self, out_BTNH, dims, self.init, self._projection_bias('output'))
 
-    def _bias(self, name: Projection) -> Bias:
+    def _projection_bias(self, name: Projection) -> Bias:
         if isinstance(self.bias, str):
             return self.bias
         return 'zeros' if name in self.bias else 'none'
