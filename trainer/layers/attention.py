@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from trainer.layers.depthwise import DepthwiseConv1D
 from trainer.layers.heads import MultiHead
-from trainer.layers.kv_cache import update_cache, visible_in_cache
+from trainer.layers.kv_cache import cached_index, update_cache, visible_entries
 from trainer.layers.local import attend_in_blocks, in_blocks_of, within_window
 from trainer.layers.masks import causal_but_for_prefix, same_segment
 from trainer.layers.positions import Positions
@@ -123,9 +123,10 @@ class Attention(MultiHead):
         if self.mask != 'causal':
             raise UserError(f'{self.sym_path}: only causal attention can decode token by token')
         axes = ('batch', 'length', 'heads', 'kv')
-        k_BSKH = update_cache(self, 'keys', k_BTKH, positions.index_BT, axes)
-        v_BSKH = update_cache(self, 'values', v_BTKH, positions.index_BT, axes)
-        visible_BTS = visible_in_cache(positions, k_BSKH.shape[1], self.window)
+        k_BSKH = update_cache(self, 'keys', k_BTKH, positions, axes, self.window)
+        v_BSKH = update_cache(self, 'values', v_BTKH, positions, axes, self.window)
+        index_BS = cached_index(self, positions, self.window)
+        visible_BTS = visible_entries(positions, index_BS, self.window)
         return self._attend(*self._prepared(q_BTNH, k_BSKH, v_BSKH), visible_BTS[:, None])
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from trainer.layers.attention import rotate
 from trainer.layers.base import Layer
 from trainer.layers.initialization import Initializer, kernel_init
-from trainer.layers.kv_cache import update_cache, visible_in_cache
+from trainer.layers.kv_cache import cached_index, update_cache, visible_entries
 from trainer.layers.masks import causal_but_for_prefix, same_segment
 from trainer.layers.normalization import Normalization, RMSNorm
 from trainer.layers.positions import Positions
@@ -122,9 +122,10 @@ class LatentAttention(Layer):
         if self.mask != 'causal':
             raise UserError(f'{self.sym_path}: only causal attention can decode token by token')
         axes = ('batch', 'length', 'latent')
-        c_BSL = update_cache(self, 'latents', c_BTL, positions.index_BT, axes)
-        k_BSR = update_cache(self, 'rotary_keys', k_BTR, positions.index_BT, axes)
-        return c_BSL, k_BSR, visible_in_cache(positions, c_BSL.shape[1])[:, None]
+        c_BSL = update_cache(self, 'latents', c_BTL, positions, axes)
+        k_BSR = update_cache(self, 'rotary_keys', k_BTR, positions, axes)
+        visible_BTS = visible_entries(positions, cached_index(self, positions))
+        return c_BSL, k_BSR, visible_BTS[:, None]
 
     def _attend(
         self,

@@ -15,6 +15,7 @@ from trainer.layers import (
     Attention,
     Embedding,
     FeedForward,
+    LatentAttention,
     Stack,
     TransformerBlock,
     TransformerLm,
@@ -29,12 +30,24 @@ PROMPTS = [[3, 1, 4], [5], [9, 2, 6, 5]]
 Logits = Callable[[list[int]], np.ndarray]
 
 
-def model(scan: str) -> TransformerLm:
-    block = TransformerBlock(Attention(4, num_kv_heads=2), FeedForward(32))
-    return TransformerLm(Embedding(VOCAB, 16), Stack([block], repeats=2, scan=scan))
+def model(kind: str) -> TransformerLm:
+    mixers = {
+        'latent': LatentAttention(4, latent_dims=8),
+        'window': Attention(4, num_kv_heads=2, window=3),
+    }
+    mixer = mixers.get(kind, Attention(4, num_kv_heads=2))
+    scan = 'never' if kind == 'unrolled' else 'always'
+    stack = Stack([TransformerBlock(mixer, FeedForward(32))], repeats=2, scan=scan)
+    return TransformerLm(Embedding(VOCAB, 16), stack)
 
 
-@pytest.fixture(scope='module', params=['never', pytest.param('always', marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope='module',
+    params=[
+        'unrolled',
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ('scanned', 'window', 'latent')),
+    ],
+)
 def written(request: pytest.FixtureRequest) -> tuple[TransformerLm, Any]:
     """A model with large parameters, so that its predictions are confident."""
     made = model(request.param)

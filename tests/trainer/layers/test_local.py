@@ -14,6 +14,7 @@ from tests.factories.tiny import experiment
 from tests.servers.processes import on_devices
 from trainer.inputs.synthetic import SyntheticLmInput
 from trainer.layers import Attention, FeedForward, Positions, Stack, TransformerBlock
+from trainer.layers.base import CACHE, ForwardContext, forward_context
 from trainer.layers.local import attend_in_blocks, in_blocks_of, with_previous
 from trainer.program.costs import static_costs
 from trainer.symbolic.component import key
@@ -117,10 +118,59 @@ def test_biases_are_added_in_blocks() -> None:
     np.testing.assert_allclose(got.reshape(2, -1, 2, 4)[:, :LENGTH], wanted, rtol=1e-4, atol=1e-5)
 
 
+def decoded(layer: Attention, chunks: list[tuple[int, list[int]]]) -> tuple[Any, Any]:
+    """The results of all positions and the last cache, with the rows read in chunks.
+
+    Args:
+        chunks: positions of each pass, and how many of them each row has. The rest is padding.
+    """
+    variables = init(layer, X_BTD)
+    cache: Any = {}
+    begins, written = np.zeros(2, int), np.zeros(X_BTD.shape)
+
+    @jax.jit
+    def extend(cache: Any, x_BTD: Any, positions: Positions) -> Any:
+        with forward_context(ForwardContext(cache_length=LENGTH)):
+            return layer.module().apply({**variables, **cache}, x_BTD, positions, mutable=[CACHE])
+
+    for length, counts in chunks:
+        index_BT = begins[:, None] + np.arange(length)
+        is_token_BT = np.arange(length) < np.array(counts)[:, None]
+        x_BTD = np.asarray(X_BTD)[np.arange(2)[:, None], np.minimum(index_BT, LENGTH - 1)]
+        x_BTD = np.where(is_token_BT[:, :, None], x_BTD, 9.0)
+        positions = Positions(jnp.array(index_BT), lengths_B=jnp.array(counts))
+        out, cache = extend(cache, x_BTD, positions)
+        for row, count in enumerate(counts):
+            written[row, begins[row] :][:count] = out[row, :count]
+        begins += counts
+    assert (begins == LENGTH).all()
+    return written, cache[CACHE]
+
+
+@pytest.mark.parametrize('window', [3, 5, 7, 9, 11, 50])
+@pytest.mark.fast(1)
+def test_a_cache_of_the_window_gives_the_results_of_whole_sequences(window: int) -> None:
+    layer = Attention(2, num_kv_heads=1, window=window)
+    wanted = apply(layer, init(layer, X_BTD), X_BTD)
+    one = [(1, [1, 1])]
+    for chunks in (
+        [(7, [7, 7]), *one * 4],
+        [(7, [7, 2]), (6, [1, 6]), *one * 3],  # The second continues a cache with padded rows.
+        [(2, [1, 2]), (9, [5, 4]), *one * 5],
+    ):
+        written, cache = decoded(layer, chunks)
+        np.testing.assert_allclose(written, wanted, rtol=1e-4, atol=1e-5)
+        shapes = {leaf.shape for leaf in jax.tree.leaves(cache)}
+        assert shapes == {(2, min(window, LENGTH), 1, 4)}
+
+
 @pytest.mark.parametrize('lengths', [[7, 2], [1, 11]])
+@pytest.mark.parametrize('window', [3, 7, 9])
 @pytest.mark.slow
-def test_incremental_results_equal_those_of_the_whole_sequence(lengths: list[int]) -> None:
-    layer = Attention(2, num_kv_heads=1, window=3)
+def test_incremental_results_equal_those_of_the_whole_sequence(
+    window: int, lengths: list[int]
+) -> None:
+    layer = Attention(2, num_kv_heads=1, window=window)
     variables = init(layer, X_BTD)
     written = token_by_token(layer, variables, X_BTD, lengths)
     np.testing.assert_allclose(written, apply(layer, variables, X_BTD), rtol=1e-4, atol=1e-5)
