@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import jax
 from flax.traverse_util import unflatten_dict
 
+from trainer.layers.adapter import FlaxAdapter
 from trainer.layers.base import PARAMS, Layer
+from trainer.layers.embedding import Embedding
 from trainer.layers.parameters import ParameterBox
 from trainer.layers.transformer import TransformerLm
 from trainer.learner.optimizers import Rate
@@ -74,7 +76,9 @@ class WidthScaling(Component):
     Both stay as in the base: the same model with other widths, such as a tuned one. At the widths
     of the base, nothing changes. A hidden matrix has a learning rate in inverse
     proportion to its inputs; logits and attention weights grow no faster than in the base. Weight
-    decay stays unchanged. It is for a `TransformerLm` and the optimizers `AdamW`, `Lion`, `Muon`.
+    decay stays unchanged. It is for the optimizers `AdamW`, `Lion` and `Muon`, and for models of
+    layers whose parameters have axes: a `TransformerLm`, or an own one with a head. Modules of
+    flax are refused.
 
     Attributes:
         base: the widths of the base, value by path: `{'task.model.embedding.dims': 64}`.
@@ -110,10 +114,10 @@ class WidthScaling(Component):
             base_params: parameters of the base.
 
         Raises:
-            UserError: the models differ in more than widths, or the model is no transformer.
+            UserError: the models differ in more than widths, or the axes of some parameters are
+                unknown.
         """
-        if not isinstance(model, TransformerLm):
-            raise UserError(f'{_FIELD}: it is for TransformerLm, not {type(model).__name__}')
+        _require_layers(model)
         boxes, base = leaves(params), leaves(base_params)
         if odd := boxes.keys() ^ base.keys():
             raise UserError(
@@ -122,11 +126,16 @@ class WidthScaling(Component):
             )
         _require_no_constant_scale(model, boxes, base)
         found = {path: _factor(path, box, base[path]) for path, box in boxes.items()}
-        table = boxes['embedding', 'table'], base['embedding', 'table']
-        found |= _embedding_factors(model, *table)
-        if model.head is None:
+        for layer in components(model):
+            if isinstance(layer, Embedding):
+                path = _table_of(layer, model)
+                found[path] = _table_factor(layer, boxes[path], base[path])
+        if isinstance(model, TransformerLm) and model.head is None:
             final = {path: found[path] for path in found if path[0] == 'final_norm'}
-            found |= _final_norm_factors(model, final, *table)
+            path = _table_of(model.embedding, model)
+            found |= _final_norm_factors(model.embedding, final, boxes[path], base[path])
+        else:
+            _require_head(model, boxes)
         orthogonal = {
             path: [
                 _rounded(_orthogonal_rate(path, box, base[path], each)) for each in (False, True)
@@ -218,31 +227,62 @@ def _require_no_constant_scale(
             )
 
 
-def _embedding_factors(
-    model: TransformerLm, table: ParameterBox, base: ParameterBox
-) -> dict[Path, Factor]:
+def _require_layers(model: Layer) -> None:
+    """Raises UserError for modules of flax, whose axes of inputs are unknown."""
+    for layer in components(model):
+        if isinstance(layer, FlaxAdapter):
+            raise UserError(
+                f'{_FIELD}: {layer.sym_path} ({type(layer).__name__}) is a module of flax, whose '
+                'axes of inputs are unknown: use a layer of trainer.layers, or Layer.param'
+            )
+
+
+def _require_head(model: Layer, boxes: Mapping[Path, ParameterBox]) -> None:
+    """Raises UserError unless a kernel makes the outputs: a shared table has no factor for them."""
+    for box in boxes.values():
+        names = {box.names[axis] for axis in box.out_axes or ()} if box.in_axes else set()
+        if box.is_output or {'vocab', 'classes'} & names:
+            return
+    raise UserError(
+        f'{_FIELD}: {model.sym_path or "task.model"} ({type(model).__name__}) has no kernel that '
+        "makes its outputs. Give it a head: Linear(…).call('logits', x), or a kernel with the "
+        "axes ('embed', 'vocab')"
+    )
+
+
+def _table_of(embedding: Embedding, model: Layer) -> Path:
+    """The path of the table of an embedding."""
+    path: Path = ('table',)
+    layer: Any = embedding
+    while layer is not model:
+        path = (layer.scope_name(), *path)
+        layer = layer.sym_ancestor(lambda value: isinstance(value, Layer))
+    return path
+
+
+def _table_factor(embedding: Embedding, table: ParameterBox, base: ParameterBox) -> Factor:
     """The table so that embedded tokens, multiplied or not, do not depend on the width."""
     assert table.std is not None and base.std is not None
-    rate = 1 / _multiplier(model, table, base)
-    return {('embedding', 'table'): Factor(init=base.std * rate / table.std, rate=rate)}
+    rate = 1 / _multiplier(embedding, table, base)
+    return Factor(init=base.std * rate / table.std, rate=rate)
 
 
 def _final_norm_factors(
-    model: TransformerLm, norm: Mapping[Path, Factor], table: ParameterBox, base: ParameterBox
+    embedding: Embedding, norm: Mapping[Path, Factor], table: ParameterBox, base: ParameterBox
 ) -> dict[Path, Factor]:
     """The scale before the logits of the shared table, which sum over the width.
 
     The norm multiplies by 1 + scale: its scale begins at the factor - 1.
     """
     growth = table.value.shape[-1] / base.value.shape[-1]
-    factor = _multiplier(model, table, base) / growth
+    factor = _multiplier(embedding, table, base) / growth
     shifts = {path: factor - 1 if path[-1] == 'scale' else 0.0 for path in norm}
     return {path: Factor(rate=factor, shift=shift) for path, shift in shifts.items()}
 
 
-def _multiplier(model: TransformerLm, table: ParameterBox, base: ParameterBox) -> float:
+def _multiplier(embedding: Embedding, table: ParameterBox, base: ParameterBox) -> float:
     growth = table.value.shape[-1] / base.value.shape[-1]
-    return math.sqrt(growth) if model.embedding.scale_sqrt_depth else 1.0
+    return math.sqrt(growth) if embedding.scale_sqrt_depth else 1.0
 
 
 def _rounded(factor: float) -> float:

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -16,9 +17,12 @@ from trainer.layers import (
     GatedFeedForward,
     Gaussian,
     LatentAttention,
+    Layer,
     LayerNorm,
     LearnedPositions,
     Linear,
+    LinenAdapter,
+    Positions,
     Stack,
     TransformerBlock,
     TransformerLm,
@@ -180,6 +184,65 @@ def test_initial_values_and_the_first_update_have_the_factors() -> None:
     decay = 1 - 0.01 * 0.1
     moved = np.abs(query(scaled[1]) - decay * query(begun))
     np.testing.assert_allclose(np.median(moved), 0.01 * 0.125, rtol=1e-3)
+
+
+class Own(Layer):
+    """A language model of layers and of parameters with axes.
+
+    Attributes:
+        dims: its width.
+        vocab_size: number of tokens.
+        tokens: the embedding.
+        block: on the embedded tokens.
+        is_tied: the table makes the logits.
+    """
+
+    dims: int = 64
+    vocab_size: int = VOCAB
+    tokens: Embedding = Embedding(VOCAB, 64)
+    block: TransformerBlock = TransformerBlock(Attention(2), FeedForward())
+    is_tied: bool = False
+
+    def forward(self, ids_BT: Any, positions: Positions | None = None) -> Any:
+        positions = positions or Positions.unpacked(ids_BT.shape)
+        x_BTD = self.block(self.tokens(ids_BT), positions)
+        if self.is_tied:
+            return self.tokens.call('attend', x_BTD)
+        head = self.param('head', (self.dims, self.vocab_size), ('embed', 'vocab'))
+        return self.product('btd,dv->btv', x_BTD, head)
+
+
+class FlaxLm(LinenAdapter):
+    """A language model of flax."""
+
+    vocab_size: int = VOCAB
+    dims: int = 64
+
+    def make(self) -> nn.Module:
+        return nn.Sequential([nn.Embed(VOCAB, self.dims), nn.Dense(VOCAB)])
+
+
+def own(model: Layer, *further: str) -> Experiment:
+    paths = ('task.model.dims', *further)
+    scaling = WidthScaling(base=dict.fromkeys(paths, 16))
+    task = LanguageModelTask(model, Learner(0.01, width_scaling=scaling))
+    return Experiment(task, CountingInput(batch_size=8, is_training=True))
+
+
+def test_a_model_of_ones_own_has_the_factors_of_a_transformer() -> None:
+    found = factors(own(Own(), 'task.model.tokens.dims'))
+    wanted = factors(wide(head=Linear(VOCAB)))
+    assert found['head'] == wanted['head.kernel']
+    assert found['tokens.table'] == wanted['embedding.table'] == Factor(rate=0.5)
+    assert found['block.attention.query'] == wanted['stack.layers_0.attention.query']
+    assert found['block.feed_forward.up'] == wanted['stack.layers_0.feed_forward.up']
+
+
+def test_models_of_unknown_axes_are_refused_with_their_path() -> None:
+    with pytest.raises(UserError, match=r': task\.model \(Own\) has no kernel that makes its outp'):
+        factors(own(Own(is_tied=True), 'task.model.tokens.dims'))
+    with pytest.raises(UserError, match=r': task\.model \(FlaxLm\) is a module of flax, whose'):
+        factors(own(FlaxLm()))
 
 
 def test_wrong_bases_and_optimizers_are_refused() -> None:
