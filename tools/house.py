@@ -52,7 +52,7 @@ BUDGETS = {
     'trainer/decoding': 686,
     'trainer/inputs': 4_450,
     'trainer/layers': 5_558,
-    'trainer/learner': 2_093,
+    'trainer/learner': 2_133,
     'trainer/loop': 1_522,
     'trainer/measures': 370,
     'trainer/program': 2_514,
