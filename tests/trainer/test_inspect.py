@@ -19,6 +19,7 @@ def deep(**overrides: Any) -> Any:
     return experiment(task__model__stack=stack, **overrides)
 
 
+@pytest.mark.pax('PjitPartitioner')
 def test_each_parameter_has_its_shard_on_devices_that_are_not_there() -> None:
     found = layout(deep(mesh__data=4, mesh__fsdp=8, mesh__tensor=2))
     assert found.mesh_shape == {'data': 4, 'fsdp': 8, 'sequence': 1, 'tensor': 2}
@@ -109,6 +110,7 @@ def block(mixer: Layer) -> TransformerBlock:
     return TransformerBlock(mixer, FeedForward(32))
 
 
+@pytest.mark.pax('validate()')
 @pytest.mark.parametrize(
     ('fields', 'message'),
     [

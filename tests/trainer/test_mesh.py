@@ -13,7 +13,17 @@ from trainer.mesh import Arrangement, Mesh, arranged
 from trainer.symbolic.errors import UserError
 
 
-@pytest.mark.pax('… axes: replica')
+@pytest.mark.pax('… axes: replica', 'inputs_split_mapping')
+def test_each_axis_divides_its_part_of_arrays_and_batches() -> None:
+    each = ('data', 'fsdp', 'sequence', 'tensor', 'expert', 'stage')
+    there = Mesh(**dict.fromkeys(each, 2)).abstract()
+    assert tuple(there.spec('layers', 'embed', 'mlp')) == ('stage', 'fsdp', 'tensor')
+    assert tuple(there.spec('experts', 'heads', 'vocab')) == ('expert', 'tensor', 'tensor')
+    assert tuple(there.feature_spec(2)) == (('data', 'fsdp', 'expert'), 'sequence')
+    whole = Mesh(data=2, sequence=2, rules={'length': None}).abstract()
+    assert tuple(whole.feature_spec(2)) == (('data', 'fsdp'), None)
+
+
 def test_the_rest_goes_to_the_open_axis() -> None:
     assert Mesh().shape(8) == (8, 1, 1, 1)
     assert Mesh(data=1, fsdp=-1, tensor=2).shape(8) == (1, 4, 1, 2)

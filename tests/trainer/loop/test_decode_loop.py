@@ -62,7 +62,7 @@ def test_texts_are_written_down_with_what_is_known_of_them(learned: Any) -> None
         assert text['log_prob'] == text['score'] < 0
 
 
-@pytest.mark.pax('Metric.eval_scoring', '--decode_during_train', 'decode_interval_steps')
+@pytest.mark.pax('Metric.eval_scoring', '--decode_during_train')
 @pytest.mark.pax('SingleTaskDecodeProgram')
 @pytest.mark.slow
 def test_decoding_is_measured_where_it_is_due_and_at_the_end(learned: Any) -> None:
@@ -103,6 +103,7 @@ def test_a_run_that_resumes_writes_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.pax('`--mode`: decode, decode_once', '--restore_checkpoint_dir', 'decode, decode_once')
+@pytest.mark.pax('decode_datasets')
 def test_a_checkpoint_can_be_decoded_from_afterwards(tmp_path: Path) -> None:
     made = decoding()
     metrics = {m.step: m.metrics for m in run(made, tmp_path)}
@@ -185,9 +186,15 @@ def test_several_devices_and_processes_write_the_same(tmp_path: Path) -> None:
     assert {example['prompt'] for example in both} == prompts
 
 
-@pytest.mark.pax('Metric.eval_scoring')
+@pytest.mark.pax('decode_interval_steps', 'Metric.eval_scoring')
 def test_decoding_begins_at_its_start_step(tmp_path: Path) -> None:
     measurements = run(decoding(train__decoding__start=3), tmp_path)
+    assert [m.step for m in measurements if decoding_in(m.metrics)] == [4, 6]
+
+
+@pytest.mark.pax('decode_interval_steps')
+def test_decoding_has_an_interval_of_its_own(tmp_path: Path) -> None:
+    measurements = run(decoding(train__decoding__every=4), tmp_path)
     assert [m.step for m in measurements if decoding_in(m.metrics)] == [4, 6]
 
 

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from trainer.metrics import Metrics
 from trainer.program.costs import COSTS
 from trainer.program.setup import compiled, localized
 from trainer.runtime.metric_writer import read_metrics
+from trainer.runtime.profiling import Profiler
+from trainer.runtime.step_events import listening
 from trainer.runtime.throughput import THROUGHPUT_METRICS
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import to_json_text
@@ -31,7 +34,6 @@ from trainer.tasks import LanguageModelTask
 @pytest.mark.pax('--eval_on_test', 'Loop: `num_train_steps`', 'report_progress_hook')
 @pytest.mark.pax('Checkpoint: `save_interval_steps`, `save_max_to_keep`')
 @pytest.mark.pax('Evaluation: `eval_interval_steps`', 'DefaultExecutor')
-@pytest.mark.pax('Checkpoints through Orbax')
 @pytest.mark.contract
 def test_a_run_measures_at_its_intervals_and_at_its_end(tmp_path: Path) -> None:
     got = measured(experiment(num_steps=5), tmp_path)
@@ -47,7 +49,7 @@ def test_a_run_measures_at_its_intervals_and_at_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.pax(11, 15, 'Its gaps: no warm', 'compute_steps_per_sec_interval_steps')
-@pytest.mark.pax('Steps per second', 'Written at the start')
+@pytest.mark.pax('Steps per second', 'Written at the start', 'save_interval_steps')
 @pytest.mark.parametrize(('interval', 'summary_interval'), [(1, 1), (2, 4), (5, 1), (3, 4)])
 @pytest.mark.fast(1)
 def test_every_measurement_after_two_steps_has_costs_and_speeds(
@@ -74,6 +76,9 @@ def test_every_measurement_after_two_steps_has_costs_and_speeds(
             assert set(THROUGHPUT_METRICS) - set(speeds) == {'train/mfu', 'decode_steps_per_second'}
             tokens = speeds['train/steps_per_second'] * 8 * LENGTH
             assert math.isclose(speeds['train/tokens_per_second'], tokens)
+    records = read_metrics(tmp_path / 'whole/metrics.jsonl')
+    summaries = [each for each in records if each['step'] > 1 and 'train/loss' in each]
+    assert all(each['train/steps_per_second'] > 0 for each in summaries)
 
 
 @pytest.mark.slow
@@ -90,19 +95,22 @@ def test_speeds_leave_out_compiling(tmp_path: Path) -> None:
     assert got.metrics['train/steps_per_second'] > 1 / 0.5
 
 
-@pytest.mark.pax('**Defect**: `eval_loop_num_batches` is')
+@pytest.mark.pax('**Defect**: `eval_loop_num_batches` is', 'BaseEvalProgram')
 def test_eval_covers_the_whole_set_exactly(tmp_path: Path) -> None:
     # Batches weigh differently, so the mean over the set is not the mean of the batches.
     made = experiment(num_steps=1, task__learner__learning_rate=0.0)
+    made.rebind({'eval_inputs.first': CountingInput(batch_size=8, num_eval_batches=1)})
     (got,) = measured(made, tmp_path)
     program, values = compiled(localized(made))
     state = program.init(program.random_key(0), values)
     data = localized(made).eval_inputs['eval']
     total = weight = 0.0
     eval_step = program.eval_step(data.element_spec())
-    for _ in range(3):
+    for number in range(3):
         loss = eval_step(state.variables, program.put(data.get_next()), values)['loss']
         total, weight = total + float(loss.total), weight + float(loss.weight)
+        if number == 0:
+            assert got.metrics['first/loss'] == total / weight
     assert got.metrics['eval/loss'] == total / weight
     assert weight == 3 * 64 - (1 + 2 + 3)
 
@@ -140,14 +148,58 @@ def test_padding_of_batches_changes_no_metric(tmp_path: Path) -> None:
 
 
 @pytest.mark.pax('--enable_summary_writer')
-@pytest.mark.pax('Summaries: `summary_interval_steps`, `summary_accumulate_interval_steps`')
-@pytest.mark.pax('log_train_output_interval_steps', 'async_summary_writing', 'SummaryHandler')
+@pytest.mark.pax('log_train_output_interval_steps', 'SummaryHandler')
 def test_metrics_are_written_once_each(tmp_path: Path) -> None:
     measured(experiment(num_steps=4), tmp_path)
     records = read_metrics(tmp_path / 'metrics.jsonl')
     assert [(r['step'], 'train/loss' in r) for r in records] == [
         (1, True), (2, True), (2, False), (3, True), (4, True), (4, False),
     ]  # fmt: skip
+
+
+@pytest.mark.pax('Summaries: `summary_interval_steps`, `summary_accumulate_interval_steps`')
+def test_a_summary_is_the_mean_since_the_last_one(tmp_path: Path) -> None:
+    written = []
+    for every in (1, 2):
+        made = experiment(num_steps=4, train__summary_interval_steps=every)
+        measured(made, tmp_path / str(every))
+        records = read_metrics(tmp_path / str(every) / 'metrics.jsonl')
+        written.append({r['step']: r['train/loss'] for r in records if 'train/loss' in r})
+    each, means = written
+    assert list(means) == [2, 4]
+    for last, mean in means.items():
+        weights = {step: 64 - step for step in (last - 1, last)}
+        total = sum(each[step] * weight for step, weight in weights.items())
+        assert math.isclose(mean, total / sum(weights.values()), rel_tol=1e-6)
+
+
+@pytest.mark.pax('async_summary_writing')
+def test_metrics_of_a_step_are_written_once_the_next_one_is_under_way(tmp_path: Path) -> None:
+    told = []
+
+    class Watching(Profiler):
+        def after(self, steps: range, results: Any) -> None:
+            told.append(('begun', steps[-1]))
+
+    def listen(step: int, metrics: Mapping[str, float]) -> None:
+        if metrics:
+            told.append(('written', step))
+
+    with listening(listen):
+        made = experiment(num_steps=3, train__evaluation__every=3, train__checkpoints=None)
+        measured(made, tmp_path, profiler=Watching())
+    assert told == [
+        ('begun', 1), ('begun', 2), ('written', 1), ('begun', 3), ('written', 2), ('written', 3),
+    ]  # fmt: skip
+
+
+@pytest.mark.pax('… `random_seed`')
+def test_the_seed_of_a_run_draws_its_weights(tmp_path: Path) -> None:
+    losses = []
+    for number, seed in enumerate((0, 1, 1)):
+        made = experiment(num_steps=1, train__random_seed=seed)
+        losses.append(measured(made, tmp_path / str(number))[0].metrics['train/loss'])
+    assert losses[0] != losses[1] == losses[2]
 
 
 @pytest.mark.contract

@@ -35,7 +35,7 @@ def losses(directory: JobPath) -> list[tuple[int, Any]]:
     return [(r['step'], r.get('train/loss', r.get('eval/loss'))) for r in records]
 
 
-@pytest.mark.pax('`--mode`: train', '--jax_fully_async_checkpoint', 'enable_input_checkpointing')
+@pytest.mark.pax('--jax_fully_async_checkpoint')
 @pytest.mark.parametrize(('name', 'where'), [('Text', 'save:2'), ('PackedSeqIO', 'step:8')])
 @pytest.mark.sentinel
 def test_killed_training_ends_as_the_undisturbed_one(name: str, where: str, tmp_path: Path) -> None:

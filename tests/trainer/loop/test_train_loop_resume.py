@@ -16,7 +16,7 @@ from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic.errors import UserError
 
 
-@pytest.mark.pax('Positions of inputs', 'BaseInput')
+@pytest.mark.pax('Positions of inputs', 'BaseInput', 'enable_input_checkpointing')
 @pytest.mark.parametrize('stop_after', [1, 2])
 @pytest.mark.fast(1)
 @pytest.mark.contract
@@ -50,7 +50,7 @@ def test_a_relative_directory_will_do(tmp_path: Path, monkeypatch: pytest.Monkey
     assert measured(experiment(num_steps=1), Path('runs/job'))[0].resumed_from == 1
 
 
-@pytest.mark.pax(12, 'BaseEvalProgram', '**Defect**: metrics of')
+@pytest.mark.pax(12, '**Defect**: metrics of')
 def test_a_finished_run_repeats_its_last_measurement(tmp_path: Path) -> None:
     first = measured(experiment(), tmp_path)
     again = measured(experiment(), tmp_path)
@@ -58,6 +58,7 @@ def test_a_finished_run_repeats_its_last_measurement(tmp_path: Path) -> None:
     assert without_speed(again[0]) == without_speed(first[-1])
 
 
+@pytest.mark.pax('Checkpoints through Orbax')
 def test_an_interrupted_run_saves_and_goes_on(tmp_path: Path) -> None:
     asked = iter([False, False, True])
     with pytest.raises(Interrupted, match='interrupted at step 3'):
@@ -125,8 +126,9 @@ def test_without_checkpoints_a_run_measures_all_and_begins_anew(tmp_path: Path) 
     assert [without_speed(m) for m in rest] == [without_speed(m) for m in whole]
 
 
+@pytest.mark.pax('Checkpoints through Orbax')
 def test_no_temporary_checkpoint_is_left(tmp_path: Path) -> None:
-    half = tmp_path / 'checkpoints' / '2.orbax-checkpoint-tmp'
+    half = tmp_path / 'checkpoints' / '1.orbax-checkpoint-tmp'
     half.mkdir(parents=True)
     measured(experiment(num_steps=2), tmp_path)
     assert [p.name for p in (tmp_path / 'checkpoints').iterdir()] == ['2']

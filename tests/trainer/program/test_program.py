@@ -155,6 +155,7 @@ def test_microbatches_must_divide_the_batch() -> None:
         losses(experiment(task__learner__microbatches=3))
 
 
+@pytest.mark.pax('bfloat16 in the')
 def test_bfloat16_trains_float32_parameters() -> None:
     made = localized(experiment(task__fprop_dtype='bfloat16'))
     program, values = compiled(made)
@@ -165,7 +166,7 @@ def test_bfloat16_trains_float32_parameters() -> None:
     assert close[0] != close[1]
 
 
-@pytest.mark.pax('… `random_seed`', 'Dropout')
+@pytest.mark.pax('Seeds, the step', 'Dropout')
 def test_dropout_changes_from_step_to_step_and_repeats_by_seed() -> None:
     made = experiment(task__model__dropout=Dropout(0.5), task__learner__learning_rate=0.0)
     made = localized(made)

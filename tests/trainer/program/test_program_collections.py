@@ -98,6 +98,13 @@ def test_a_step_without_finite_gradients_changes_nothing() -> None:
     assert program.num_params() == sum(leaf.size for leaf in jax.tree.leaves(after_one.params))
 
 
+@pytest.mark.pax('TrainState')
+def test_evaluation_has_averages_and_what_is_not_trained() -> None:
+    for averages, wanted in (({}, {'w': 1.0}), ({'w': 0.5}, {'w': 0.5})):
+        state = TrainState(jnp.int32(3), {'w': 1.0}, {'mean': 2.0}, {}, averages)
+        assert state.variables == {'params': wanted, 'non_trainable': {'mean': 2.0}}
+
+
 @pytest.mark.pax('eval_use_ema_states', 'Averaged parameters', 'ema_decay')
 @pytest.mark.slow
 def test_evaluation_is_with_the_averaged_parameters(tmp_path: Path) -> None:

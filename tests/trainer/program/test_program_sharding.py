@@ -103,7 +103,7 @@ def runs() -> Runs:
     return json.loads(printed)
 
 
-@pytest.mark.pax('--globally_use_hardware_rng', 'inputs_split_mapping', 'PjitPartitioner')
+@pytest.mark.pax('--globally_use_hardware_rng', 'PjitPartitioner')
 @pytest.mark.pax('PmapPartitioner', 'Sharding: `BoxedParam`, `to_partition_spec`')
 @pytest.mark.parametrize(
     'mesh',

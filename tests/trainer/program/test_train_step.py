@@ -122,7 +122,7 @@ def test_a_step_that_is_written_out_has_the_bits_of_the_default_one(
     jax.tree.map(np.testing.assert_array_equal, *states)
 
 
-@pytest.mark.pax('BaseTrainProgram')
+@pytest.mark.pax('BaseTrainProgram', 'stochastic_gradient')
 def test_each_loss_updates_the_part_of_its_optimizer_after_the_ones_before() -> None:
     first, last, metrics = trained(TwoLosses(Pair(), learner(ema_decay=0.5)), steps=1)
     x, mean = BATCH['x'], 2 / len(BATCH['x'])

@@ -159,6 +159,7 @@ def test_components_lists_owners_first() -> None:
     assert [type(c).__name__ for c in components(tree)] == ['Tree', 'Leaf', 'Leaf']
 
 
+@pytest.mark.pax('Configuration by class')
 def test_an_attribute_that_is_no_field_is_refused_with_its_path_and_the_nearest_field() -> None:
     tree = Tree([Leaf()])
     with pytest.raises(AttributeError, match=r"leaves\[0\] \(Leaf\): .*'widht'. .*width"):
