@@ -116,6 +116,13 @@ def test_training_with_another_batch_size(check):
     check(maker(LingvoInputAdaptorNewBatchSize, large, is_training=True))
 
 
+@pytest.mark.pax('LingvoInputAdaptorNewBatchSize')
+def test_a_batch_is_split_into_all_of_its_parts():
+    data = maker(LingvoInputAdaptorNewBatchSize, large, is_training=True)(batch_size=2)
+    ids = [batch['src.ids'][:, 0].tolist() for batch in input_suite.read(data, 4)]
+    assert ids == [[1, 11], [21, 31], [41, 51], [61, 71]]
+
+
 @pytest.mark.pax('LingvoEvalAdaptor')
 @pytest.mark.parametrize('check', input_suite.EVALUATION)
 @pytest.mark.parametrize(
@@ -131,6 +138,7 @@ def test_evaluation_of_one_epoch(factory, fields, check):
         check(maker(LingvoEvalAdaptor, factory, **fields))
 
 
+@pytest.mark.pax('`LingvoInputAdaptor`')
 def test_features_are_flat_and_numbers():
     batch = maker(LingvoInputAdaptor, endless, is_training=True)(batch_size=2).get_next()
     assert {name: str(array.dtype) for name, array in batch.items()} == {

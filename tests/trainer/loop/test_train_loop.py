@@ -150,11 +150,15 @@ def test_padding_of_batches_changes_no_metric(tmp_path: Path) -> None:
 @pytest.mark.pax('--enable_summary_writer')
 @pytest.mark.pax('log_train_output_interval_steps', 'SummaryHandler')
 def test_metrics_are_written_once_each(tmp_path: Path) -> None:
-    measured(experiment(num_steps=4), tmp_path)
+    first, _ = measured(experiment(num_steps=4), tmp_path)
     records = read_metrics(tmp_path / 'metrics.jsonl')
     assert [(r['step'], 'train/loss' in r) for r in records] == [
         (1, True), (2, True), (2, False), (3, True), (4, True), (4, False),
     ]  # fmt: skip
+    # Each summary is of its own interval. The first evaluation has the mean of two of them.
+    one, other = (records[i]['train/gradient_norm'] for i in (0, 1))
+    both = first.metrics['train/gradient_norm']
+    assert one != other and both == pytest.approx((one + other) / 2)
 
 
 @pytest.mark.pax('Summaries: `summary_interval_steps`, `summary_accumulate_interval_steps`')

@@ -187,6 +187,7 @@ def test_unpacked_rows_have_no_segments():
     )
 
 
+@pytest.mark.pax('LanguageModelFeatures')
 def test_only_targets_have_weight():
     make = maker('paxtune_answers', lengths={'inputs': 8, 'targets': LENGTH})
     batch = make(batch_size=2).get_next()
