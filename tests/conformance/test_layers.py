@@ -151,7 +151,8 @@ def test_every_layer_of_the_package_is_here() -> None:
     assert not {cls.__name__ for cls in there - tested}
 
 
-@pytest.mark.pax('… mesh shapes, axis', 'WeightHParams')
+@pytest.mark.pax('… mesh shapes, axis', 'WeightHParams', 'skip_lp_regularization')
+@pytest.mark.pax('Collections of weights')
 @every
 def test_parameters_are_float32_and_lie_on_a_mesh_by_their_axes(name: str) -> None:
     mesh = Mesh(data=1).make(jax.devices()[:1])

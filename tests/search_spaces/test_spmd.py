@@ -86,6 +86,7 @@ def test_each_has_the_parameters_and_the_shards_of_its_closed_form(name: str) ->
 
 
 @pytest.mark.pax('The common C4 stack', 'C4Spmd16BAdam32Replicas', 'C4Spmd22BAdamMaxText')
+@pytest.mark.pax('LmCloudSpmdTest')
 @pytest.mark.parametrize(
     ('make', 'batch'),
     [
@@ -122,6 +123,7 @@ def test_limited_steps_are_the_only_difference(limited: Any, plain: Any, steps: 
     assert plain().train.num_train_steps != steps
 
 
+@pytest.mark.pax('The common C4 stack')
 def test_the_learning_rate_is_paxs() -> None:
     learner = c4.C4Spmd1BAdam4Replicas().task.learner
     steps = np.array([3999, 4001, (4001 + 300_000) // 2, 300_000, 10**7])

@@ -19,7 +19,8 @@ def deep(**overrides: Any) -> Any:
     return experiment(task__model__stack=stack, **overrides)
 
 
-@pytest.mark.pax('PjitPartitioner')
+@pytest.mark.pax('… mesh shapes, axis', 'WeightHParams', 'Abstract initialization')
+@pytest.mark.pax('Sharding: `BoxedParam`, `to_partition_spec`', 'PjitPartitioner')
 def test_each_parameter_has_its_shard_on_devices_that_are_not_there() -> None:
     found = layout(deep(mesh__data=4, mesh__fsdp=8, mesh__tensor=2))
     assert found.mesh_shape == {'data': 4, 'fsdp': 8, 'sequence': 1, 'tensor': 2}
@@ -166,12 +167,13 @@ def test_a_decode_step_is_tried_on_shapes() -> None:
 
 @pytest.mark.pax('dump_hparams', 'dump_input_specs', 'base_hyperparams')
 def test_the_command_prints_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert inspect.main(['--exp=lm.C4Small', '--smoke', '--validate']) == 0
+    mesh = ['mesh.data=1', 'mesh.fsdp=2']
+    assert inspect.main(['--exp=lm.C4Small', '--smoke', '--validate', '--set', *mesh]) == 0
     printed = capsys.readouterr().out
     assert 'attention.query' in printed
     assert 'train_input     ids int32 4×32, ' in printed
     assert 'eval_inputs.eval ids int32 16×32, ' in printed
-    assert '×96×12×8' in printed
+    assert '×96×12×8' in printed and '×48×12×8' in printed
     assert 'learning rate   at most 0.0006' in printed
     assert 'without mismatch' in printed
 

@@ -31,6 +31,7 @@ def probabilities() -> np.ndarray:
     return np.exp(LOGITS) / np.exp(LOGITS).sum(-1, keepdims=True)
 
 
+@pytest.mark.pax('ClassificationModel')
 def test_softmax_cross_entropy() -> None:
     wanted = -np.log(probabilities()[np.arange(5), LABELS])
     np.testing.assert_allclose(of(SoftmaxCrossEntropy(), LABELS), wanted, rtol=1e-5)
@@ -44,6 +45,7 @@ def test_softmax_cross_entropy() -> None:
     np.testing.assert_allclose(z_loss, 0.5 * np.log(np.exp(LOGITS).sum(-1)) ** 2, rtol=1e-4)
 
 
+@pytest.mark.pax('ClassificationModel')
 def test_sigmoid_cross_entropy() -> None:
     labels = np.array([[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 0, 0], [1, 0, 0, 1]])
     chance = 1 / (1 + np.exp(-LOGITS))

@@ -215,6 +215,7 @@ WITH_INIT = {
 }
 
 
+@pytest.mark.pax('params_init')
 @pytest.mark.parametrize('name', WITH_INIT)
 def test_layers_draw_their_kernels_from_the_given_distribution(name: str) -> None:
     layer, x = WITH_INIT[name]

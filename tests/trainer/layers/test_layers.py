@@ -98,7 +98,7 @@ def mixed_stack(scan: str) -> Stack:
     return Stack([*blocks, other], repeats=2, scan=scan)
 
 
-@pytest.mark.pax('Seeds, the step', 'Repeat', 'Transformers: blocks, stacks', '`repeat`')
+@pytest.mark.pax('Seeds, the step', 'Repeat', '`repeat`')
 @pytest.mark.slow
 def test_a_scanned_stack_is_the_unrolled_one() -> None:
     unrolled, scanned = mixed_stack('never'), mixed_stack('always')
@@ -160,16 +160,6 @@ def test_dropout_keeps_the_mean() -> None:
     np.testing.assert_array_equal(applied(Dropout(0.25), {}, x), x)
 
 
-@pytest.mark.pax('Normalizations: Layer, RMS')
-def test_norms_equal_their_formulas() -> None:
-    x = 3 + 5 * X_BTD
-    rms = applied(layers.RMSNorm(), new_params(layers.RMSNorm(), x), x)
-    np.testing.assert_allclose(jnp.square(rms).mean(-1), 1, rtol=1e-4)
-    norm = applied(layers.LayerNorm(), new_params(layers.LayerNorm(), x), x)
-    np.testing.assert_allclose(norm.mean(-1), 0, atol=1e-5)
-    np.testing.assert_allclose(norm.std(-1), 1, rtol=1e-4)
-
-
 def attention_by_hand(layer: Attention, params: Any, x_BTD: jax.Array) -> np.ndarray:
     """Causal attention, one query at a time."""
     q, k, v = (np.einsum('btd,dnh->btnh', x_BTD, params[n]) for n in ('query', 'key', 'value'))
@@ -191,11 +181,13 @@ def attention_by_hand(layer: Attention, params: Any, x_BTD: jax.Array) -> np.nda
 def test_attention_equals_a_loop_over_queries(kv_heads: int | None) -> None:
     layer = Attention(4, head_dim=6, num_kv_heads=kv_heads, rotary_wavelength=50.0)
     params = new_params(layer, X_BTD)
+    assert params['key'].shape == params['value'].shape == (8, kv_heads or 4, 6)
     np.testing.assert_allclose(
         applied(layer, params, X_BTD), attention_by_hand(layer, params, X_BTD), rtol=1e-4, atol=1e-5
     )
 
 
+@pytest.mark.pax('Attention: grouped queries')
 def test_segments_do_not_see_each_other() -> None:
     layer = Attention(2)
     params = new_params(layer, X_BTD)

@@ -49,6 +49,7 @@ def test_a_high_cap_is_attention_without_one(
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.pax('… logit cap, scale')
 def test_logits_never_exceed_the_cap() -> None:
     q, k, v = heads()
     got = capped_attention(1e4 * q, k, v, cap=2.0)
@@ -102,6 +103,7 @@ def test_position_embeddings_distinguish_positions(position: Any) -> None:
     np.testing.assert_allclose(logits[0, :2], logits[0, 2:], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.pax('… positions: rotary')
 def test_sines_are_those_of_the_paper() -> None:
     added = apply(SinusoidalPositions(longest=100.0), {}, jnp.array([[0, 7]]), 6)
     turns = 7 / np.array([1.0, 10.0, 100.0])
@@ -125,7 +127,7 @@ def test_impossible_fields_are_refused() -> None:
         model(logits_cap=-1.0)
 
 
-@pytest.mark.pax('params_init', '… logit cap, scale')
+@pytest.mark.pax('… logit cap, scale')
 @pytest.mark.slow
 def test_biases_are_added_and_kernels_use_their_initializer() -> None:
     x = jax.random.normal(jax.random.key(1), (2, 4, 256))

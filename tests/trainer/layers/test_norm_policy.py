@@ -73,6 +73,7 @@ def test_a_residual_connection(policy: Any) -> None:
     np.testing.assert_allclose(apply(layer, {'params': params}, X_BTD), wanted, atol=1e-5)
 
 
+@pytest.mark.pax('Transformers: blocks, stacks')
 @every
 def test_a_block(policy: Any) -> None:
     layer = TransformerBlock(Attention(2), FeedForward(4, 'relu'), norm_policy=policy)

@@ -1,4 +1,4 @@
-"""Batch and group normalization."""
+"""Normalizations equal their formulas, with scales that are not new."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.factories.parts import apply, init
-from trainer.layers import BatchNorm, GroupNorm
+from trainer.layers import BatchNorm, GroupNorm, LayerNorm, RMSNorm
 from trainer.layers.base import ForwardContext, forward_context
 from trainer.symbolic.errors import UserError
 
@@ -21,6 +21,22 @@ def train(layer: Any, variables: Any, x: Any, weights: Any = None) -> Any:
         module: Any = layer.module()
         out, left = module.apply(variables, x, mutable=['non_trainable'])
     return out, variables | left
+
+
+@pytest.mark.pax('Normalizations: Layer, RMS')
+@pytest.mark.parametrize('is_centered', [False, True])
+def test_norms_equal_their_formulas(is_centered: bool) -> None:
+    layer = LayerNorm() if is_centered else RMSNorm()
+    scale = jnp.array([0.5, -0.25, 2.0])
+    moved = {'scale': scale, 'bias': 1 - scale} if is_centered else {'scale': scale}
+    params = init(layer, X_BHWC)['params']
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, moved)
+    mean = np.mean(X_BHWC, -1, keepdims=True) if is_centered else 0.0
+    size = np.sqrt(np.mean(np.square(X_BHWC - mean), -1, keepdims=True))
+    wanted = (X_BHWC - mean) / size * (1 + scale) + moved.get('bias', 0.0)
+    np.testing.assert_allclose(
+        apply(layer, {'params': moved}, X_BHWC), wanted, rtol=1e-3, atol=1e-4
+    )
 
 
 def test_training_normalizes_by_the_batch_and_evaluation_by_running_means() -> None:
@@ -64,6 +80,7 @@ def test_weights_of_tokens_leave_tokens_out() -> None:
         train(layer, variables, x_BTD, jnp.ones((3, 2)))
 
 
+@pytest.mark.pax('Normalizations: Layer, RMS')
 def test_groups_of_channels_are_normalized_in_each_example() -> None:
     x = jax.random.normal(jax.random.key(1), (2, 3, 3, 4)) * jnp.array([1.0, 2, 30, 40]) + 7
     layer = GroupNorm(num_groups=2)

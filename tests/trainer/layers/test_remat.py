@@ -50,6 +50,7 @@ def test_each_policy_saves_less_memory_and_computes_more() -> None:
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), each, gradients[0])
 
 
+@pytest.mark.pax('`Repeat`, rematerialization')
 @pytest.mark.parametrize('remat', ['full', 'none'])
 def test_a_scanned_stack_stores_only_the_inputs_of_its_layers(remat: Any) -> None:
     module = Stack([FeedForward(64)], repeats=8, scan='always', remat=remat).module()

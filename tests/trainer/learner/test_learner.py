@@ -115,7 +115,7 @@ def test_names_missing_in_optax_are_refused(name: str, arguments: Any, message: 
         Optax(name=name, hyperparameters=arguments)
 
 
-@pytest.mark.pax('skip_lp_regularization', 'Collections of weights', 'decoupled_weight_decay')
+@pytest.mark.pax('decoupled_weight_decay')
 def test_weight_decay_follows_its_mask() -> None:
     plain, decayed = steps(unclipped(SGD())), steps(unclipped(SGD(weight_decay=0.5)))
     np.testing.assert_array_equal(plain['b'], decayed['b'])

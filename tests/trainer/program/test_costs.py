@@ -142,7 +142,7 @@ def test_experiments_that_differ_in_numbers_are_traced_once() -> None:
     assert 0 < counts[0] == counts[1] < len(CountedTask.traces)
 
 
-@pytest.mark.pax('DatasetInputSpecsProvider', 'model_analysis', 'Abstract initialization')
+@pytest.mark.pax('DatasetInputSpecsProvider', 'model_analysis')
 def test_nothing_is_compiled_read_or_allocated(compilations: list[str]) -> None:
     class Unread(CountingInput):
         element_spec = CountingInput.element_spec

@@ -109,7 +109,7 @@ def test_foreign_names_are_refused(foreign: Any) -> None:
             from_json_text(json.dumps(tree), Component)
 
 
-@pytest.mark.pax('--decode_output_pickle')
+@pytest.mark.pax('--decode_output_pickle', 'base_hyperparams')
 def test_pickles_are_refused_and_not_run(tmp_path: Path) -> None:
     marker = tmp_path / 'marker'
     for tree in everywhere(opaque(marker)):

@@ -208,7 +208,7 @@ def test_microbatches_update_running_statistics_in_turn() -> None:
         np.testing.assert_allclose(parts[name], whole[name], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.pax('Linears: `Linear`, `Bias`', 'ClassificationMLPModel')
+@pytest.mark.pax('ClassificationMLPModel')
 def test_a_perceptron_takes_any_features() -> None:
     task = ClassificationTask(
         model=Mlp([4], 3), learner=Learner(learning_rate=0.1), input_feature='x'
