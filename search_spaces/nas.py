@@ -25,6 +25,7 @@ from trainer.layers import (
     GatedDeltaNet,
     GatedFeedForward,
     Identity,
+    LatentAttention,
     Layer,
     Mamba2,
     Residual,
@@ -160,6 +161,7 @@ def mixer_block() -> TransformerBlock:
     mixers: list[Layer] = [
         Attention(num_heads=pg.oneof([2, 4]), num_kv_heads=pg.oneof([1, 2]), head_dim=_HEAD_DIM),
         Attention(num_heads=4, head_dim=_HEAD_DIM, window=pg.oneof([8, 32])),
+        LatentAttention(num_heads=4, latent_dims=32, head_dim=_HEAD_DIM),
         RGLRU(num_heads=4),
         Mamba2(head_dim=_HEAD_DIM, state_dims=pg.oneof([8, 16]), expansion=pg.oneof([1.0, 2.0])),
         GatedDeltaNet(num_heads=pg.oneof([2, 4]), head_dim=_HEAD_DIM),

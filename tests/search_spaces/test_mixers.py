@@ -19,6 +19,7 @@ from trainer.layers import (
     FeedForward,
     GatedDeltaNet,
     GatedFeedForward,
+    LatentAttention,
     Mamba2,
 )
 from trainer.program.costs import static_costs
@@ -64,7 +65,7 @@ def test_a_block_of_a_mixer_space_has_any_mixer() -> None:
     for each in drawn(nas.MixerNas(), 20):
         blocks += each.task.model.stack.layers
     found = {type(block.attention) for block in blocks}
-    assert found == {Attention, RGLRU, Mamba2, GatedDeltaNet, DepthwiseConv1D}
+    assert found == {Attention, LatentAttention, RGLRU, Mamba2, GatedDeltaNet, DepthwiseConv1D}
     channels = {type(block.feed_forward) for block in blocks}
     assert channels == {FeedForward, GatedFeedForward, Experts}
     assert len(Space(nas.MixerNas()).ids) > 4 * 8
