@@ -51,7 +51,7 @@ BUDGETS = {
     'trainer/checkpoints': 1_405,
     'trainer/decoding': 686,
     'trainer/inputs': 4_450,
-    'trainer/layers': 5_558,
+    'trainer/layers': 5_584,
     'trainer/learner': 2_133,
     'trainer/loop': 1_522,
     'trainer/measures': 370,

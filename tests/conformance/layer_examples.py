@@ -195,6 +195,7 @@ EXAMPLES = {
         ),
         (X_BTD,),
     ),
+    'attention with sinks': Example(Attention(2, sinks=True), (X_BTD,)),
     'basic block': Example(BasicBlock(), (X_BHWC, 16, 2)),
     'batch norm': Example(BatchNorm(), (X_BHWC,)),
     'bottleneck block': Example(BottleneckBlock(), (X_BHWC, 4, 1)),

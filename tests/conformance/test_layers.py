@@ -32,6 +32,7 @@ _COMPOSED = (
     'attention of normalized heads',
     'attention with a cap',
     'attention with convolutions',
+    'attention with sinks',
     'bottleneck block',
     'chain',
     'decoder block',

@@ -14,6 +14,8 @@ ATTENTION = {
     'local attention of scaled heads': Attention(
         2, window=3, softmax_scale=1.5, per_dim_scale=True, logit_cap=2.0, bias=['output']
     ),
+    'attention with sinks': Attention(4, num_kv_heads=2, sinks=True),
+    'local attention with sinks': Attention(2, window=3, sinks=True, bias='zeros'),
 }
 """Layers for sequences of width 8."""
 
@@ -44,7 +46,7 @@ def attention_by_hand(layer: Attention, p: Any, x_BTD: Any, segments: Any) -> An
         if layer.logit_cap is not None:
             logits = layer.logit_cap * np.tanh(logits / layer.logit_cap)
         weights = np.exp(logits)
-        weights = weights / weights.sum()
+        weights = weights / (weights.sum() + (np.exp(p['sinks'][n]) if layer.sinks else 0))
         mean = sum(w * v[b, s, n // shared] for w, s in zip(weights, seen, strict=True))
         out[b, t] += mean @ p['output'][n]
     return out + p.get('output_bias', 0)

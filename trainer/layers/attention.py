@@ -1,3 +1,4 @@
+import functools
 from typing import Literal
 
 import jax
@@ -79,7 +80,8 @@ class Attention(MultiHead):
             mask, is_causal = same_segment(positions.segment_BT), self.mask == 'causal'
             if is_causal and positions.prefix_BT is not None:
                 mask, is_causal = causal_but_for_prefix(positions), False
-            out_BTNH = self._attend(*self._prepared(q_BTNH, k_BTKH, v_BTKH), mask, is_causal)
+            each = self._prepared(q_BTNH, k_BTKH, v_BTKH)
+            out_BTNH = self._attend(*each, mask, is_causal, sink_N=self._sink())
         return self._project_out(out_BTNH, x_BTD.shape[-1])
 
     def _attend_locally(
@@ -99,7 +101,8 @@ class Attention(MultiHead):
             mask = within_window(jnp.arange(length), jnp.arange(length), window)[None, None]
             segments = same_segment(segment_BT)
             mask = mask if segments is None else mask & segments
-            return self._attend(*self._prepared(q_BTNH, k_BTKH, v_BTKH), mask)
+            each = self._prepared(q_BTNH, k_BTKH, v_BTKH)
+            return self._attend(*each, mask, sink_N=self._sink())
         # A mesh that shards positions shards blocks, but cuDNN's kernels need whole sequences.
         axes = ('batch', None if is_fused else 'length', None, 'heads', 'kv')
         q_BCWNH, k_BCWKH, v_BCWKH = (
@@ -108,7 +111,7 @@ class Attention(MultiHead):
         )
         segment_BCW = None if segment_BT is None else in_blocks_of(window, segment_BT)
         out_BCWNH = attend_in_blocks(
-            self._attend,
+            functools.partial(self._attend, sink_N=self._sink()),
             q_BCWNH,
             k_BCWKH,
             v_BCWKH,
@@ -127,7 +130,8 @@ class Attention(MultiHead):
         v_BSKH = update_cache(self, 'values', v_BTKH, positions, axes, self.window)
         index_BS = cached_index(self, positions, self.window)
         visible_BTS = visible_entries(positions, index_BS, self.window)
-        return self._attend(*self._prepared(q_BTNH, k_BSKH, v_BSKH), visible_BTS[:, None])
+        each = self._prepared(q_BTNH, k_BSKH, v_BSKH)
+        return self._attend(*each, visible_BTS[:, None], sink_N=self._sink())
 
 
 def rotate(x_BTNH: jax.Array, index_BT: jax.Array, wavelength: float) -> jax.Array:

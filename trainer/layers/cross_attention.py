@@ -37,7 +37,7 @@ class CrossAttention(MultiHead):
             self.create_once('keys', lambda: self._normalized('key', of_memory('key'))),
             self.create_once('values', lambda: of_memory('value')),
         )
-        out_BTNH = self._attend(*each, _visible(positions, memory))
+        out_BTNH = self._attend(*each, _visible(positions, memory), sink_N=self._sink())
         return self._project_out(out_BTNH, dims)
 
 

@@ -37,6 +37,8 @@ class MultiHead(Layer):
         softmax_scale: multiplies the products of queries and keys; None for 1 / sqrt(head_dim).
         qk_norm: normalizes each head of the queries, and of the keys, before a rotation (Dehghani
             et al. 2023, section 2). Both have parameters of their own; None normalizes neither.
+        sinks: learns a logit of each head that takes a part of the weight from all keys, and has no
+            value (OpenAI 2025). It starts at zero. Fused kernels do not support it.
         init: of new kernels; None for a normal distribution of deviation 1 / sqrt(inputs).
     """
 
@@ -51,13 +53,15 @@ class MultiHead(Layer):
     per_dim_scale: bool = False
     softmax_scale: OptionalNumber = None
     qk_norm: Normalization | None = None
+    sinks: bool = False
     init: Initializer | None = None
 
     def check(self) -> None:
         require_positive(self, 'num_heads', 'num_kv_heads', 'head_dim')
         require_above_zero(self, 'logit_cap', 'softmax_scale')
-        if self.logit_cap is not None and self.implementation == 'cudnn':
-            raise ValueError("logit_cap needs another implementation than 'cudnn'")
+        for name in ('logit_cap', 'sinks'):
+            if self.sym_getattr(name) not in (None, False) and self.implementation == 'cudnn':
+                raise ValueError(f"{name} needs another implementation than 'cudnn'")
         if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f'num_kv_heads ({self.num_kv_heads}) must divide num_heads ({self.num_heads})'
@@ -109,6 +113,14 @@ class MultiHead(Layer):
         wide_H = jax.nn.softplus(scale_H.astype(jnp.float32)) / math.log(2)
         return q_BTNH * wide_H.astype(q_BTNH.dtype)
 
+    def _sink(self) -> jax.Array | None:
+        if not self.sinks:
+            return None
+        shape = (self.num_heads,)
+        return self.param(
+            'sinks', shape, ('heads',), initializers.zeros, decay=False, keep_float32=True
+        )
+
     def _attend(
         self,
         q_BTNH: jax.Array,
@@ -118,6 +130,7 @@ class MultiHead(Layer):
         is_causal: bool = False,
         window: int | None = None,
         bias: jax.Array | None = None,
+        sink_N: jax.Array | None = None,
     ) -> jax.Array:
         """Attention: the mean of the values, weighted by the softmax of logits: [B, T, N, H].
 
@@ -126,6 +139,7 @@ class MultiHead(Layer):
             is_causal: hides later positions as well.
             window: of causal attention, where there is no mask, no cap and no bias.
             bias: added to the logits before the cap, float32 [1 or B, N, T, S].
+            sink_N: the result of `_sink`, which cannot run inside of `jax.vmap`.
 
         Raises:
             UserError: the implementation is cuDNN, which takes no bias.
@@ -136,8 +150,8 @@ class MultiHead(Layer):
                 f"{self.sym_path}.implementation='cudnn' cannot add the biases of positions to "
                 "logits: use 'auto', or rotary positions"
             )
-        if self.logit_cap is not None:
-            return capped_attention(*each, self.logit_cap, mask, is_causal, bias)
+        if self.logit_cap is not None or sink_N is not None:
+            return capped_attention(*each, self.logit_cap, mask, is_causal, bias, sink_N)
         if self.implementation == 'cudnn' and not self._needs_xla():
             return attend_by_cudnn(self, *each, mask, is_causal, window)
         return jax.nn.dot_product_attention(

@@ -20,21 +20,23 @@ def capped_attention(
     q_BTNH: jax.Array,
     k_BSKH: jax.Array,
     v_BSKH: jax.Array,
-    cap: jax.Array | float,
+    cap: jax.Array | float | None,
     mask: jax.Array | None = None,
     is_causal: bool = False,
     bias: jax.Array | None = None,
+    sink_N: jax.Array | None = None,
 ) -> jax.Array:
-    """Like `jax.nn.dot_product_attention`, with a cap on the logits: [B, T, N, H].
+    """Like `jax.nn.dot_product_attention`, with a cap on the logits, and sinks: [B, T, N, H].
 
     Logits and weights are float32. All of them, [B, N, T, S], are in memory at once.
 
     Args:
         k_BSKH: keys; K divides N.
-        cap: see `soft_cap`.
+        cap: see `soft_cap`; None for none.
         mask: True where a key is visible, [B, 1, T, S]; None where all are.
         is_causal: hides later positions as well.
         bias: added to the logits before the cap, [1 or B, N, T, S].
+        sink_N: the logit of an additional key of each head, without a value.
     """
     batch, length, heads, head_dim = q_BTNH.shape
     kv_heads = k_BSKH.shape[2]
@@ -45,13 +47,19 @@ def capped_attention(
     logits_BKGTS = logits_BKGTS / math.sqrt(head_dim)
     if bias is not None:
         logits_BKGTS += bias.reshape(len(bias), *logits_BKGTS.shape[1:])
-    logits_BKGTS = soft_cap(logits_BKGTS, cap)
+    if cap is not None:
+        logits_BKGTS = soft_cap(logits_BKGTS, cap)
     if is_causal:
         past_TS = jnp.arange(length)[:, None] >= jnp.arange(k_BSKH.shape[1])
         mask = past_TS[None, None] if mask is None else mask & past_TS
     if mask is not None:
         hidden = -0.7 * float(jnp.finfo(jnp.float32).max)
         logits_BKGTS = jnp.where(mask[:, :, None], logits_BKGTS, hidden)
-    weights_BKGTS = jax.nn.softmax(logits_BKGTS, axis=-1).astype(v_BSKH.dtype)
-    out_BTKGH = jnp.einsum('bkgts,bskh->btkgh', weights_BKGTS, v_BSKH)
+    if sink_N is None:
+        weights_BKGTS = jax.nn.softmax(logits_BKGTS, axis=-1)
+    else:
+        total_BKGT1 = jax.nn.logsumexp(logits_BKGTS, axis=-1, keepdims=True)
+        sink_KG11 = sink_N.reshape(kv_heads, -1, 1, 1)
+        weights_BKGTS = jnp.exp(logits_BKGTS - jnp.logaddexp(total_BKGT1, sink_KG11))
+    out_BTKGH = jnp.einsum('bkgts,bskh->btkgh', weights_BKGTS.astype(v_BSKH.dtype), v_BSKH)
     return out_BTKGH.reshape(q_BTNH.shape)

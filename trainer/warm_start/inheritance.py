@@ -30,7 +30,7 @@ _BRANCH_OUTGOING = ('down', 'output', 'kernel')
 """Arrays at the end of a residual branch, by the last part of their names."""
 
 _HEADS = {'query': 1, 'key': 1, 'value': 1, 'output': 0}
-_HEADS |= {'query_bias': 0, 'key_bias': 0, 'value_bias': 0}
+_HEADS |= {'query_bias': 0, 'key_bias': 0, 'value_bias': 0, 'sinks': 0}
 _HEADS |= {'rotary_query': 1}  # Latent attention.
 _HEADS |= {'gate': 1, 'step': 1, 'strength': 1, 'step_bias': 0, 'log_rate': 0}  # Gated DeltaNet.
 _CONVOLUTIONS = {f'{name}_convolution': name for name in ('query', 'key', 'value')}

@@ -86,8 +86,31 @@ def test_queries_and_keys_have_norms_of_their_own() -> None:
     assert found['query_norm'] == found['key_norm'] == {'scale': (4,)}
 
 
+def test_a_new_sink_is_one_more_key_with_the_logit_zero() -> None:
+    layer, x_BTD = Attention(2, sinks=True, position='none'), X_BTD[:, :1]
+    params = new_params(layer, x_BTD)
+    assert params['sinks'].tolist() == [0.0, 0.0]
+    without = {name: kernel for name, kernel in params.items() if name != 'sinks'}
+    # Keys of zero have the logit zero, so half of the weight stays with the only position.
+    without['key'] = params['key'] * 0
+    alone = applied(Attention(2, position='none'), without, x_BTD)
+    got = applied(layer, without | {'sinks': params['sinks']}, x_BTD)
+    np.testing.assert_allclose(got, alone / 2, rtol=1e-5, atol=1e-6)
+
+
+def test_sinks_of_cross_attention_take_weight() -> None:
+    layer, positions = CrossAttention(2, sinks=True), Positions.unpacked((2, 12))
+    memory = Memory(X_BTD[:, :4])
+    params = new_params(layer, X_BTD, positions, memory)
+    high = params | {'sinks': params['sinks'] + 50}
+    assert np.abs(applied(layer, params, X_BTD, positions, memory)).max() > 0.01
+    np.testing.assert_allclose(applied(layer, high, X_BTD, positions, memory), 0, atol=1e-6)
+
+
 def test_impossible_options_are_refused() -> None:
     with pytest.raises(ValueError, match=r'softmax_scale must be above 0: 0\.0'):
         Attention(2, softmax_scale=0.0)
+    with pytest.raises(ValueError, match="sinks needs another implementation than 'cudnn'"):
+        Attention(2, sinks=True, implementation='cudnn')
     with pytest.raises(ValueError, match=r"bias: expected 'none' or 'zeros' or a list.*'keys'"):
         Attention(2, bias=['keys'])

@@ -56,6 +56,10 @@ def mixed_attention(heads: int) -> Residual:
     return attention(heads).rebind({f'layer.{name}': DepthwiseConv1D(2) for name in names})
 
 
+def sinking(heads: int, shared: int) -> Residual:
+    return attention(heads, shared).rebind({'layer.sinks': True})
+
+
 def deltanet(heads: int) -> Residual:
     return Residual(GatedDeltaNet(heads, head_dim=4, value_dim=4))
 
@@ -107,6 +111,7 @@ PRESERVING = {
     'more heads and keys': ([attention(2, 1)], [attention(4, 2)]),
     'more heads of several keys': ([attention(2, 2)], [attention(4, 2)]),
     'more heads with convolutions': ([mixed_attention(2)], [mixed_attention(4)]),
+    'more heads with sinks': ([sinking(2, 1)], [sinking(4, 2)]),
     'more taps': ([Residual(DepthwiseConv1D(3))], [Residual(DepthwiseConv1D(5))]),
     'a deeper stack': ([plain(8)] * 2, [plain(8)] * 4),
     'a block inserted': ([attention(2), plain(8)], [attention(2), gated(8), plain(8)]),
