@@ -151,6 +151,7 @@ def test_features_are_flat_and_numbers():
     assert batch['src.ids'].tolist() == [[1, 2, 3, 4], [11, 12, 13, 14]]
 
 
+@pytest.mark.pax('LingvoEvalAdaptor')
 def test_padding_has_no_weight():
     data = maker(LingvoEvalAdaptor, uneven)(batch_size=8)
     last = input_suite.read_to_end(data)[-1]

@@ -54,6 +54,7 @@ def test_modules_learn_and_resume_bit_for_bit(model: Layer, tmp_path: Path) -> N
     assert losses[0][-1] < losses[0][0]
 
 
+@pytest.mark.pax('flax_adapter: any flax')
 def test_state_of_a_module_is_kept_and_not_trained() -> None:
     made = localized(experiment(OfLinen()))
     program, values = compiled(made)

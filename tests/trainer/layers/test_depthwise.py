@@ -79,6 +79,7 @@ def convolving(**fields: Any) -> Attention:
     )
 
 
+@pytest.mark.pax('… logit cap, scale')
 @pytest.mark.parametrize('fields', [pytest.param({}, marks=pytest.mark.slow), {'num_kv_heads': 1}])
 @pytest.mark.fast(1)
 def test_attention_convolves_its_projections(fields: Any) -> None:

@@ -78,6 +78,7 @@ def model(**fields: Any) -> TransformerLm:
     return TransformerLm(Embedding(6, 8), Stack([block]), **fields)
 
 
+@pytest.mark.pax('Embeddings and softmax')
 def test_logits_of_a_model_are_capped() -> None:
     capped = model(logits_cap=0.25)
     variables = init(capped, _IDS)

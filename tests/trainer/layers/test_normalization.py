@@ -39,6 +39,7 @@ def test_norms_equal_their_formulas(is_centered: bool) -> None:
     )
 
 
+@pytest.mark.pax('Normalizations: Layer, RMS')
 def test_training_normalizes_by_the_batch_and_evaluation_by_running_means() -> None:
     layer = BatchNorm(momentum=0.75)
     variables = init(layer, X_BHWC)

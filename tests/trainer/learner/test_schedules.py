@@ -129,6 +129,7 @@ def test_schedules_equal_those_of_optax(ours: Schedule, theirs: Callable[[Any], 
 
 
 @pytest.mark.pax('LinearRampupPolynomialDecay', 'ContinuousSchedule', 'DelayedCosine')
+@pytest.mark.pax('`Polynomial`')
 @given(
     warmup=st.integers(0, 50),
     hold=st.integers(0, 50),

@@ -13,6 +13,7 @@ from trainer.program.setup import compiled, localized
 EXPERIMENT, PARAMETERS = 'experiment/text_summary', 'parameters/text_summary'
 
 
+@pytest.mark.pax('Written at the start')
 @pytest.mark.contract
 def test_texts_have_the_experiment_and_each_parameter(tmp_path: Path) -> None:
     made = experiment(num_steps=3, task__learner__learning_rate=0.125)

@@ -84,6 +84,7 @@ def test_visible_tokens_of_a_prefix_model_are_no_predictions() -> None:
     assert changed_by(4) == [False] * 4 + [True] * 2
 
 
+@pytest.mark.pax('TransformerLm')
 def test_the_type_of_a_model_must_be_that_of_its_attention() -> None:
     with pytest.raises(ValueError, match=r"model_type 'bidirectional': its attention .*'full'"):
         language_model(model_type='bidirectional')

@@ -45,6 +45,7 @@ def test_evaluation_crops_the_middle(folder: Path) -> None:
     np.testing.assert_array_equal(batch['label'], np.arange(1, _NUM + 1))
 
 
+@pytest.mark.pax('Images: MNIST, ImageNet')
 def test_training_crops_anywhere_and_mirrors_half(folder: Path) -> None:
     stored = np.load(folder / 'train_images.npy')
     seen = set()

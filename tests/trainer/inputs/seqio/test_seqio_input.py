@@ -211,6 +211,7 @@ def test_inputs_are_indicated_to_where_the_first_target_is_predicted():
     assert batch['inputs_indicator'][0].tolist() == [1] * 6 + [0] * (8 + LENGTH - 6)
 
 
+@pytest.mark.pax('LanguageModelFeatures')
 def test_all_tokens_can_have_weight():
     features = LanguageModelFeatures(weights_on_targets_only=False, bos_id=2)
     lengths = {'inputs': 8, 'targets': LENGTH}

@@ -67,6 +67,7 @@ def test_an_epoch_visits_every_window_once_in_a_drawn_order(folder):
     assert np.argsort(starts[0]).tolist() != np.argsort(starts[1]).tolist()
 
 
+@pytest.mark.pax('SyntheticLmData')
 def test_labels_are_the_bytes_after_the_ids(folder):
     batch = maker(folder, is_training=True)(batch_size=4).get_next()
     text = text_of(folder)
