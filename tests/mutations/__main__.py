@@ -94,7 +94,7 @@ def _copies(count: int) -> Iterator['queue.Queue[Path]']:
             for name in (*PACKAGES, 'tests', 'tools', 'docs', 'examples', 'benchmarks'):
                 # With the modules that Python has compiled, which have the times of their sources.
                 shutil.copytree(ROOT / name, copy / name)
-            for file in ROOT.glob('*.*'):
+            for file in ROOT.iterdir():
                 if file.is_file():
                     shutil.copy(file, copy)
             free.put(copy)
