@@ -29,10 +29,11 @@ from trainer.learner import (
 from trainer.loop.open_run import prepare_run
 
 
+@pytest.mark.pax('Configuration by class')
 @pytest.mark.parametrize(
     ('misspelt', 'name'),
     [
-        (lambda: TrainLoop(nun_train_steps=3), 'nun_train_steps'),
+        (lambda: TrainLoop(nun_train_steps=3), 'nun_train_steps.* mean num_train_steps'),
         (lambda: TrainLoop().rebind(save_intervall_steps=3), 'save_intervall_steps'),
         (lambda: experiment(task__learner__lerning_rate=0.1), 'lerning_rate'),
         (lambda: experiment().task.clone(override={'modle': None}), 'modle'),

@@ -24,6 +24,7 @@ def test_each_axis_divides_its_part_of_arrays_and_batches() -> None:
     assert tuple(whole.feature_spec(2)) == (('data', 'fsdp'), None)
 
 
+@pytest.mark.pax('ici_mesh_shape')
 def test_the_rest_goes_to_the_open_axis() -> None:
     assert Mesh().shape(8) == (8, 1, 1, 1)
     assert Mesh(data=1, fsdp=-1, tensor=2).shape(8) == (1, 4, 1, 2)

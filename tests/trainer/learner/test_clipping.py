@@ -29,6 +29,7 @@ def moved(**fields: Any) -> Any:
     return per_layer(jax.tree.map(np.subtract, PARAMS, jax.device_get(state.params)))
 
 
+@pytest.mark.pax('clip_gradient_norm_to_value')
 def test_each_parameter_of_each_layer_is_clipped_alone() -> None:
     norms = [float(optax.tree.norm(leaf)) for leaf in jax.tree.leaves(per_layer(GRADIENTS))]
     most = float(np.median(norms))

@@ -36,6 +36,7 @@ def test_changes_can_be_allowed_only_to_training(tmp_path: Path) -> None:
         train(tmp_path, flags=('--mode=eval', '--allow_changes'))
 
 
+@pytest.mark.pax('--enforce_restore_shape_check')
 def test_other_data_and_another_task_are_refused_with_their_paths(tmp_path: Path) -> None:
     assert train(tmp_path) == 0
     before = (tmp_path / 'experiment.json').read_text()

@@ -97,6 +97,7 @@ def assert_equal(one: Any, other: Any) -> None:
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
+@pytest.mark.pax('CheckpointLoadingRules')
 @pytest.mark.parametrize(('there', 'here'), [('always', 'never'), ('never', 'always')])
 @pytest.mark.fast(1)
 def test_layers_go_from_scanned_stacks_to_others_and_back(
@@ -233,6 +234,7 @@ def test_patterns_that_do_nothing_are_refused() -> None:
     assert refusal(WarmStart('a', load_ema=True)).startswith('x[0].load_ema: ')
 
 
+@pytest.mark.pax('CheckpointLoadingRules')
 def test_all_mismatches_are_reported_at_once() -> None:
     there = {'params.top.kernel': (4, 3), 'params.stack.layers_0.up': (4, 5)}
     rules = [LoadRule('head(.*)', r'top\1'), LoadRule()]
