@@ -11,4 +11,5 @@ from trainer.measures.base import Outcome as Outcome
 from trainer.measures.class_scores import F1 as F1
 from trainer.measures.class_scores import Precision as Precision
 from trainer.measures.class_scores import Recall as Recall
+from trainer.measures.clu_measure import CluMeasure as CluMeasure
 from trainer.measures.mean_loss import MeanLoss as MeanLoss
