@@ -27,6 +27,7 @@ class Holder(Component):
     reward: Reward | Objectives
 
 
+@pytest.mark.pax('Names are regular')
 def test_metric_rewards_match_names_exactly():
     reward = MetricReward('minimize', 'eval/loss')
     assert reward.value({'eval/loss': 2.0, 'eval/loss_2': 1.0, 'xeval/loss': 0.0}) == 2.0

@@ -151,6 +151,7 @@ def test_a_written_file_and_its_name_survive_a_power_cut(
     assert synced == [(False, False), (True, True)]
 
 
+@pytest.mark.pax('Trial directory with')
 @pytest.mark.parametrize(
     ('decisions', 'name'),
     [
