@@ -120,6 +120,10 @@ def block(mixer: Layer) -> TransformerBlock:
             r'^task\.model\.stack\.layers\[1\]\.attention \(Narrow\): it makes \[8, 8, 1\] of',
         ),
         (
+            {'task__model__stack__layers': [Narrow()]},
+            r'^task\.model\.embedding \(Embedding\): \[8, 8, 1\] does not fit its kernel \[32',
+        ),
+        (
             {'task__model': Bigrams(num_logits=5)},
             r'^task\.model \(Bigrams\): it returns \(8, 8, 5\) for labels \(8, 8\)',
         ),

@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.initialization import Draw, Initializer, KernelInit
-from trainer.layers.parameters import ParameterBox, new_parameter
+from trainer.layers.parameters import ParameterBox, has_one_size_each, new_parameter
 from trainer.mesh import Arrangement
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
@@ -282,6 +282,11 @@ class Layer(Component):
             kernel: from `param`.
             dtype: of the sums and of the result; None for the dtype of the arguments.
         """
+        if not has_one_size_each(equation, x.shape, kernel.shape):
+            raise UserError(
+                f'{self.sym_path} ({type(self).__name__}): {list(x.shape)} does not fit its kernel '
+                f"{list(kernel.shape)} in '{equation}'"
+            )
         return jnp.einsum(equation, x, kernel, preferred_element_type=dtype)
 
     def state(

@@ -97,3 +97,22 @@ def new_parameter(
         std=init.std(shape),
         **traits,
     )
+
+
+def has_one_size_each(equation: str, *shapes: tuple[int, ...]) -> bool:
+    """True if each axis of an equation of einsum, which would repeat an axis of size 1, has a size.
+
+    Example:
+        >>> has_one_size_each('...d,df->...f', (2, 3, 4), (4, 5))
+        True
+        >>> has_one_size_each('...d,df->...f', (2, 3, 1), (4, 5))
+        False
+    """
+    sizes: dict[str, int] = {}
+    for term, shape in zip(equation.split('->')[0].split(','), shapes, strict=True):
+        before, _, after = term.strip().partition('...')
+        last = shape[len(shape) - len(after) :]
+        for name, size in (*zip(before, shape, strict=False), *zip(after, last, strict=False)):
+            if sizes.setdefault(name, size) != size:
+                return False
+    return True
