@@ -15,6 +15,7 @@ from trainer.layers import (
     Attention,
     Embedding,
     FeedForward,
+    FutureTokens,
     GatedFeedForward,
     Stack,
     TransformerBlock,
@@ -76,6 +77,32 @@ def StdlibTunable() -> Tunable:
             'train.checkpoints.every': 2,
         },
     )
+
+
+def StdlibFuture() -> Tunable:
+    """Searches how many later tokens the small model predicts in training, and their weight.
+
+        python -m paxtune.search --exp=lm.StdlibFuture --num_trials=8
+
+    The reward is that of `StdlibTunable`: the loss of the next token alone.
+    """
+    made = StdlibTunable()
+    block = TransformerBlock(Attention(4), FeedForward(192))
+    heads = [
+        FutureTokens([block.clone(deep=True) for _ in range(count)], pg.floatv(0.05, 1.0, 'log'))
+        for count in (1, 3)
+    ]
+    model = TransformerLm(
+        embedding=Embedding(vocab_size=256, dims=64),
+        stack=Stack([block], repeats=2),
+        future_tokens=pg.oneof([None, *heads]),
+    )
+    learner = Learner(
+        learning_rate=1e-2,
+        schedule=Cosine(warmup_steps=20, decay_steps=160, final_factor=0.1),
+        optimizer=AdamW(weight_decay=0.1),
+    )
+    return made.rebind({'task.model': model, 'task.learner': learner})
 
 
 def C4Small() -> Experiment:

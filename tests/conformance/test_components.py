@@ -168,6 +168,7 @@ _MORE = [
 ]
 _EXPERIMENTS = [
     encoders.StdlibMasked,
+    encoders.StdlibChange,
     lm.StdlibTunable,
     lm.C4Small,
     lm.C4Tunable,

@@ -33,6 +33,9 @@ _RUNS = (
     'lm_cloud.LmCloudTransformerAdamTest',
     'lm_cloud.LmCloudSpmdTestTunable',
     'encoders.StdlibMasked',
+    'encoders.StdlibChange',
+    'encoders.StdlibDepth',
+    'lm.StdlibFuture',
     'vision.DigitsTunable',
     'vision.ResNet50Pjit',
 )
@@ -67,6 +70,7 @@ def test_each_has_a_docstring_with_its_command(name: str) -> None:
 _TUNABLES = (
     'tunable_lm.Tiny',
     'lm.StdlibTunable',
+    'lm.StdlibFuture',
     'lm.C4Tunable',
     'lm_cloud.LmCloudSpmdTestTunable',
     'nas.ElasticNas',

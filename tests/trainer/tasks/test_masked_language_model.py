@@ -1,5 +1,6 @@
 """Masked language models: the tokens that are hidden, and the loss of them alone."""
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.factories.runs import final_state, measured, without_speed
 from tests.factories.tiny import experiment
 from trainer.inputs import Arrays, ArraysInput, arrays_of
 from trainer.layers import (
@@ -24,6 +26,7 @@ from trainer.layers import (
 )
 from trainer.layers.base import ForwardContext
 from trainer.learner import Learner
+from trainer.loop.train_loop import run
 from trainer.program.setup import compiled, localized
 from trainer.program.step_functions import init_variables
 from trainer.program.train_step import forward
@@ -205,6 +208,19 @@ def trained(fields: Any, steps: int) -> list[float]:
 def test_a_masked_model_trains() -> None:
     losses = trained({'task': task(mask_rate=0.3)}, steps=80)
     assert np.mean(losses[-10:]) < np.mean(losses[:10]) - 0.5
+
+
+def test_a_resumed_masked_model_hides_the_same_tokens_bit_for_bit(tmp_path: Path) -> None:
+    made = experiment(num_steps=4, task=task(mask_rate=0.3), train__evaluation__every=2)
+    whole = measured(made, tmp_path / 'whole')
+    running = run(made, tmp_path / 'parts')
+    next(running)
+    running.close()
+    rest = measured(made, tmp_path / 'parts')
+    assert rest[0].resumed_from == 2
+    assert without_speed(rest[-1]) == without_speed(whole[-1])
+    states = (final_state(made, tmp_path / each) for each in ('whole', 'parts'))
+    jax.tree.map(np.testing.assert_array_equal, *states)
 
 
 @pytest.mark.slow
