@@ -106,6 +106,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.pax('--multiprocess_gpu')
 @pytest.mark.slow
 def test_processes_talk_and_fail_together() -> None:
     ended = job(_JOBS, 'talk')
