@@ -9,6 +9,7 @@ from trainer.layers import (
     Experts,
     Linear,
     RMSNorm,
+    Rotary,
     Router,
     Stack,
     TransformerBlock,
@@ -29,7 +30,7 @@ def Mixtral8x7B() -> Experiment:
     """
     rows = {'batch_size': 64, 'sequence_length': 4096, 'vocab_size': 32_000}
     block = TransformerBlock(
-        Attention(num_heads=32, head_dim=128, num_kv_heads=8, rotary_wavelength=1e6),
+        Attention(num_heads=32, head_dim=128, num_kv_heads=8, position=Rotary(1e6)),
         Experts(num_experts=8, hidden_dims=14_336, router=Router(experts_per_token=2)),
         attention_norm=RMSNorm(epsilon=1e-5),
         feed_forward_norm=RMSNorm(epsilon=1e-5),

@@ -53,7 +53,7 @@ from trainer.inputs.mixture import MixtureInput
 from trainer.inputs.multi import MultiInput
 from trainer.inputs.seqio.seqio_input import SeqIOInput
 from trainer.inputs.text.text import TextInput
-from trainer.layers import FutureTokens, Linear
+from trainer.layers import FutureTokens, Linear, LinearScaling, YarnScaling
 from trainer.learner import (
     SGD,
     Adafactor,
@@ -114,6 +114,8 @@ _MORE = [
             'c': TextLines(paths=['/data/c']),
         },
     ),
+    LinearScaling(4.0),
+    YarnScaling(4.0, original_length=64),
     LingvoEvalAdaptor(batch_size=2, generator='my.input'),
     LingvoInputAdaptorNewBatchSize(batch_size=2, generator='my.input'),
     MeanLoss('mean_squared_error', MeanSquaredError()),

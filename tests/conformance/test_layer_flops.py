@@ -63,6 +63,15 @@ PRODUCTS = {
         ),
         (X_BTD,),
     ),
+    'attention with a learned bias': Example(
+        layers.Attention(8, position=layers.RelativeBias()), (X_BTD,)
+    ),
+    'attention with slopes': Example(
+        layers.Attention(8, position=layers.Alibi(), window=32), (X_BTD,)
+    ),
+    'attention with turned halves': Example(
+        layers.Attention(8, position=layers.Rotary(fraction=0.5)), (X_BTD,)
+    ),
     'basic block': Example(layers.BasicBlock(), (X_BHWC, 128, 1)),
     'bottleneck block': Example(layers.BottleneckBlock(), (X_BHWC, 64, 1)),
     'chain': Example(layers.Chain([layers.Flatten(), layers.Linear(64)]), (IMAGES,)),
@@ -158,6 +167,8 @@ def test_every_layer_is_counted_here() -> None:
     used = {type(example.layer) for example in counted}
     # Parts of 'chain', of 'shared layers' and of 'experts'.
     used |= {layers.Flatten, layers.SharedWithPrevious, layers.Router}
+    # Attention calls their methods.
+    used |= {layers.AttentionPosition, layers.Alibi, layers.RelativeBias, layers.Rotary}
     used.add(layers.FutureTokens)  # It calls the model's own output; only training runs it.
     assert not {cls.__name__ for cls in there - {base for cls in used for base in cls.__mro__}}
 

@@ -12,9 +12,13 @@ import pytest
 from tests.conformance.layer_examples import EXAMPLES, X_BTD, Example
 from tests.search_spaces.golden import all_components
 from trainer.layers import (
+    Alibi,
+    AttentionPosition,
     FutureTokens,
     Layer,
     Positions,
+    RelativeBias,
+    Rotary,
     Router,
     SharedWithPrevious,
     check_mixer,
@@ -31,8 +35,11 @@ from trainer.symbolic.errors import UserError
 _COMPOSED = (
     'attention of normalized heads',
     'attention with a cap',
+    'attention with a learned bias',
     'attention with convolutions',
     'attention with sinks',
+    'attention with slopes',
+    'attention with turned halves',
     'bottleneck block',
     'chain',
     'decoder block',
@@ -148,6 +155,7 @@ def test_every_layer_of_the_package_is_here() -> None:
     # They are no layers by themselves: parts of 'shared layers' and of 'experts'.
     used |= {SharedWithPrevious, Router}
     used.add(FutureTokens)  # It returns no array: a model adds its loss.
+    used |= {AttentionPosition, Alibi, RelativeBias, Rotary}  # Attention calls their methods.
     tested = {base for cls in used for base in cls.__mro__}
     assert not {cls.__name__ for cls in there - tested}
 

@@ -24,7 +24,7 @@ def attention_by_hand(layer: Attention, p: Any, x_BTD: Any, segments: Any) -> An
     """The results of a layer, one query and one head at a time.
 
     Args:
-        layer: attention with rotary positions.
+        layer: attention with rotary positions of the usual wavelength.
         p: its parameters in float64.
         x_BTD: the sequences.
         segments: the segment of each position, of which equal ones are neighbours.
@@ -33,7 +33,7 @@ def attention_by_hand(layer: Attention, p: Any, x_BTD: Any, segments: Any) -> An
     q, k, v = (_heads(p, name, x_BTD) for name in ('query', 'key', 'value'))
     if layer.qk_norm is not None:
         q, k = (_normal(x, p[f'{name}_norm']['scale']) for x, name in ((q, 'query'), (k, 'key')))
-    q, k = (rotated(x, index, layer.rotary_wavelength) for x in (q, k))
+    q, k = (rotated(x, index, 10_000.0) for x in (q, k))
     if layer.per_dim_scale:
         q = q * np.log1p(np.exp(p['per_dim_scale'])) / np.log(2)
     scale, shared = layer.softmax_scale or q.shape[-1] ** -0.5, q.shape[2] // k.shape[2]

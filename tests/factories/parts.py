@@ -1,5 +1,6 @@
 """Single layers, and steps of a learner without a model."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -51,15 +52,23 @@ def meshes_of_sequences() -> dict[str, Arrangement]:
 
 
 def rotated(x_BTNH: np.ndarray, index_BT: np.ndarray, wavelength: float) -> np.ndarray:
-    """Rotary positions (Su et al. 2021) with complex numbers, one feature and token at a time.
+    """Rotary positions (Su et al. 2021): pair i turns by position * wavelength^(-2i / H)."""
+    dims = x_BTNH.shape[-1]
+    return turned(x_BTNH, index_BT, [wavelength ** (-2 * i / dims) for i in range(dims // 2)])
 
-    Features i and i + H / 2 are one number. It turns by position * wavelength^(-2i / H).
+
+def turned(
+    x_BTNH: np.ndarray, index_BT: np.ndarray, frequencies: Sequence[float], scale: float = 1.0
+) -> np.ndarray:
+    """Complex numbers that turn by position * frequency, one feature and token at a time.
+
+    Features i and i + half are one number, where the half is as long as the frequencies. The
+    features that are left over stay as they are.
     """
-    half = x_BTNH.shape[-1] // 2
-    out = np.zeros(x_BTNH.shape)
+    half, out = len(frequencies), np.array(x_BTNH, np.float64)
     for b, t, i in np.ndindex(*index_BT.shape, half):
-        pair_N = x_BTNH[b, t, :, i] + 1j * x_BTNH[b, t, :, i + half]
-        pair_N = pair_N * np.exp(1j * index_BT[b, t] * wavelength ** (-2 * i / (2 * half)))
+        pair_N = scale * (x_BTNH[b, t, :, i] + 1j * x_BTNH[b, t, :, i + half])
+        pair_N = pair_N * np.exp(1j * index_BT[b, t] * frequencies[i])
         out[b, t, :, i], out[b, t, :, i + half] = pair_N.real, pair_N.imag
     return out
 

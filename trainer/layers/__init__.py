@@ -9,6 +9,7 @@ from etils import epy
 from trainer.layers.activations import ActivationFunction as ActivationFunction
 from trainer.layers.activations import LeakyRelu as LeakyRelu
 from trainer.layers.attention import Attention as Attention
+from trainer.layers.attention_position import AttentionPosition as AttentionPosition
 from trainer.layers.base import Layer as Layer
 from trainer.layers.batch_norm import BatchNorm as BatchNorm
 from trainer.layers.chain import Activate as Activate
@@ -56,12 +57,19 @@ from trainer.layers.position_embedding import LearnedPositions as LearnedPositio
 from trainer.layers.position_embedding import PositionEmbedding as PositionEmbedding
 from trainer.layers.position_embedding import SinusoidalPositions as SinusoidalPositions
 from trainer.layers.positions import Positions as Positions
+from trainer.layers.relative_position import Alibi as Alibi
+from trainer.layers.relative_position import RelativeBias as RelativeBias
 from trainer.layers.resnet import BasicBlock as BasicBlock
 from trainer.layers.resnet import BottleneckBlock as BottleneckBlock
 from trainer.layers.resnet import LargeStem as LargeStem
 from trainer.layers.resnet import ResNet as ResNet
 from trainer.layers.resnet import SmallStem as SmallStem
 from trainer.layers.rg_lru import RGLRU as RGLRU
+from trainer.layers.rotary import Rotary as Rotary
+from trainer.layers.rotary_scaling import LinearScaling as LinearScaling
+from trainer.layers.rotary_scaling import LlamaScaling as LlamaScaling
+from trainer.layers.rotary_scaling import RotaryScaling as RotaryScaling
+from trainer.layers.rotary_scaling import YarnScaling as YarnScaling
 from trainer.layers.router import Router as Router
 from trainer.layers.shared import SharedWithPrevious as SharedWithPrevious
 from trainer.layers.ssd import Mamba2 as Mamba2

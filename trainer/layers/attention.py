@@ -4,12 +4,14 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from trainer.layers.attention_position import AttentionPosition, Position, bias_of
 from trainer.layers.depthwise import DepthwiseConv1D
 from trainer.layers.heads import MultiHead
 from trainer.layers.kv_cache import cached_index, update_cache, visible_entries
-from trainer.layers.local import attend_in_blocks, in_blocks_of, within_window
+from trainer.layers.local import attend_in_blocks, in_blocks_of, with_previous, within_window
 from trainer.layers.masks import causal_but_for_prefix, same_segment
 from trainer.layers.positions import Positions
+from trainer.layers.rotary import Rotary, turned
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
 
@@ -22,8 +24,8 @@ class Attention(MultiHead):
     Attributes:
         mask: 'causal' attends to the past, and to the prefix where positions have one; 'full' to
             the whole segment.
-        position: 'rotary' rotates queries and keys by their position, 'none' does not.
-        rotary_wavelength: longest wavelength of the rotation, in tokens.
+        position: 'rotary' turns queries and keys by their position, 'none' does not. `Rotary` has
+            fields, `RelativeBias` and `Alibi` add to the logits, and own ones are components, too.
         query_convolution: mixes the queries of neighbouring positions before the rotation (So et
             al. 2021, section 4). It is causal, and needs the mask 'causal'.
         key_convolution: the same for keys.
@@ -33,8 +35,7 @@ class Attention(MultiHead):
     """
 
     mask: Literal['causal', 'full'] = 'causal'
-    position: Literal['rotary', 'none'] = 'rotary'
-    rotary_wavelength: float = 10_000.0
+    position: Position = 'rotary'
     query_convolution: DepthwiseConv1D | None = None
     key_convolution: DepthwiseConv1D | None = None
     value_convolution: DepthwiseConv1D | None = None
@@ -46,13 +47,18 @@ class Attention(MultiHead):
         for name in ('query_convolution', 'key_convolution', 'value_convolution', 'window'):
             if self.mask != 'causal' and self.sym_getattr(name) is not None:
                 raise ValueError(f"{name} is causal: it needs mask='causal', not {self.mask!r}")
-        if self.head_dim is not None and self.position == 'rotary' and self.head_dim % 2:
-            raise ValueError(f'head_dim must be even for rotary positions: {self.head_dim}')
+        if self.head_dim is not None:
+            self._require_head(self.head_dim)
 
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
         if positions is None:
             positions = Positions.unpacked(x_BTD.shape[:2])
-        head_dim = self._head_dim(x_BTD.shape[-1], step=2 if self.position == 'rotary' else 1)
+        step = 2 if self.position == 'rotary' or isinstance(self.position, Rotary) else 1
+        head_dim = self._head_dim(x_BTD.shape[-1], step)
+        try:
+            self._require_head(head_dim)
+        except ValueError as error:
+            raise UserError(f'{self.sym_path}: {error}') from error
         kv_heads = self.num_kv_heads or self.num_heads
         q_BTNH = self._project('query', x_BTD, self.num_heads, head_dim)
         k_BTKH = self._project('key', x_BTD, kv_heads, head_dim)
@@ -64,9 +70,8 @@ class Attention(MultiHead):
         if self.value_convolution is not None:
             v_BTKH = self.value_convolution(v_BTKH, positions)
         q_BTNH, k_BTKH = self._normalized('query', q_BTNH), self._normalized('key', k_BTKH)
-        if self.position == 'rotary':
-            q_BTNH = rotate(q_BTNH, positions.index_BT, self.rotary_wavelength)
-            k_BTKH = rotate(k_BTKH, positions.index_BT, self.rotary_wavelength)
+        q_BTNH = turned(q_BTNH, positions.index_BT, self.position)
+        k_BTKH = turned(k_BTKH, positions.index_BT, self.position)
         if self.window is not None and positions.prefix_BT is not None:
             raise UserError(
                 f'{self.sym_path}.window: all positions attend to a prefix, also outside their '
@@ -80,8 +85,10 @@ class Attention(MultiHead):
             mask, is_causal = same_segment(positions.segment_BT), self.mask == 'causal'
             if is_causal and positions.prefix_BT is not None:
                 mask, is_causal = causal_but_for_prefix(positions), False
+            index_BT = _index(positions)
+            bias = self._bias(index_BT, index_BT)
             each = self._prepared(q_BTNH, k_BTKH, v_BTKH)
-            out_BTNH = self._attend(*each, mask, is_causal, sink_N=self._sink())
+            out_BTNH = self._attend(*each, mask, is_causal, bias=bias, sink_N=self._sink())
         return self._project_out(out_BTNH, x_BTD.shape[-1])
 
     def _attend_locally(
@@ -96,13 +103,15 @@ class Attention(MultiHead):
         is_fused = self.implementation == 'cudnn'
         if is_fused and segment_BT is None:  # Its kernels know windows, but no other masks.
             each = self._prepared(q_BTNH, k_BTKH, v_BTKH)
-            return self._attend(*each, None, is_causal=True, window=window)
+            bias = self._bias(_index(positions), _index(positions))
+            return self._attend(*each, None, is_causal=True, window=window, bias=bias)
         if length**2 <= 2 * window * (length + -length % window):  # Blocks would cost the same.
             mask = within_window(jnp.arange(length), jnp.arange(length), window)[None, None]
             segments = same_segment(segment_BT)
             mask = mask if segments is None else mask & segments
             each = self._prepared(q_BTNH, k_BTKH, v_BTKH)
-            return self._attend(*each, mask, sink_N=self._sink())
+            bias = self._bias(_index(positions), _index(positions))
+            return self._attend(*each, mask, bias=bias, sink_N=self._sink())
         # A mesh that shards positions shards blocks, but cuDNN's kernels need whole sequences.
         axes = ('batch', None if is_fused else 'length', None, 'heads', 'kv')
         q_BCWNH, k_BCWKH, v_BCWKH = (
@@ -117,6 +126,7 @@ class Attention(MultiHead):
             v_BCWKH,
             segment_BCW,
             as_examples=is_fused,
+            bias_BCNWS=self._bias_in_blocks(in_blocks_of(window, _index(positions))),
         )
         return out_BCWNH.reshape(len(q_BTNH), -1, *q_BTNH.shape[2:])[:, :length]
 
@@ -131,20 +141,35 @@ class Attention(MultiHead):
         index_BS = cached_index(self, positions, self.window)
         visible_BTS = visible_entries(positions, index_BS, self.window)
         each = self._prepared(q_BTNH, k_BSKH, v_BSKH)
-        return self._attend(*each, visible_BTS[:, None], sink_N=self._sink())
+        bias = self._bias(positions.index_BT, index_BS)
+        return self._attend(*each, visible_BTS[:, None], bias=bias, sink_N=self._sink())
+
+    def _require_head(self, head_dim: int) -> None:
+        if isinstance(self.position, AttentionPosition):
+            self.position.require_head(head_dim)
+        elif self.position == 'rotary' and head_dim % 2:
+            raise ValueError(f'head_dim must be even for rotary positions: {head_dim}')
+
+    def _bias(self, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array | None:
+        each = queries_BT, keys_BS, self.num_heads, self.mask == 'causal'
+        bias_BNTS = bias_of(self.position, *each)
+        if bias_BNTS is None:
+            return None
+        examples = None if len(bias_BNTS) == 1 else 'batch'
+        return self.constrain(bias_BNTS, (examples, 'heads', 'length', None))
+
+    def _bias_in_blocks(self, index_BCW: jax.Array) -> jax.Array | None:
+        examples, blocks, window = index_BCW.shape
+        queries = index_BCW.reshape(examples * blocks, -1)
+        keys = with_previous(index_BCW).reshape(examples * blocks, -1)
+        bias = bias_of(self.position, queries, keys, self.num_heads, is_causal=True)
+        if bias is None:
+            return None
+        bias_BCNWS = bias.reshape(examples, blocks, -1, window, 2 * window)
+        axes = (None if examples == 1 else 'batch', 'length', 'heads', None, None)
+        return self.constrain(bias_BCNWS, axes)
 
 
-def rotate(x_BTNH: jax.Array, index_BT: jax.Array, wavelength: float) -> jax.Array:
-    """Rotates each pair of features by an angle that grows with the position (Su et al. 2021).
-
-    Args:
-        x_BTNH: queries or keys; H is even. Feature i is paired with feature i + H / 2.
-        wavelength: of the slowest pair, in tokens.
-    """
-    half = x_BTNH.shape[-1] // 2
-    frequency_h = wavelength ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    angle_BT1h = index_BT[:, :, None, None].astype(jnp.float32) * frequency_h
-    sin, cos = jnp.sin(angle_BT1h), jnp.cos(angle_BT1h)
-    first, second = jnp.split(x_BTNH.astype(jnp.float32), 2, axis=-1)
-    rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return rotated.astype(x_BTNH.dtype)
+def _index(positions: Positions) -> jax.Array:
+    """Positions of queries and keys, [1, T] where they are those of a row without segments."""
+    return positions.index_BT if positions.segment_BT is not None else positions.index_BT[:1]

@@ -4,7 +4,6 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from trainer.layers.attention import rotate
 from trainer.layers.base import Layer
 from trainer.layers.initialization import Initializer, kernel_init
 from trainer.layers.kv_cache import cached_index, update_cache, visible_entries
@@ -12,6 +11,7 @@ from trainer.layers.masks import causal_but_for_prefix, same_segment
 from trainer.layers.normalization import Normalization, RMSNorm
 from trainer.layers.positions import Positions
 from trainer.layers.projections import from_heads, to_heads
+from trainer.layers.rotary import Rotary, turned
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
 
@@ -38,7 +38,7 @@ class LatentAttention(Layer):
         norm: applied to each latent.
         mask: 'causal' attends to the past, and to the prefix where positions have one; 'full' to
             the whole segment.
-        rotary_wavelength: longest wavelength of the rotation, in tokens.
+        position: of that part, such as its wavelength.
         init: of new kernels; None for a normal distribution of deviation 1 / sqrt(inputs).
     """
 
@@ -52,7 +52,7 @@ class LatentAttention(Layer):
     query_latent_dims: int | None = None
     norm: Normalization = RMSNorm()
     mask: Literal['causal', 'full'] = 'causal'
-    rotary_wavelength: float = 10_000.0
+    position: Rotary = Rotary()
     init: Initializer | None = None
 
     def check(self) -> None:
@@ -60,21 +60,26 @@ class LatentAttention(Layer):
         require_positive(self, 'num_heads', 'latent_dims', *sizes)
         if self.rotary_dims is not None and self.rotary_dims % 2:
             raise ValueError(f'rotary_dims must be even: {self.rotary_dims}')
+        if self.position.fraction != 1:
+            raise ValueError(
+                f'position.fraction must be 1, since rotary_dims has a size: '
+                f'{self.position.fraction}'
+            )
 
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
         if positions is None:
             positions = Positions.unpacked(x_BTD.shape[:2])
         head_dim, rotary_dims = self._sizes(x_BTD.shape[-1])
-        index_BT, wavelength = positions.index_BT, self.rotary_wavelength
+        index_BT = positions.index_BT
         input_BTD = x_BTD
         if self.query_latent_dims is not None:
             input_BTD = self._latent('query_latent', x_BTD, self.query_latent_dims)
         q_BTNH = to_heads(self, 'query', input_BTD, self.num_heads, head_dim, self.init)
         q_BTNR = to_heads(self, 'rotary_query', input_BTD, self.num_heads, rotary_dims, self.init)
-        q_BTNR = rotate(q_BTNR, index_BT, wavelength)
+        q_BTNR = turned(q_BTNR, index_BT, self.position)
         c_BTL = self._latent('latent', x_BTD, self.latent_dims)
         k_BTR = self._down('rotary_key', x_BTD, rotary_dims)
-        k_BTR = rotate(k_BTR[:, :, None], index_BT, wavelength)[:, :, 0]
+        k_BTR = turned(k_BTR[:, :, None], index_BT, self.position)[:, :, 0]
         if self.cache_length is None:
             mask = self._mask(positions)
         else:

@@ -294,6 +294,8 @@ def _attention_array(name: str) -> tuple[str, str, int | None]:
     before, _, layer = owner.rpartition('.')
     if layer in _CONVOLUTIONS:
         return before, _CONVOLUTIONS[layer], 1
+    if (layer, last) == ('position', 'table'):  # `RelativeBias`: [ranges, heads].
+        return before, 'query', 1
     return owner, last, _HEADS.get(last)
 
 

@@ -20,6 +20,7 @@ from trainer.layers import (
     Linear,
     Positions,
     Residual,
+    Rotary,
     Stack,
     TransformerBlock,
     TransformerLm,
@@ -160,11 +161,13 @@ def test_dropout_keeps_the_mean() -> None:
     np.testing.assert_array_equal(applied(Dropout(0.25), {}, x), x)
 
 
-def attention_by_hand(layer: Attention, params: Any, x_BTD: jax.Array) -> np.ndarray:
+def attention_by_hand(
+    layer: Attention, params: Any, x_BTD: jax.Array, wavelength: float
+) -> np.ndarray:
     """Causal attention, one query at a time."""
     q, k, v = (np.einsum('btd,dnh->btnh', x_BTD, params[n]) for n in ('query', 'key', 'value'))
     index = np.broadcast_to(np.arange(x_BTD.shape[1]), x_BTD.shape[:2])
-    q, k = (rotated(a, index, layer.rotary_wavelength) for a in (q, k))
+    q, k = (rotated(a, index, wavelength) for a in (q, k))
     group = layer.num_heads // k.shape[2]
     out = np.zeros_like(x_BTD)
     for b, t, n in np.ndindex(q.shape[:3]):
@@ -179,11 +182,14 @@ def attention_by_hand(layer: Attention, params: Any, x_BTD: jax.Array) -> np.nda
 @pytest.mark.parametrize('kv_heads', [None, 2, 1])
 @pytest.mark.fast(2)
 def test_attention_equals_a_loop_over_queries(kv_heads: int | None) -> None:
-    layer = Attention(4, head_dim=6, num_kv_heads=kv_heads, rotary_wavelength=50.0)
+    layer = Attention(4, head_dim=6, num_kv_heads=kv_heads, position=Rotary(50.0))
     params = new_params(layer, X_BTD)
     assert params['key'].shape == params['value'].shape == (8, kv_heads or 4, 6)
     np.testing.assert_allclose(
-        applied(layer, params, X_BTD), attention_by_hand(layer, params, X_BTD), rtol=1e-4, atol=1e-5
+        applied(layer, params, X_BTD),
+        attention_by_hand(layer, params, X_BTD, 50.0),
+        rtol=1e-4,
+        atol=1e-5,
     )
 
 

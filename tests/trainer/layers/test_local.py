@@ -31,7 +31,7 @@ def by_hand(layer: Attention, variables: Any, positions: Positions) -> np.ndarra
     """Attention over all pairs of positions, with a mask of the window."""
     params = jax.tree.map(np.asarray, variables['params'])
     q, k, v = (np.einsum('btd,dnh->btnh', X_BTD, params[n]) for n in ('query', 'key', 'value'))
-    q, k = (rotated(x, np.asarray(positions.index_BT), layer.rotary_wavelength) for x in (q, k))
+    q, k = (rotated(x, np.asarray(positions.index_BT), 10_000.0) for x in (q, k))
     if layer.per_dim_scale:
         q = q * np.log1p(np.exp(params['per_dim_scale'])) / np.log(2)
     k, v = (np.repeat(x, q.shape[2] // x.shape[2], axis=2) for x in (k, v))

@@ -22,11 +22,13 @@ from trainer.layers import (
     FeedForward,
     GatedDeltaNet,
     GatedFeedForward,
+    Gaussian,
     Identity,
     LatentAttention,
     Layer,
     LayerNorm,
     Mamba2,
+    RelativeBias,
     Residual,
     Stack,
     TransformerBlock,
@@ -58,6 +60,11 @@ def mixed_attention(heads: int) -> Residual:
 
 def sinking(heads: int, shared: int) -> Residual:
     return attention(heads, shared).rebind({'layer.sinks': True})
+
+
+def biased_attention(heads: int) -> Residual:
+    position = RelativeBias(8, max_distance=6, init=Gaussian(1.0))
+    return attention(heads, 2).rebind({'layer.position': position})
 
 
 def deltanet(heads: int) -> Residual:
@@ -112,6 +119,7 @@ PRESERVING = {
     'more heads of several keys': ([attention(2, 2)], [attention(4, 2)]),
     'more heads with convolutions': ([mixed_attention(2)], [mixed_attention(4)]),
     'more heads with sinks': ([sinking(2, 1)], [sinking(4, 2)]),
+    'more heads with a learned bias': ([biased_attention(2)], [biased_attention(4)]),
     'more taps': ([Residual(DepthwiseConv1D(3))], [Residual(DepthwiseConv1D(5))]),
     'a deeper stack': ([plain(8)] * 2, [plain(8)] * 4),
     'a block inserted': ([attention(2), plain(8)], [attention(2), gated(8), plain(8)]),
