@@ -8,6 +8,7 @@ from trainer.layers import (
     Embedding,
     GatedFeedForward,
     Layer,
+    Rotary,
     Stack,
     TransformerBlock,
     TransformerLm,
@@ -25,15 +26,21 @@ def RecurrentGemma2B() -> Experiment:
 
         python -m trainer.inspect --exp=hybrids.RecurrentGemma2B
 
-    The values are published; data and schedule are not. Here rotary positions turn all features of
-    a head, not half of them. The bias after attention and the one of the convolution are left out.
+    The values are published; data and schedule are not. The bias after attention and the one of the
+    convolution are left out.
     """
     width, num_layers, vocab_size, length = 2560, 26, 256_000, 8192
 
     def block(index: int) -> TransformerBlock:
         mixer: Layer = RGLRU(num_heads=10, width=width, bias='zeros')
         if index % _PERIOD == _PERIOD - 1:
-            mixer = Attention(num_heads=10, num_kv_heads=1, head_dim=256, window=2048)
+            mixer = Attention(
+                num_heads=10,
+                num_kv_heads=1,
+                head_dim=256,
+                position=Rotary(fraction=0.5),
+                window=2048,
+            )
         feed_forward = GatedFeedForward(hidden_dims=3 * width, activation='gelu', bias='zeros')
         return TransformerBlock(attention=mixer, feed_forward=feed_forward)
 

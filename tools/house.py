@@ -46,7 +46,7 @@ BUDGETS = {
     'paxtune/supernet': 500,
     'paxtune/terminal': 959,
     'paxtune/vizier_service': 1_170,
-    'search_spaces': 1_689,
+    'search_spaces': 1_696,
     'trainer': 2_476,
     'trainer/checkpoints': 1_405,
     'trainer/decoding': 686,
