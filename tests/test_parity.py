@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import ROOT
+from tests.mutations.catalog import Mutation
 from tools import parity
 
 DOCUMENT = """
@@ -46,6 +47,28 @@ def test_rows_that_nothing_holds_and_tests_that_are_gone_are_reported() -> None:
         '`Linear`: a required feature has no test',
         'should, without: it has neither a test nor a sentence',
     ]
+
+
+def test_a_required_row_has_a_mutation_and_a_mutation_has_a_test_of_its_row() -> None:
+    table = DOCUMENT.replace('test_gone', 'test_a').replace(
+        'a \\| b | |', 'there | `tests/b.py::test_b` |'
+    )
+    found = list(parity.rows(table))
+    fits = mutation('fits', 'tests/test_x.py::test_a[1]', 'Rampup')
+    assert list(parity.unbroken(found, [fits])) == [
+        '`Linear`: no mutation in tests/mutations/parity breaks it'
+    ]
+    other = mutation('other', 'tests/test_x.py::test_a', '`Linear`')
+    unknown = mutation('unknown', 'tests/test_x.py::test_a', 'x')
+    assert list(parity.unbroken(found, [fits, other, unknown, mutation('none', 'a')])) == [
+        "mutation 'other': `Linear` does not name tests/test_x.py::test_a",
+        "mutation 'unknown': 'x' names 0 rows",
+        "mutation 'none': it names no row",
+    ]
+
+
+def mutation(name: str, test: str, *rows: str) -> Mutation:
+    return Mutation(name, 'file.py', 'old', 'new', test=test, rows=rows)
 
 
 @pytest.mark.pax(19)

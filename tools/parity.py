@@ -129,7 +129,8 @@ def named(found: Sequence[Row], name: str) -> list[Row]:
 
 
 def unbroken(found: Sequence[Row], mutations: Sequence[Mutation]) -> Iterator[str]:
-    """Yields mutations that name no row, or a test that their row does not name."""
+    """Yields required rows that no mutation breaks, and mutations with a test of another row."""
+    broken = set()
     for each in mutations:
         function = each.test.partition('[')[0]
         for name in each.rows:
@@ -138,8 +139,13 @@ def unbroken(found: Sequence[Row], mutations: Sequence[Mutation]) -> Iterator[st
                 yield f'mutation {each.name!r}: {name!r} names {len(fits)} rows'
             elif f'`{function}`' not in fits[0].cells['Test']:
                 yield f'mutation {each.name!r}: {fits[0].name} does not name {function}'
+            broken |= {row.name for row in fits}
         if not each.rows:
             yield f'mutation {each.name!r}: it names no row'
+    for row in found:
+        is_required = row.cells.get('Imp') == 'M' and _TEST.search(row.cells['Test'])
+        if is_required and row.name not in broken:
+            yield f'{row.name}: no mutation in tests/mutations/parity breaks it'
 
 
 def filled(text: str, holders: Mapping[str, Sequence[str]]) -> str:
