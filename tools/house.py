@@ -51,7 +51,7 @@ BUDGETS = {
     'trainer/checkpoints': 1_405,
     'trainer/decoding': 686,
     'trainer/inputs': 4_450,
-    'trainer/layers': 6_010,
+    'trainer/layers': 6_012,
     'trainer/learner': 2_133,
     'trainer/loop': 1_522,
     'trainer/measures': 483,

@@ -26,6 +26,8 @@ class LatentAttention(Layer):
     part of each query and one key, which all heads share, have rotary positions. Decoding caches
     the latents and these keys alone, `latent_dims + rotary_dims` numbers for each position.
 
+    No fused kernel takes values of another size than keys: logits of all pairs are in memory.
+
     Attributes:
         num_heads: heads, each with its own keys and values.
         latent_dims: size of the latent of keys and values.
@@ -38,7 +40,7 @@ class LatentAttention(Layer):
         norm: applied to each latent.
         mask: 'causal' attends to the past, and to the prefix where positions have one; 'full' to
             the whole segment.
-        position: of that part, such as its wavelength.
+        position: rotary positions of queries and keys, such as their wavelength.
         init: of new kernels; None for a normal distribution of deviation 1 / sqrt(inputs).
     """
 

@@ -10,7 +10,7 @@ import pytest
 from tests.factories.parts import apply, init, rotated
 from tests.trainer.layers.test_depthwise import drawn
 from trainer.decoding import check_decoding
-from trainer.layers import LatentAttention, Layer, Positions
+from trainer.layers import LatentAttention, Layer, Positions, Rotary
 from trainer.layers.base import CACHE, ForwardContext, forward_context
 from trainer.layers.latent_attention import absorbing_is_cheaper
 from trainer.layers.parameters import MatrixAxes
@@ -22,7 +22,14 @@ SIZES: dict[str, Any] = {'latent_dims': 6, 'head_dim': 4, 'rotary_dims': 2, 'val
 COMPRESSED = LatentAttention(2, **SIZES, query_latent_dims=6)
 
 
-def by_hand(p: Any, x: Any, segments: Any, prefix: Any = None, is_causal: bool = True) -> Any:
+def by_hand(
+    p: Any,
+    x: Any,
+    segments: Any,
+    prefix: Any = None,
+    is_causal: bool = True,
+    wavelength: float = 10_000.0,
+) -> Any:
     """Equations 9 to 19 of DeepSeek-V2, in float64, one pair of positions at a time."""
 
     def latent(name: str) -> Any:
@@ -38,8 +45,8 @@ def by_hand(p: Any, x: Any, segments: Any, prefix: Any = None, is_causal: bool =
     heads = p['key'].shape[1]
     q, q_rotary = (np.einsum('btl,lnh->btnh', c_query, p[n]) for n in ('query', 'rotary_query'))
     k, v = (np.einsum('btl,lnh->btnh', c, p[name]) for name in ('key', 'value'))
-    k_rotary = rotated((x @ p['rotary_key'])[:, :, None], index, 10_000.0)
-    q = np.concatenate([q, rotated(q_rotary, index, 10_000.0)], axis=-1)
+    k_rotary = rotated((x @ p['rotary_key'])[:, :, None], index, wavelength)
+    q = np.concatenate([q, rotated(q_rotary, index, wavelength)], axis=-1)
     k = np.concatenate([k, np.repeat(k_rotary, heads, axis=2)], axis=-1)
     out = np.zeros((*q.shape[:3], v.shape[-1]))
     for b, t, n in np.ndindex(*q.shape[:3]):
@@ -62,13 +69,13 @@ def wide(tree: Any) -> Any:
 @pytest.mark.parametrize('mask', ['causal', 'full'])
 @pytest.mark.fast(1)
 def test_a_prefix_and_whole_rows_are_seen(mask: str) -> None:
-    layer = COMPRESSED.clone(deep=True, override={'mask': mask})
+    layer = LatentAttention(2, **SIZES, query_latent_dims=6, mask=mask, position=Rotary(100.0))
     variables = drawn(init(layer, X_BTD))
     positions = Positions.unpacked((2, 9))
     prefix = positions.index_BT < jnp.array([[3], [5]]) if mask == 'causal' else None
     got = apply(layer, variables, X_BTD, positions._replace(prefix_BT=prefix))
     params, segments = wide(variables['params']), np.ones((2, 9), int)
-    wanted = by_hand(params, wide(X_BTD), segments, prefix, is_causal=mask == 'causal')
+    wanted = by_hand(params, wide(X_BTD), segments, prefix, mask == 'causal', 100.0)
     np.testing.assert_allclose(got, wanted, atol=1e-5 * np.abs(wanted).max())
 
 
@@ -138,6 +145,8 @@ def test_hidden_matrices_and_their_heads_are_known() -> None:
 def test_impossible_sizes_are_refused_with_their_path() -> None:
     with pytest.raises(ValueError, match='rotary_dims must be even: 3'):
         LatentAttention(2, 4, rotary_dims=3)
+    with pytest.raises(ValueError, match=r'position\.fraction must be 1, since rotary_dims'):
+        LatentAttention(2, 4, position=Rotary(fraction=0.5))
     with pytest.raises(ValueError, match='latent_dims must be at least 1: 0'):
         LatentAttention(2, 0)
     with pytest.raises(UserError, match='3 heads do not divide the width 8; set head_dim'):
