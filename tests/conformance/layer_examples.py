@@ -206,6 +206,7 @@ EXAMPLES = {
     'attention with turned halves': Example(
         Attention(2, head_dim=8, position=Rotary(fraction=0.5, scaling=LlamaScaling())), (X_BTD,)
     ),
+    'attention of one kernel': Example(Attention(2, num_kv_heads=1, combine_qkv=True), (X_BTD,)),
     'attention with sinks': Example(Attention(2, sinks=True), (X_BTD,)),
     'basic block': Example(BasicBlock(), (X_BHWC, 16, 2)),
     'batch norm': Example(BatchNorm(), (X_BHWC,)),

@@ -55,6 +55,12 @@ def stack(*below: layers.Layer) -> layers.Stack:
 PRODUCTS = {
     'convolution of sequences': Example(layers.DepthwiseConv1D(32), (X_BTD,)),
     'attention': Example(layers.Attention(8, num_kv_heads=2), (X_BTD,)),
+    'attention of one kernel': Example(
+        layers.Attention(8, num_kv_heads=2, combine_qkv=True, qk_norm=layers.RMSNorm()), (X_BTD,)
+    ),
+    'attention with sinks': Example(
+        layers.Attention(8, num_kv_heads=2, sinks=True, softmax_scale=0.1), (X_BTD,)
+    ),
     'attention with convolutions': Example(
         layers.Attention(
             8,

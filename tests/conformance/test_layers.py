@@ -34,6 +34,7 @@ from trainer.symbolic.errors import UserError
 # Models of layers that stand here by themselves, too.
 _COMPOSED = (
     'attention of normalized heads',
+    'attention of one kernel',
     'attention with a cap',
     'attention with a learned bias',
     'attention with convolutions',

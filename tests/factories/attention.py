@@ -16,6 +16,9 @@ ATTENTION = {
     ),
     'attention with sinks': Attention(4, num_kv_heads=2, sinks=True),
     'local attention with sinks': Attention(2, window=3, sinks=True, bias='zeros'),
+    'attention of one kernel': Attention(
+        4, num_kv_heads=2, combine_qkv=True, bias=['query', 'value'], qk_norm=RMSNorm()
+    ),
 }
 """Layers for sequences of width 8."""
 
@@ -30,7 +33,11 @@ def attention_by_hand(layer: Attention, p: Any, x_BTD: Any, segments: Any) -> An
         segments: the segment of each position, of which equal ones are neighbours.
     """
     index = np.array([[list(row[:t]).count(row[t]) for t in range(len(row))] for row in segments])
-    q, k, v = (_heads(p, name, x_BTD) for name in ('query', 'key', 'value'))
+    kernels = _apart(p['qkv']) if layer.combine_qkv else p
+    q, k, v = (
+        np.einsum('btd,dnh->btnh', x_BTD, kernels[name]) + p.get(f'{name}_bias', 0)
+        for name in ('query', 'key', 'value')
+    )
     if layer.qk_norm is not None:
         q, k = (_normal(x, p[f'{name}_norm']['scale']) for x, name in ((q, 'query'), (k, 'key')))
     q, k = (rotated(x, index, 10_000.0) for x in (q, k))
@@ -52,8 +59,11 @@ def attention_by_hand(layer: Attention, p: Any, x_BTD: Any, segments: Any) -> An
     return out + p.get('output_bias', 0)
 
 
-def _heads(p: Any, name: str, x_BTD: Any) -> Any:
-    return np.einsum('btd,dnh->btnh', x_BTD, p[name]) + p.get(f'{name}_bias', 0)
+def _apart(kernel: Any) -> dict[str, Any]:
+    """The kernels of queries, keys and values, one query head after another."""
+    *queries, key, value = kernel
+    heads = [query[:, k] for k in range(key.shape[1]) for query in queries]
+    return {'query': np.stack(heads, axis=1), 'key': key, 'value': value}
 
 
 def _normal(x: Any, scale: Any) -> Any:

@@ -11,6 +11,7 @@ from trainer.layers.kv_cache import cached_index, update_cache, visible_entries
 from trainer.layers.local import attend_in_blocks, in_blocks_of, with_previous, within_window
 from trainer.layers.masks import causal_but_for_prefix, same_segment
 from trainer.layers.positions import Positions
+from trainer.layers.projections import to_combined_heads
 from trainer.layers.rotary import Rotary, turned
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
@@ -32,6 +33,7 @@ class Attention(MultiHead):
         value_convolution: the same for values.
         window: each position attends to itself and the `window - 1` before it (Beltagy et al.
             2020). The cost grows linearly with the length of a row. None for no window.
+        combine_qkv: makes queries, keys and values by one product with one parameter, `qkv`.
     """
 
     mask: Literal['causal', 'full'] = 'causal'
@@ -40,6 +42,7 @@ class Attention(MultiHead):
     key_convolution: DepthwiseConv1D | None = None
     value_convolution: DepthwiseConv1D | None = None
     window: int | None = None
+    combine_qkv: bool = False
 
     def check(self) -> None:
         super().check()
@@ -59,10 +62,7 @@ class Attention(MultiHead):
             self._require_head(head_dim)
         except ValueError as error:
             raise UserError(f'{self.sym_path}: {error}') from error
-        kv_heads = self.num_kv_heads or self.num_heads
-        q_BTNH = self._project('query', x_BTD, self.num_heads, head_dim)
-        k_BTKH = self._project('key', x_BTD, kv_heads, head_dim)
-        v_BTKH = self._project('value', x_BTD, kv_heads, head_dim)
+        q_BTNH, k_BTKH, v_BTKH = self._projections(x_BTD, head_dim)
         if self.query_convolution is not None:
             q_BTNH = self.query_convolution(q_BTNH, positions)
         if self.key_convolution is not None:
@@ -90,6 +90,18 @@ class Attention(MultiHead):
             each = self._prepared(q_BTNH, k_BTKH, v_BTKH)
             out_BTNH = self._attend(*each, mask, is_causal, bias=bias, sink_N=self._sink())
         return self._project_out(out_BTNH, x_BTD.shape[-1])
+
+    def _projections(
+        self, x_BTD: jax.Array, head_dim: int
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        heads = self.num_heads, self.num_kv_heads or self.num_heads
+        if self.combine_qkv:
+            return to_combined_heads(self, x_BTD, heads, head_dim, self.init, self._projection_bias)
+        return (
+            self._project('query', x_BTD, heads[0], head_dim),
+            self._project('key', x_BTD, heads[1], head_dim),
+            self._project('value', x_BTD, heads[1], head_dim),
+        )
 
     def _attend_locally(
         self,

@@ -2,9 +2,10 @@ from typing import NamedTuple
 
 import jax
 
-from trainer.layers.heads import MultiHead, Projection
+from trainer.layers.heads import MultiHead
 from trainer.layers.masks import same_segment
 from trainer.layers.positions import Positions
+from trainer.layers.projections import Projection
 
 
 class Memory(NamedTuple):

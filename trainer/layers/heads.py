@@ -10,11 +10,9 @@ from trainer.layers.cudnn import attend_by_cudnn
 from trainer.layers.initialization import Bias, Initializer
 from trainer.layers.logit_cap import capped_attention
 from trainer.layers.normalization import Normalization
-from trainer.layers.projections import from_heads, to_heads
+from trainer.layers.projections import Projection, from_heads, to_heads
 from trainer.symbolic.component import OptionalNumber, require_above_zero, require_positive
 from trainer.symbolic.errors import UserError
-
-Projection = Literal['query', 'key', 'value', 'output']
 
 
 class MultiHead(Layer):

@@ -1,8 +1,14 @@
+from collections.abc import Callable
+from typing import Literal
+
 import jax
+import jax.numpy as jnp
 from flax.linen import initializers
 
 from trainer.layers.base import Layer
 from trainer.layers.initialization import Bias, Initializer, kernel_init
+
+Projection = Literal['query', 'key', 'value', 'output']
 
 
 def to_heads(
@@ -21,10 +27,46 @@ def to_heads(
     shape = (x_BTD.shape[-1], heads, size)
     drawn = kernel_init(init, in_axis=0, out_axis=(1, 2))
     kernel = layer.param(name, shape, ('embed', 'heads', 'kv'), drawn)
-    y_BTNH = layer.product('btd,dnh->btnh', x_BTD, kernel)
+    return _biased_heads(layer, name, layer.product('btd,dnh->btnh', x_BTD, kernel), bias)
+
+
+def to_combined_heads(
+    layer: Layer,
+    x_BTD: jax.Array,
+    heads: tuple[int, int],
+    size: int,
+    init: Initializer | None,
+    bias_of: Callable[[Projection], Bias],
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Projects features to queries, keys and values by one product with the parameter `qkv`.
+
+    The kernel is [N / K + 2, D, K, size]: the first, second, … query of each key, keys, values.
+    Each of them is drawn and optimized as a kernel of its own, and devices share the heads K.
+
+    Args:
+        heads: of queries, N, and of keys, K.
+        bias_of: the bias of a projection.
+    """
+    num_heads, kv_heads = heads
+    shared = num_heads // kv_heads
+    shape = (shared + 2, x_BTD.shape[-1], kv_heads, size)
+    drawn = kernel_init(init, in_axis=1, out_axis=(2, 3), batch_axis=0)
+    kernel = layer.param('qkv', shape, (None, 'embed', 'heads', 'kv'), drawn)
+    y_BTCKH = layer.product('btd,cdkh->btckh', x_BTD, kernel)
+    y_BTCKH = layer.constrain(y_BTCKH, ('batch', 'length', None, 'heads', 'kv'))
+    q_BTKGH = jnp.swapaxes(y_BTCKH[:, :, :shared], 2, 3)
+    q_BTNH = q_BTKGH.reshape(*x_BTD.shape[:2], num_heads, size)
+    return (
+        _biased_heads(layer, 'query', q_BTNH, bias_of('query')),
+        _biased_heads(layer, 'key', y_BTCKH[:, :, shared], bias_of('key')),
+        _biased_heads(layer, 'value', y_BTCKH[:, :, shared + 1], bias_of('value')),
+    )
+
+
+def _biased_heads(layer: Layer, name: str, y_BTNH: jax.Array, bias: Bias) -> jax.Array:
     if bias != 'none':
         y_BTNH += layer.param(
-            f'{name}_bias', shape[1:], ('heads', 'kv'), initializers.zeros, decay=False
+            f'{name}_bias', y_BTNH.shape[2:], ('heads', 'kv'), initializers.zeros, decay=False
         )
     return layer.constrain(y_BTNH, ('batch', 'length', 'heads', 'kv'))
 

@@ -199,6 +199,11 @@ def _orthogonal_rate(path: Path, box: ParameterBox, base: ParameterBox, per_head
 
 def _attention_factor(path: Path, box: ParameterBox, base: ParameterBox) -> float:
     """The factor of queries: logits are divided by the size of heads, not by its root."""
+    if path[-1] == 'qkv' and box.value.shape[-1] != base.value.shape[-1]:
+        raise UserError(
+            f'{_FIELD}: {names(path)[0]} has queries beside keys, but those of larger heads have '
+            'another factor: set combine_qkv=False, or give head_dim one value'
+        )
     if not _is_query(path, box):
         return 1.0
     return math.sqrt(base.value.shape[-1] / box.value.shape[-1])

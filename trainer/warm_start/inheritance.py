@@ -29,7 +29,7 @@ mixers with a state, to other units."""
 _BRANCH_OUTGOING = ('down', 'output', 'kernel')
 """Arrays at the end of a residual branch, by the last part of their names."""
 
-_HEADS = {'query': 1, 'key': 1, 'value': 1, 'output': 0}
+_HEADS = {'query': 1, 'key': 1, 'value': 1, 'output': 0, 'qkv': 2}
 _HEADS |= {'query_bias': 0, 'key_bias': 0, 'value_bias': 0, 'sinks': 0}
 _HEADS |= {'rotary_query': 1}  # Latent attention.
 _HEADS |= {'gate': 1, 'step': 1, 'strength': 1, 'step_bias': 0, 'log_rate': 0}  # Gated DeltaNet.
@@ -108,6 +108,7 @@ def recipes(
     ours, theirs = _by_owner(here), _by_owner(there)
     is_kept = {owner: ours[owner] == theirs.get(renamed[owner]) for owner in ours}
     is_kept |= dict.fromkeys(_other_experts(here, there, renamed), False)
+    is_kept |= dict.fromkeys(_other_groups(here, there, renamed), False)
     found = {}
     for name, shape in here.items():
         owner, _, last = name.rpartition('.')
@@ -132,6 +133,13 @@ def _other_experts(here: Shapes, there: Shapes, renamed: Mapping[str, str]) -> l
         if name.endswith('.router.kernel') and shape[-1:] != source[-1:]:
             found += [router, router.removesuffix('.router')]
     return found
+
+
+def _other_groups(here: Shapes, there: Shapes, renamed: Mapping[str, str]) -> list[str]:
+    """Attention by one kernel, with another number of queries for each key."""
+    owners = [name.rpartition('.')[0] for name in here if name.rpartition('.')[2] == 'qkv']
+    each = [(owner, there.get(f'{renamed[owner]}.qkv')) for owner in owners]
+    return [owner for owner, source in each if source and source[0] != here[f'{owner}.qkv'][0]]
 
 
 def _silent(branch: str, norm: str | None, ours: Mapping[str, frozenset[str]]) -> dict[str, Recipe]:
@@ -275,17 +283,24 @@ def _head_order(
     """The order of heads in an array of attention; None for other arrays, and the same order."""
     owner, last, axis = _attention_array(name)
     origin, _, _ = _attention_array(source)
-    projections = [f'{each}.{of}' for each in (owner, origin) for of in ('query', 'key')]
-    if axis is None or any(each not in here for each in projections[:2]):
+    if axis is None:
         return None
-    if any(each not in there for each in projections[2:]):
-        return None
-    new = here[f'{owner}.query'][1], here[f'{owner}.key'][1]
-    old = there[f'{origin}.query'][1], there[f'{origin}.key'][1]
-    if new == old:
+    new, old = _num_heads(here, owner), _num_heads(there, origin)
+    if new is None or old is None or new == old:
         return None
     queries, shared = head_orders(old, new)
+    if last == 'qkv':  # Queries follow their key, since each key has as many of them as before.
+        size = new[0] // new[1]
+        return axis, tuple(query // size for query in queries[::size])
     return axis, shared if last in _SHARED else queries
+
+
+def _num_heads(shapes: Shapes, owner: str) -> tuple[int, int] | None:
+    """Query heads, and key and value heads, of a layer of attention."""
+    if combined := shapes.get(f'{owner}.qkv'):
+        return (combined[0] - 2) * combined[2], combined[2]
+    query, key = (shapes.get(f'{owner}.{of}') for of in ('query', 'key'))
+    return (query[1], key[1]) if query and key else None
 
 
 def _attention_array(name: str) -> tuple[str, str, int | None]:

@@ -22,6 +22,7 @@ from trainer.layers import (
     Positions,
     RMSNorm,
 )
+from trainer.layers.parameters import MatrixAxes
 from trainer.symbolic.component import bind, numbers
 
 SEGMENTS = np.array([[1] * 12, [1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 0, 0]])
@@ -105,6 +106,18 @@ def test_sinks_of_cross_attention_take_weight() -> None:
     high = params | {'sinks': params['sinks'] + 50}
     assert np.abs(applied(layer, params, X_BTD, positions, memory)).max() > 0.01
     np.testing.assert_allclose(applied(layer, high, X_BTD, positions, memory), 0, atol=1e-6)
+
+
+def test_one_kernel_is_several_of_the_same_heads() -> None:
+    layer = Attention(4, num_kv_heads=2, combine_qkv=True)
+    found = jax.eval_shape(layer.module().init, {'params': jax.random.key(0)}, X_BTD)['params']
+    assert found.keys() == {'qkv', 'output'}
+    box = found['qkv']
+    # Two queries of each key, keys, values: each is a matrix, which Muon and width scaling see.
+    assert box.value.shape == (4, 8, 2, 2)
+    assert box.names == (None, 'embed', 'heads', 'kv')
+    assert box.matrix_axes == MatrixAxes((-3,), (-2, -1), heads=(-2,))
+    assert box.num_inputs == 8 and box.std == pytest.approx(8**-0.5)
 
 
 def test_impossible_options_are_refused() -> None:

@@ -374,6 +374,7 @@ def test_a_vector_without_init_is_refused_by_layer_and_name() -> None:
     ('kind', 'arguments'),
     [
         (Attention, {'num_heads': 2, 'num_kv_heads': 1}),
+        (Attention, {'num_heads': 2, 'combine_qkv': True}),
         (GatedFeedForward, {'hidden_dims': 16}),
         (Linear, {'output_dims': 3}),
         (layers.LatentAttention, {'num_heads': 2, 'latent_dims': 4, 'query_latent_dims': 6}),

@@ -149,6 +149,17 @@ def test_the_norm_of_queries_divides_logits_by_the_size_of_heads() -> None:
     assert found[norms('key', 'scale')] == found[norms('key', 'bias')] == Factor()
 
 
+def test_queries_beside_keys_scale_as_keys_unless_their_heads_grow() -> None:
+    def combined(**fields: Any) -> Stack:
+        block = TransformerBlock(Attention(2, combine_qkv=True, **fields), FeedForward())
+        return Stack([block], repeats=2, scan='always')
+
+    found = factors(wide(stack=combined(head_dim=8)))
+    assert found['stack.layers_1.attention.qkv'] == Factor(rate=0.25)
+    with pytest.raises(UserError, match=r'attention\.qkv has queries beside keys.*=False, or'):
+        factors(wide(stack=combined()))
+
+
 def test_a_constant_scale_of_growing_heads_is_refused() -> None:
     def scaled(**fields: Any) -> Stack:
         return Stack([TransformerBlock(Attention(2, softmax_scale=0.3, **fields), FeedForward())])

@@ -67,6 +67,11 @@ def biased_attention(heads: int) -> Residual:
     return attention(heads, 2).rebind({'layer.position': position})
 
 
+def combined(heads: int, shared: int) -> Residual:
+    fields = {'combine_qkv': True, 'bias': ['query', 'key'], 'sinks': True}
+    return attention(heads, shared).rebind({f'layer.{name}': of for name, of in fields.items()})
+
+
 def deltanet(heads: int) -> Residual:
     return Residual(GatedDeltaNet(heads, head_dim=4, value_dim=4))
 
@@ -120,6 +125,7 @@ PRESERVING = {
     'more heads with convolutions': ([mixed_attention(2)], [mixed_attention(4)]),
     'more heads with sinks': ([sinking(2, 1)], [sinking(4, 2)]),
     'more heads with a learned bias': ([biased_attention(2)], [biased_attention(4)]),
+    'more heads of one kernel': ([combined(4, 2)], [combined(6, 3)]),
     'more taps': ([Residual(DepthwiseConv1D(3))], [Residual(DepthwiseConv1D(5))]),
     'a deeper stack': ([plain(8)] * 2, [plain(8)] * 4),
     'a block inserted': ([attention(2), plain(8)], [attention(2), gated(8), plain(8)]),
@@ -176,6 +182,19 @@ def test_another_number_of_experts_is_a_new_layer() -> None:
     # The rest of the experts would be chosen otherwise, so the branch begins with zero.
     down = 'stack.layers_0.layer.down'
     assert other == dict.fromkeys(other, Recipe(None)) | {down: Recipe(None, 0.0)}
+
+
+def test_one_kernel_with_other_queries_for_each_key_is_a_new_layer() -> None:
+    def shapes(shared: int, heads: int) -> dict[str, tuple[int, ...]]:
+        output = (shared * heads, 8, 16)
+        return {'mixer.qkv': (shared + 2, 16, heads, 8), 'mixer.output': output}
+
+    found = recipes(shapes(2, 3), shapes(2, 2), {'mixer': None})
+    # Queries of a key stay with it: of three keys, the second one is new.
+    assert found['mixer.qkv'].heads == (2, (0, -1, 1))
+    assert found['mixer.output'].heads == (0, (0, 1, -1, -1, 2, 3))
+    other = recipes(shapes(2, 2), shapes(1, 2), {'mixer': None})
+    assert other == {'mixer.qkv': Recipe(None), 'mixer.output': Recipe(None, 0.0)}
 
 
 @pytest.mark.slow
