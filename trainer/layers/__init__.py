@@ -18,10 +18,10 @@ from trainer.layers.chain import Flatten as Flatten
 from trainer.layers.check import check_mixer as check_mixer
 from trainer.layers.choice import ChoiceLayer as ChoiceLayer
 from trainer.layers.convolution import Conv2D as Conv2D
-from trainer.layers.counting import counted_products as counted_products
-from trainer.layers.counting import declared_flops as declared_flops
 from trainer.layers.cross_attention import CrossAttention as CrossAttention
 from trainer.layers.cross_attention import Memory as Memory
+from trainer.layers.declared_flops import counted_products as counted_products
+from trainer.layers.declared_flops import declared_flops as declared_flops
 from trainer.layers.depthwise import DepthwiseConv1D as DepthwiseConv1D
 from trainer.layers.dropout import Dropout as Dropout
 from trainer.layers.embedding import Embedding as Embedding
@@ -46,6 +46,7 @@ from trainer.layers.latent_attention import LatentAttention as LatentAttention
 from trainer.layers.linear import Linear as Linear
 from trainer.layers.linen_adapter import LinenAdapter as LinenAdapter
 from trainer.layers.lstm import LSTM as LSTM
+from trainer.layers.mamba2 import Mamba2 as Mamba2
 from trainer.layers.mlp import Mlp as Mlp
 from trainer.layers.normalization import LayerNorm as LayerNorm
 from trainer.layers.normalization import Normalization as Normalization
@@ -72,7 +73,6 @@ from trainer.layers.rotary_scaling import RotaryScaling as RotaryScaling
 from trainer.layers.rotary_scaling import YarnScaling as YarnScaling
 from trainer.layers.router import Router as Router
 from trainer.layers.shared import SharedWithPrevious as SharedWithPrevious
-from trainer.layers.ssd import Mamba2 as Mamba2
 from trainer.layers.stack import Stack as Stack
 from trainer.layers.stack import per_layer as per_layer
 from trainer.layers.stack import stacked as stacked

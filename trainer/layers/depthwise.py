@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import Layer
-from trainer.layers.counting import counted_products
+from trainer.layers.declared_flops import counted_products
 from trainer.layers.positions import Positions
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError

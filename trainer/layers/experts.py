@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from trainer.layers.activations import Activation, activate
 from trainer.layers.base import Layer
 from trainer.layers.branch import apply_branch
-from trainer.layers.grouped import grouped_product
+from trainer.layers.grouped_product import grouped_product
 from trainer.layers.initialization import Initializer, kernel_init
 from trainer.layers.positions import Positions
 from trainer.layers.router import Router, Routing

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-from trainer.layers.counting import COUNTED_PRODUCTS, DECLARED_FLOPS
+from trainer.layers.declared_flops import COUNTED_PRODUCTS, DECLARED_FLOPS
 
 _DECLARED = re.compile(rf'{DECLARED_FLOPS}(\d+)')
 _RECOMPUTED = 'rematted_computation'

@@ -19,7 +19,7 @@ from trainer.layers import (
     TransformerBlock,
 )
 from trainer.layers.base import AUX_LOSS, SUMMARIES, ForwardContext, forward_context
-from trainer.layers.grouped import grouped_product
+from trainer.layers.grouped_product import grouped_product
 from trainer.symbolic.errors import UserError
 
 X_BTD = jax.random.normal(jax.random.key(1), (3, 8, 6))
