@@ -51,7 +51,7 @@ BUDGETS = {
     'trainer/checkpoints': 1_405,
     'trainer/decoding': 686,
     'trainer/inputs': 4_450,
-    'trainer/layers': 6_065,
+    'trainer/layers': 6_075,
     'trainer/learner': 2_138,
     'trainer/loop': 1_522,
     'trainer/measures': 483,

@@ -13,13 +13,21 @@ from trainer.symbolic.errors import UserError
 
 
 def takes_positions(layer: Layer) -> bool:
-    """True if the second parameter of the `forward` of a layer is `positions`, or `*args`."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(layer.forward).parameters.values()
-    names = [each.name for each in parameters if each.kind in kinds]
-    if len(names) > 1:
-        return names[1] == 'positions'
-    return any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
+    """True if the second parameter of the `forward` of a layer is `positions`, or `*args`.
+
+    Raises:
+        UserError: `positions` stands elsewhere, so that no caller would pass them.
+    """
+    parameters = [*inspect.signature(layer.forward).parameters.values()]
+    places = [at for at, each in enumerate(parameters) if each.name == 'positions']
+    if not places:
+        return any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters[:2])
+    if places != [1] or parameters[1].kind is inspect.Parameter.KEYWORD_ONLY:
+        raise UserError(
+            f'{layer.sym_path} ({type(layer).__name__}): `positions` must be the second parameter '
+            'of forward(self, x, positions=None), which may be passed by its place'
+        )
+    return True
 
 
 def taken(layer: Layer, x: jax.Array, args: tuple[Any, ...]) -> tuple[Any, ...]:

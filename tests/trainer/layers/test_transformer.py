@@ -140,6 +140,18 @@ class Unnamed(Layer):
         return x_BTD * factor
 
 
+class ByKeyword(Layer):
+    """Takes positions where no layer passes them."""
+
+    def forward(self, x_BTD: Any, *, positions: Positions | None = None) -> Any:
+        return x_BTD
+
+
+def test_positions_that_no_layer_could_pass_are_refused() -> None:
+    with pytest.raises(UserError, match=r'^layer \(ByKeyword\): `positions` must be the second'):
+        new_params(Residual(ByKeyword()), X_BTD)
+
+
 @pytest.mark.parametrize('scan', ['always', 'never'])
 def test_positions_go_to_a_parameter_of_that_name_alone(scan: Any) -> None:
     positions = Positions.unpacked((2, 6))
