@@ -186,7 +186,7 @@ def best_found(plan: Plan, seed: int, stacks: Sequence[Stack], directory: Path) 
         experiments = [parts_of(own, own.parse(trial.decisions))[''] for trial in study.trials]
         for trial, each in zip(study.trials, experiments, strict=True):
             stack = each.task.model.stack
-            print(f'found, seed {seed}, trial {trial.id}: {trial.reward:.4f} {named(stack)}')
+            print(f'found, seed {seed}, trial {trial.id}: {trial.reward} {named(stack)}')
     chosen = experiments[best.id - 1].task.model.stack
     return Chosen(chosen.to_json_str(), loss)
 
