@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.depthwise import DepthwiseConv1D
+from trainer.layers.initialization import Initializer
 from trainer.layers.matrix_memory import Writes, check_chunk, scan_memory, steps
 from trainer.layers.normalization import Normalization, RMSNorm
 from trainer.layers.positions import Positions
@@ -31,6 +32,7 @@ class GatedDeltaNet(Recurrent):
         norm: applied to the result of each head.
         chunk: positions that are computed at once, a power of two. It changes the time, and no
             result.
+        init: of new kernels; None for a normal distribution of deviation 1 / sqrt(inputs).
     """
 
     num_heads: int
@@ -39,6 +41,7 @@ class GatedDeltaNet(Recurrent):
     convolution: DepthwiseConv1D = DepthwiseConv1D(4)
     norm: Normalization = RMSNorm()
     chunk: int = 64
+    init: Initializer | None = None
 
     def check(self) -> None:
         require_positive(self, 'num_heads', 'head_dim', 'value_dim')
@@ -51,7 +54,7 @@ class GatedDeltaNet(Recurrent):
         value_size = self.value_dim or size
         q_BTNK = self._convolved('query', x_BTD, size, positions)
         k_BTNK = self._convolved('key', x_BTD, size, positions)
-        _, log_a_BTN = steps(self, 'step', x_BTD, self.num_heads)
+        _, log_a_BTN = steps(self, 'step', x_BTD, self.num_heads, self.init)
         writes = Writes(
             q_BTGK=_of_norm(q_BTNK, 1 / math.sqrt(size)),
             k_BTGK=_of_norm(k_BTNK, 1.0),
@@ -63,8 +66,8 @@ class GatedDeltaNet(Recurrent):
         read_BTNV, end = scan_memory(writes, positions, start, self.chunk, corrects=True)
         self.carry('state', end)
         normal_BTNV = self.norm(self.whole(read_BTNV)).astype(x_BTD.dtype)
-        gate_BTNV = to_heads(self, 'gate', x_BTD, self.num_heads, value_size)
-        return from_heads(self, normal_BTNV * jax.nn.silu(gate_BTNV), x_BTD.shape[-1])
+        gate_BTNV = to_heads(self, 'gate', x_BTD, self.num_heads, value_size, self.init)
+        return from_heads(self, normal_BTNV * jax.nn.silu(gate_BTNV), x_BTD.shape[-1], self.init)
 
     def _head_dim(self, dims: int) -> int:
         if self.head_dim is None and dims % self.num_heads:
@@ -75,14 +78,14 @@ class GatedDeltaNet(Recurrent):
         return self.head_dim or dims // self.num_heads
 
     def _convolved(self, name: str, x_BTD: jax.Array, size: int, positions: Positions) -> jax.Array:
-        x_BTNH = to_heads(self, name, x_BTD, self.num_heads, size)
+        x_BTNH = to_heads(self, name, x_BTD, self.num_heads, size, self.init)
         mixed = self.convolution.call_as(f'{name}_convolution', 'forward', x_BTNH, positions)
         return self.whole(jax.nn.silu(mixed))
 
     def _strength(self, x_BTD: jax.Array) -> jax.Array:
         """The share of each value that is written."""
         shape = x_BTD.shape[-1], self.num_heads
-        kernel = self.param('strength', shape, ('embed', 'heads'))
+        kernel = self.param('strength', shape, ('embed', 'heads'), self.init)
         logits_BTN = self.product('btd,dn->btn', x_BTD, kernel, jnp.float32)
         return self.constrain(jax.nn.sigmoid(logits_BTN), ('batch', None, 'heads'))
 

@@ -3,7 +3,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from trainer.layers.initialization import kernel_init
+from trainer.layers.initialization import Initializer, kernel_init
 from trainer.layers.positions import Positions
 from trainer.layers.recurrence import Recurrent
 from trainer.symbolic.component import require_positive
@@ -22,9 +22,11 @@ class LSTM(Recurrent):
 
     Attributes:
         hidden_dims: size of the state; None for the width of the model.
+        init: of new kernels; None for a normal distribution of deviation 1 / sqrt(inputs).
     """
 
     hidden_dims: int | None = None
+    init: Initializer | None = None
 
     def check(self) -> None:
         require_positive(self, 'hidden_dims')
@@ -53,12 +55,12 @@ class LSTM(Recurrent):
         end, h_TBH = jax.lax.scan(step, start, each)
         for name, state in zip(('h', 'c'), end, strict=True):
             self.carry(name, state)
-        output = self.param('output', (hidden, dims), ('mlp', 'embed'))
+        output = self.param('output', (hidden, dims), ('mlp', 'embed'), self.init)
         out_BTD = self.product('bth,hd->btd', jnp.swapaxes(h_TBH, 0, 1), output)
         return self.constrain(out_BTD, ('batch', 'length', 'features'))
 
     def _kernel(self, name: str, inputs: int, hidden: int) -> jax.Array:
-        init = kernel_init(None, in_axis=0, out_axis=(1, 2))
+        init = kernel_init(self.init, in_axis=0, out_axis=(1, 2))
         return self.param(name, (inputs, _GATES, hidden), ('embed', None, 'mlp'), init)
 
 

@@ -2,6 +2,7 @@ import jax
 from flax.linen import initializers
 
 from trainer.layers.depthwise import DepthwiseConv1D
+from trainer.layers.initialization import Initializer
 from trainer.layers.matrix_memory import Writes, check_chunk, scan_memory, steps
 from trainer.layers.normalization import Normalization, RMSNorm
 from trainer.layers.positions import Positions
@@ -28,6 +29,7 @@ class Mamba2(Recurrent):
         norm: applied to the gated result.
         chunk: positions that are computed at once, a power of two. It changes the time, and no
             result.
+        init: of new kernels; None for a normal distribution of deviation 1 / sqrt(inputs).
     """
 
     head_dim: int = 64
@@ -37,6 +39,7 @@ class Mamba2(Recurrent):
     convolution: DepthwiseConv1D = DepthwiseConv1D(4)
     norm: Normalization = RMSNorm()
     chunk: int = 64
+    init: Initializer | None = None
 
     def check(self) -> None:
         require_positive(self, 'head_dim', 'state_dims', 'num_groups')
@@ -47,10 +50,10 @@ class Mamba2(Recurrent):
         if positions is None:
             positions = Positions.unpacked(x_BTD.shape[:2])
         heads = self._heads(x_BTD.shape[-1])
-        gate_BTNH = to_heads(self, 'gate', x_BTD, heads, self.head_dim)
-        u_BTNH = to_heads(self, 'input', x_BTD, heads, self.head_dim)
+        gate_BTNH = to_heads(self, 'gate', x_BTD, heads, self.head_dim, self.init)
+        u_BTNH = to_heads(self, 'input', x_BTD, heads, self.head_dim, self.init)
         u_BTNH = self.whole(self._convolved('input', u_BTNH, positions))
-        dt_BTN, log_a_BTN = steps(self, 'step', x_BTD, heads)
+        dt_BTN, log_a_BTN = steps(self, 'step', x_BTD, heads, self.init)
         writes = Writes(
             q_BTGK=self._shared('read', x_BTD, positions),
             k_BTGK=self._shared('write', x_BTD, positions),
@@ -67,7 +70,7 @@ class Mamba2(Recurrent):
         y_BTNH = self.whole(y_BTNH) + skip_N[:, None] * u_BTNH
         gated_BTNH = y_BTNH.astype(x_BTD.dtype) * jax.nn.silu(gate_BTNH)
         normal_BTF = self.norm(gated_BTNH.reshape(*x_BTD.shape[:2], -1))
-        return from_heads(self, normal_BTF.reshape(gated_BTNH.shape), x_BTD.shape[-1])
+        return from_heads(self, normal_BTF.reshape(gated_BTNH.shape), x_BTD.shape[-1], self.init)
 
     def _heads(self, dims: int) -> int:
         width = round(self.expansion * dims)
@@ -86,7 +89,7 @@ class Mamba2(Recurrent):
     def _shared(self, name: str, x_BTD: jax.Array, positions: Positions) -> jax.Array:
         """Keys or queries [B, T, G, K] of groups. Each device has them all, as they are few."""
         shape = x_BTD.shape[-1], self.num_groups * self.state_dims
-        kernel = self.param(name, shape, ('embed', None))
+        kernel = self.param(name, shape, ('embed', None), self.init)
         y_BTK = self._convolved(name, self.product('btd,dk->btk', x_BTD, kernel), positions)
         y_BTK = self.constrain(y_BTK, ('batch', None, None))
         return y_BTK.reshape(*x_BTD.shape[:2], self.num_groups, self.state_dims)

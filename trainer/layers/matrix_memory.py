@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import Layer
+from trainer.layers.initialization import Initializer
 from trainer.layers.positions import Positions
 from trainer.layers.recurrence import in_chunks
 
@@ -171,7 +172,9 @@ def unit_inverse(lower: jax.Array) -> jax.Array:
     return jnp.concatenate([top, jnp.concatenate([below, second], axis=-1)], axis=-2)
 
 
-def steps(layer: Layer, name: str, x_BTD: jax.Array, heads: int) -> tuple[jax.Array, jax.Array]:
+def steps(
+    layer: Layer, name: str, x_BTD: jax.Array, heads: int, kernel_init: Initializer | None
+) -> tuple[jax.Array, jax.Array]:
     """The size dt of each position's step, and the logarithm of the share of the state it keeps.
 
     dt is softplus of a projection, the parameter `name` of `layer`, and a bias. A head keeps
@@ -181,7 +184,7 @@ def steps(layer: Layer, name: str, x_BTD: jax.Array, heads: int) -> tuple[jax.Ar
     def of_heads(name: str, init: Any) -> jax.Array:
         return layer.param(name, (heads,), ('heads',), init, decay=False, keep_float32=True)
 
-    kernel = layer.param(name, (x_BTD.shape[-1], heads), ('embed', 'heads'))
+    kernel = layer.param(name, (x_BTD.shape[-1], heads), ('embed', 'heads'), kernel_init)
     logits_BTN = layer.product('btd,dn->btn', x_BTD, kernel, jnp.float32)
     dt_BTN = jax.nn.softplus(logits_BTN + of_heads(f'{name}_bias', _new_step))
     dt_BTN = layer.constrain(dt_BTN, ('batch', None, 'heads'))

@@ -6,6 +6,7 @@ from trainer.layers.base import Layer
 from trainer.layers.batch_norm import BatchNorm
 from trainer.layers.convolution import convolve
 from trainer.layers.image_classifier import ImageClassifier
+from trainer.layers.initialization import Initializer
 from trainer.layers.normalization import Normalization
 from trainer.layers.pooling import Pool2D
 from trainer.symbolic.component import require_positive
@@ -17,10 +18,13 @@ class NormedConvolutions(Layer):
     Attributes:
         norm: template of the normalizations. Each has its own parameters.
         activation: applied after them.
+        init: of new kernels; None for a normal distribution of variance 2 / inputs, for rectifiers
+            (He et al. 2015).
     """
 
     norm: Normalization = BatchNorm()
     activation: Activation = 'relu'
+    init: Initializer | None = None
 
     def convolved(
         self,
@@ -43,6 +47,7 @@ class NormedConvolutions(Layer):
             strides=[stride, stride],
             groups=groups,
             axes=[inputs, 'mlp'],
+            init=self.init,
         )
         return self.norm.call_as(f'{name}_norm', 'forward', y_BHWC)
 

@@ -6,7 +6,7 @@ from flax.linen import initializers
 
 from trainer.layers.activations import Activation, activate
 from trainer.layers.depthwise import DepthwiseConv1D
-from trainer.layers.initialization import Bias, kernel_init
+from trainer.layers.initialization import Bias, Initializer, kernel_init
 from trainer.layers.positions import Positions
 from trainer.layers.projections import from_heads, to_heads
 from trainer.layers.recurrence import Recurrent, linear_scan
@@ -35,6 +35,7 @@ class RGLRU(Recurrent):
         activation: of the branch that gates the result.
         bias: 'zeros' adds biases that start at zero to the three projections. The gates of the
             scan always have them.
+        init: of new kernels; None for a normal distribution of deviation 1 / sqrt(inputs).
     """
 
     num_heads: int
@@ -42,6 +43,7 @@ class RGLRU(Recurrent):
     convolution: DepthwiseConv1D = DepthwiseConv1D(4)
     activation: Activation = 'gelu'
     bias: Bias = 'none'
+    init: Initializer | None = None
 
     def check(self) -> None:
         require_positive(self, 'num_heads', 'width')
@@ -50,8 +52,8 @@ class RGLRU(Recurrent):
         if positions is None:
             positions = Positions.unpacked(x_BTD.shape[:2])
         shape = self._shape(x_BTD.shape[-1])
-        gate_BTNH = to_heads(self, 'gate', x_BTD, *shape, bias=self.bias)
-        u_BTNH = to_heads(self, 'input', x_BTD, *shape, bias=self.bias)
+        gate_BTNH = to_heads(self, 'gate', x_BTD, *shape, self.init, self.bias)
+        u_BTNH = to_heads(self, 'input', x_BTD, *shape, self.init, self.bias)
         u_BTNH = self.whole(self.convolution(u_BTNH, positions))
         p_NH = self.param('decay', shape, ('heads', 'kv'), _new_decay, False, keep_float32=True)
         kept_BTNH = jax.nn.sigmoid(self._logits('recurrence_gate', u_BTNH))
@@ -65,7 +67,7 @@ class RGLRU(Recurrent):
         )
         self.carry('state', state_BNH)
         out_BTNH = activate(gate_BTNH, self.activation) * h_BTNH.astype(x_BTD.dtype)
-        return from_heads(self, out_BTNH, x_BTD.shape[-1], bias=self.bias)
+        return from_heads(self, out_BTNH, x_BTD.shape[-1], self.init, self.bias)
 
     def _shape(self, dims: int) -> tuple[int, int]:
         width = self.width or dims
@@ -79,7 +81,7 @@ class RGLRU(Recurrent):
     def _logits(self, name: str, u_BTNH: jax.Array) -> jax.Array:
         """Logits of a gate in float32."""
         heads, size = u_BTNH.shape[2:]
-        init = kernel_init(None, in_axis=1, out_axis=2, batch_axis=0)
+        init = kernel_init(self.init, in_axis=1, out_axis=2, batch_axis=0)
         kernel_NHH = self.param(name, (heads, size, size), ('heads', 'kv', None), init)
         bias_NH = self.param(
             f'{name}_bias', (heads, size), ('heads', 'kv'), initializers.zeros, decay=False

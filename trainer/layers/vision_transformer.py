@@ -74,6 +74,7 @@ class VisionTransformer(ImageClassifier):
             strides=size,
             padding='VALID',
             axes=['channels', 'embed'],
+            init=self.init,
         )
         x_BTD = patches.reshape(len(x_BHWC), -1, self.dims)
         if self.pool == 'class_token':

@@ -8,7 +8,10 @@ import pytest
 from flax.linen import initializers
 
 from trainer.layers import (
+    LSTM,
+    RGLRU,
     Attention,
+    BottleneckBlock,
     Chain,
     Conv2D,
     DeltaOrthogonal,
@@ -16,17 +19,22 @@ from trainer.layers import (
     FeedForward,
     Filled,
     Flatten,
+    GatedDeltaNet,
     Gaussian,
     Initializer,
     Layer,
     LearnedPositions,
     Linear,
+    Mamba2,
     Mlp,
     Residual,
+    ResNet,
+    SmallStem,
     Stack,
     TransformerLm,
     TruncatedGaussian,
     Uniform,
+    VisionTransformer,
     Xavier,
 )
 from trainer.layers.initialization import KernelInit, kernel_init
@@ -203,7 +211,26 @@ WITH_INIT = {
     'convolution': (Conv2D(4, init=Filled(0.5)), IMAGES),
     'feed-forward': (FeedForward(8, init=Filled(0.5)), X),
     'head': (Chain([Flatten(), Linear(3, init=Filled(0.5))]), IMAGES),
+    'lstm': (LSTM(init=Filled(0.5)), X),
+    'mamba': (Mamba2(4, 4, init=Filled(0.5)), X),
+    'memory': (GatedDeltaNet(2, init=Filled(0.5)), X),
     'mlp': (Mlp([4], 3, init=Filled(0.5)), X),
+    'patches': (
+        VisionTransformer(3, Filled(0.5), patch_size=2, dims=8, stack=Stack([])),
+        IMAGES,
+    ),
+    'recurrence': (RGLRU(2, init=Filled(0.5)), X),
+    'residual network': (
+        ResNet(
+            3,
+            Filled(0.5),
+            stage_sizes=[1],
+            width=4,
+            stem=SmallStem(init=Filled(0.5)),
+            block=BottleneckBlock(init=Filled(0.5)),
+        ),
+        IMAGES,
+    ),
     'tables': (
         TransformerLm(
             Embedding(5, 8, init=Filled(0.5)),
@@ -219,7 +246,9 @@ WITH_INIT = {
 @pytest.mark.parametrize('name', WITH_INIT)
 def test_layers_draw_their_kernels_from_the_given_distribution(name: str) -> None:
     layer, x = WITH_INIT[name]
-    values = [box.value for box in boxes(layer, x).values() if box.value.ndim > 1]
+    # Biases, positions and taps have initializers of their own, and no decay.
+    kernels = [box for box in boxes(layer, x).values() if box.value.ndim > 1 and box.decay]
+    values = [box.value for box in kernels]
     assert values and all((value == 0.5).all() for value in values)
 
 
