@@ -19,10 +19,11 @@ class TrainState:
 
     Attributes:
         step: number of optimizer steps, int32 scalar.
-        params: the parameters, float32, by the path of their layers.
+        params: the parameters, in `task.param_dtype`, by the path of their layers.
         non_trainable: other variables of layers, float32, such as running means.
         opt_state: the state of the optimizer.
-        ema_params: averages of the parameters over steps, in the same tree; {} without averages.
+        ema_params: averages of the parameters over steps, in the same tree, float32; {} without
+            averages.
     """
 
     step: jax.Array

@@ -54,12 +54,16 @@ class Task(Component):
     Attributes:
         model: the trained layer.
         learner: how to train it.
-        fprop_dtype: dtype of the computations of layers; parameters are always float32.
+        fprop_dtype: dtype of the computations of layers.
+        param_dtype: dtype in which parameters are stored. Gradients, averages and the optimizer
+            stay float32, so a step loses updates below half a rounding unit of a parameter. A flax
+            module has its own dtype.
     """
 
     model: Layer
     learner: Learner
     fprop_dtype: Literal['float32', 'bfloat16'] = 'float32'
+    param_dtype: Literal['float32', 'bfloat16'] = 'float32'
 
     def check_input(self, data: Input) -> None:
         """Raises UserError, before compilation, if an input does not suit the task."""

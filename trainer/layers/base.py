@@ -48,7 +48,8 @@ class ForwardContext:
 
     Attributes:
         training: activates dropout and the like.
-        dtype: the dtype of computations; parameters themselves are float32.
+        dtype: the dtype of computations.
+        param_dtype: the dtype of new parameters.
         mesh: divides activations; None leaves their layout to the compiler.
         example_weights: of the examples of the batch, 0 for padding; None if all examples count.
         label_weights: computes the weights of the labels, [B, T]; None if they are unknown.
@@ -57,6 +58,7 @@ class ForwardContext:
 
     training: bool = False
     dtype: Any = jnp.float32
+    param_dtype: Any = jnp.float32
     mesh: Arrangement | None = None
     example_weights: jax.Array | None = None
     label_weights: Callable[[], jax.Array | None] | None = None
@@ -238,14 +240,14 @@ class Layer(Component):
         is_output: bool = False,
         used: float = 1.0,
     ) -> jax.Array:
-        """A float32 parameter of this layer, cast to the dtype of computations.
+        """A parameter of this layer, cast to the dtype of computations.
 
         Args:
             axes: the logical axis of each dimension, as in `trainer.mesh.RULES` or
                 `mesh.rules` of the experiment.
             init: makes new values; one with less than two axes needs it.
             decay: weight decay applies to it.
-            keep_float32: returns it as float32, without a cast.
+            keep_float32: returns it as float32, and stores all but tables so.
             is_output: it makes the outputs of the model, or the scores of a router: no hidden
                 matrix, so Muon leaves it to AdamW.
             used: share of it that computes the result of a token.
@@ -265,10 +267,13 @@ class Layer(Component):
         def boxed(key: jax.Array) -> ParameterBox:
             own = fold(frame.keys['params'], name) if 'params' in frame.keys else key
             traits = {'decay': decay, 'is_output': is_output, 'used': used}
-            return new_parameter(init, own, shape, axes, **traits)
+            is_table = isinstance(init, KernelInit) and init.in_axis == ()
+            wide = keep_float32 and not is_table
+            dtype = jnp.float32 if wide else _context.get().param_dtype
+            return new_parameter(init, own, shape, axes, dtype, **traits)
 
         value = frame.module.param(name, boxed)
-        return jnp.asarray(value) if keep_float32 else jnp.asarray(value, self.dtype)
+        return jnp.asarray(value, jnp.float32) if keep_float32 else jnp.asarray(value, self.dtype)
 
     def product(
         self, equation: str, x: jax.Array, kernel: jax.Array, dtype: Any = None

@@ -83,10 +83,11 @@ def new_parameter(
     key: jax.Array,
     shape: tuple[int, ...],
     axes: tuple[str | None, ...],
+    dtype: Any,
     **traits: Any,
 ) -> ParameterBox:
-    """Draws a float32 parameter, with all that its initializer knows, and further traits."""
-    value = init(key, shape, jnp.float32)
+    """Draws a parameter in float32, rounds it to `dtype`, and adds all that is known of it."""
+    value = jnp.asarray(init(key, shape, jnp.float32), dtype)
     if not isinstance(init, KernelInit):
         return ParameterBox(value, names=axes, **traits)
     return ParameterBox(

@@ -18,6 +18,7 @@ from trainer.learner.paths import (
     replaced,
     select,
     subtree,
+    widened,
 )
 from trainer.learner.schedules import Constant, Schedule
 from trainer.learner.skipping import SkipNonFinite, unless_skipped
@@ -169,13 +170,13 @@ class Learner(Component):
             rate = owner.learning_rate * owner.schedule.factor(jnp.zeros((), jnp.int32))
             of_part = None if matrices is None else subtree(matrices, part)
             made = owner.optimizer.make(rate, subtree(decay_mask, part), matrices=of_part)
-            states[name] = made.init(part)
+            states[name] = made.init(widened(part))
         return states if self.auxiliary_optimizers else states[_MAIN]
 
     def init_ema(self, params: Any) -> Any:
         """The averages of new parameters; {} without any."""
         has_averages = self.ema_decay is not None or self._has_own_averages()
-        return jax.tree.map(jnp.copy, params) if has_averages else {}
+        return jax.tree.map(jnp.copy, widened(params)) if has_averages else {}
 
     def _has_own_averages(self) -> bool:
         owners = (self, *self.auxiliary_optimizers.values())
@@ -229,7 +230,7 @@ class Learner(Component):
             optimizer = owner.optimizer.make(
                 learning_rate, subtree(decay_mask, part), own_rates, own_matrices
             )
-            given = own, before[name], part
+            given = own, before[name], widened(part)
             if self.skip is None:
                 updates, after[name] = optimizer.update(*given)
             else:
@@ -245,7 +246,7 @@ class Learner(Component):
         opt_state = after if several else after[_MAIN]
         averages = self._averaged(state, params, ema_params)
         if self._has_own_averages():
-            averages = replaced(state.ema_params, evaluated)
+            averages = replaced(state.ema_params, widened(evaluated))
         params = replaced(state.params, params)
         return Update(state, params, opt_state, averages, is_valid, metrics)
 

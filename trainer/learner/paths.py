@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from trainer.layers.stack import scanned_layers
@@ -77,6 +78,16 @@ def replaced(tree: Any, part: Any) -> Any:
     return {
         name: replaced(child, part[name]) if name in part else child for name, child in tree.items()
     }
+
+
+def widened(params: Any) -> Any:
+    """Parameters in float32 at least.
+
+    Example:
+        >>> widened({'kernel': jnp.ones(2, 'bfloat16')})['kernel'].dtype
+        dtype('float32')
+    """
+    return jax.tree.map(lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32)), params)
 
 
 def check_patterns(patterns: Sequence[str], field: str) -> None:

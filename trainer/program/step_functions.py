@@ -36,7 +36,7 @@ Fill = Callable[[str, Any, Any, Any], Any]
 def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array) -> Any:
     """Initializes the variables of a task with bound numbers, in boxes with metadata."""
     zeros = {name: jnp.zeros(s.shape, s.dtype) for name, s in element_spec.items()}
-    with forward_context(ForwardContext()):
+    with forward_context(ForwardContext(param_dtype=jnp.dtype(task.param_dtype))):
         variables = task.model.module().init(
             {'params': jax.random.fold_in(random_key, 0)}, *task.model_inputs(zeros)
         )

@@ -20,7 +20,7 @@ from trainer.layers.base import (
     forward_context,
 )
 from trainer.layers.stack import per_layer
-from trainer.learner.paths import replaced
+from trainer.learner.paths import replaced, widened
 from trainer.metrics import Count, Metrics, WeightedScalar, joined, require_metric
 from trainer.state import TrainState
 from trainer.symbolic.errors import UserError
@@ -166,7 +166,8 @@ class TracedStep:
         task, state = self._task, self._state
         learner, number = task.learner, len(self._updates)
         key = fold(self._key, f'update_{number}') if number else self._key
-        trained = learner.trained(state.params, optimizer)
+        # Gradients of a float32 copy are not rounded to the dtype of stored parameters.
+        trained = widened(learner.trained(state.params, optimizer))
 
         def measured(variables: Any, part: Any, rngs: Any) -> tuple[Metrics, Any]:
             if loss is None:
