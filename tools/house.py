@@ -51,7 +51,7 @@ BUDGETS = {
     'trainer/checkpoints': 1_405,
     'trainer/decoding': 686,
     'trainer/inputs': 4_450,
-    'trainer/layers': 6_102,
+    'trainer/layers': 6_114,
     'trainer/learner': 2_150,
     'trainer/loop': 1_522,
     'trainer/measures': 483,

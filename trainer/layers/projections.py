@@ -4,6 +4,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 from flax.linen import initializers
+from jax.ad_checkpoint import checkpoint_name
 
 from trainer.layers.base import Layer
 from trainer.layers.initialization import Bias, Initializer, kernel_init
@@ -68,7 +69,7 @@ def _biased_heads(layer: Layer, name: str, y_BTNH: jax.Array, bias: Bias) -> jax
         y_BTNH += layer.param(
             f'{name}_bias', y_BTNH.shape[2:], ('heads', 'kv'), initializers.zeros, decay=False
         )
-    return layer.constrain(y_BTNH, ('batch', 'length', 'heads', 'kv'))
+    return checkpoint_name(layer.constrain(y_BTNH, ('batch', 'length', 'heads', 'kv')), name)
 
 
 def from_heads(
@@ -82,7 +83,9 @@ def from_heads(
     shape = (*out_BTNH.shape[-2:], dims)
     drawn = kernel_init(init, in_axis=(0, 1), out_axis=2)
     kernel = layer.param('output', shape, ('heads', 'kv', 'embed'), drawn)
+    out_BTNH = checkpoint_name(out_BTNH, 'context')
     x_BTD = layer.product('btnh,nhd->btd', out_BTNH, kernel)
     if bias != 'none':
         x_BTD += layer.param('output_bias', (dims,), ('norm',), initializers.zeros, decay=False)
-    return layer.constrain(x_BTD, ('batch', 'length', 'features'))
+    x_BTD = layer.constrain(x_BTD, ('batch', 'length', 'features'))
+    return checkpoint_name(x_BTD, 'output')

@@ -75,6 +75,8 @@ class Stack(Layer):
             'dots' all but products with parameters, 'dots_saveable' all but matrix products,
             'none' nothing. 'offload_dots' keeps products with parameters in the memory of the
             host. 'everything_saveable' is JAX's policy that keeps all.
+        save: values of attention that are kept besides, by the names of their projections;
+            'context' is the result of all heads before the output.
     """
 
     layers: list[Layer]
@@ -83,9 +85,12 @@ class Stack(Layer):
     remat: Literal[
         'full', 'dots', 'dots_saveable', 'everything_saveable', 'offload_dots', 'none'
     ] = 'full'
+    save: list[Literal['query', 'key', 'value', 'context', 'output']] = []
 
     def check(self) -> None:
         require_positive(self, 'repeats')
+        if self.save and self.remat == 'none':
+            raise ValueError("save must be [] where remat is 'none', which keeps all values")
         if self.layers and isinstance(self.layers[0], SharedWithPrevious):
             raise ValueError(
                 'layers[0] is a SharedWithPrevious, but no layer precedes it: begin with another '
@@ -166,7 +171,11 @@ class Stack(Layer):
         stacked = jax.tree.map(lambda *values: jnp.stack([jnp.asarray(v) for v in values]), *each)
         make: Any = ScannedLayer
         if self.remat != 'none':
-            make = nn.remat(ScannedLayer, prevent_cse=False, policy=_SAVED[self.remat])
+            policy = _SAVED[self.remat]
+            if self.save:
+                named = jax.checkpoint_policies.save_only_these_names(*self.save)
+                policy = jax.checkpoint_policies.save_from_both_policies(policy, named)
+            make = nn.remat(ScannedLayer, prevent_cse=False, policy=policy)
         scan = nn.scan(
             ScanStep,
             variable_axes=dict.fromkeys((PARAMS, NON_TRAINABLE, AUX_LOSS, SUMMARIES, CACHE), 0),

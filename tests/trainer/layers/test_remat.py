@@ -11,10 +11,10 @@ X_BTD = jax.random.normal(jax.random.key(0), (8, 32, 16))
 POLICIES = ('none', 'everything_saveable', 'dots_saveable', 'dots', 'offload_dots', 'full')
 
 
-def compiled_gradient(remat: Any) -> tuple[Any, Any]:
+def compiled_gradient(remat: Any, save: Any = ()) -> tuple[Any, Any]:
     """The compiled gradient of a scanned stack, and its parameters."""
     block = TransformerBlock(Attention(2), FeedForward(64))
-    module = Stack([block], repeats=8, scan='always', remat=remat).module()
+    module = Stack([block], repeats=8, scan='always', remat=remat, save=list(save)).module()
     positions = Positions.unpacked((8, 32))
     variables = module.init(jax.random.key(1), X_BTD, positions)
 
@@ -48,6 +48,26 @@ def test_each_policy_saves_less_memory_and_computes_more() -> None:
     gradients = [program(variables) for program, variables in compiled.values()]
     for each in gradients[1:]:
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), each, gradients[0])
+
+
+@pytest.mark.pax('`Repeat`, rematerialization')
+@pytest.mark.slow
+def test_named_values_are_kept_and_not_computed_again() -> None:
+    names = ['query', 'key', 'value', 'context']
+    saved = [compiled_gradient('full', names[:count])[0] for count in (0, 3, 4)]
+    memory = [temporary_bytes(program) for program in saved]
+    value = 8 * 8 * 32 * 16 * 4  # Bytes of one value in all layers.
+    assert memory[1] - memory[0] == pytest.approx(3 * value, rel=0.2)
+    assert memory[2] - memory[1] == pytest.approx(value, rel=0.2)
+    operations = [program.cost_analysis()['flops'] for program in saved]
+    assert operations[0] > operations[1] > operations[2]
+
+
+def test_values_that_cannot_be_saved_are_refused() -> None:
+    with pytest.raises(ValueError, match='query'):
+        Stack([FeedForward(8)], save=['quarry'])
+    with pytest.raises(ValueError, match=r"save must be \[\] where remat is 'none'"):
+        Stack([FeedForward(8)], save=['query'], remat='none')
 
 
 @pytest.mark.pax('`Repeat`, rematerialization')
