@@ -29,7 +29,7 @@ _BAD_INPUT: list[tuple[str, list[str], str]] = [
         ['--exp=lm.StdlibTunable', '--tune', 'task.learner.learning_rate=floatv(1)'],
         'task.learner.learning_rate',
     ),
-    ('paxtune.search', ['--exp=lm.StdlibTunabel'], 'Did you mean StdlibTunable?'),
+    ('paxtune.search', ['--exp=lm.StdlibTunabel'], 'Did you mean StdlibTunable or'),
     ('paxtune.search', [_RATES, '--job_log_dir=/proc/nowhere'], '--job_log_dir=/proc/nowhere'),
     ('paxtune.train', ['--exp=lm.C4Smal', '--job_log_dir=x'], 'Did you mean C4Small?'),
     ('trainer.main', [_RATES, '--job_log_dir=x'], 'task.learner.learning_rate'),

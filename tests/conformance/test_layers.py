@@ -221,7 +221,10 @@ def test_the_view_by_layer_goes_both_ways(name: str) -> None:
 _MIXERS = [
     name
     for name, example in EXAMPLES.items()
-    if len(example.args) == 1 and example.args[0] is X_BTD and takes_positions(example.layer)
+    if len(example.args) == 1
+    and example.args[0] is X_BTD
+    and takes_positions(example.layer)
+    and not example.layer.is_pointwise
 ]
 
 

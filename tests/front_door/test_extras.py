@@ -88,7 +88,7 @@ from trainer.inputs import GrainInput, ParquetFiles, SeqIOInput
 
 
 def Rows():
-    rows = {'a': ParquetFiles(['my_data.py'])}
+    rows = {'a': ParquetFiles(['my_extras.py'])}
     data = GrainInput(16, True, sources=rows, sequence_length=64)
     return Tiny().clone(override={'train_input': data})
 
@@ -104,10 +104,10 @@ def Task():
 @pytest.mark.parametrize(
     ('command', 'flags', 'library', 'extra'),
     [
-        (search.main, ['--exp=my_data.Rows'], 'pyarrow', 'grain'),
-        (search.main, ['--exp=my_data.Rows', '--dry_run'], 'pyarrow', 'grain'),
-        (search.main, ['--exp=my_data.Task', '--dry_run'], 'tensorflow', 'seqio'),
-        (space.main, ['--exp=my_data.Task'], 'tensorflow', 'seqio'),
+        (search.main, ['--exp=my_extras.Rows'], 'pyarrow', 'grain'),
+        (search.main, ['--exp=my_extras.Rows', '--dry_run'], 'pyarrow', 'grain'),
+        (search.main, ['--exp=my_extras.Task', '--dry_run'], 'tensorflow', 'seqio'),
+        (space.main, ['--exp=my_extras.Task'], 'tensorflow', 'seqio'),
     ],
     ids=['search', 'dry_run', 'dry_run of a task', 'space'],
 )
@@ -122,7 +122,7 @@ def test_a_command_names_the_extra_before_anything_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    Path('my_data.py').write_text(MINE)
+    Path('my_extras.py').write_text(MINE)
     without(library)
     with pytest.raises(UserError, match=rf"needs {library}: .*'paxtune\[{extra}\]'"):
         command(flags)

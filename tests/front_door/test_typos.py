@@ -14,7 +14,7 @@ FIT = '--exp=my_fit.Fit'
 @pytest.mark.parametrize(
     ('flags', 'near'),
     [
-        (['--exp=lm.StdlibTunabel'], 'Did you mean StdlibTunable?'),
+        (['--exp=lm.StdlibTunabel'], 'Did you mean StdlibTunable or'),
         (['--exp=ml.StdlibTunable'], 'Did you mean lm.StdlibTunable'),
         (['--exp=tunable_lm.Tiyn'], 'Did you mean Tiny?'),
         (['--exp=tunable_ml.Tiny'], 'Did you mean tunable_lm.Tiny'),

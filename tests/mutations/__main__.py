@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_argument('--only', default='', help='mutations with this text in their names')
     flags.add_argument('--patches', type=Path, default=Path(__file__).parent, help='their folder')
     flags.add_argument('--parity', action='store_true', help='those of the tables on parity')
-    flags.add_argument('--tenth', metavar='COMMIT', help='a tenth, chosen by the hash of a commit')
+    flags.add_argument('--tenth', metavar='COMMIT', type=_hash, help='a tenth, by its hash')
     args = flags.parse_args(argv)
     began = time.perf_counter()
     named = [each for each in read(_folder(args)) if args.only in each.name]
@@ -78,6 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     print(f'RESULT {json.dumps(result)}')
     return 1 if missed or not found else 0
+
+
+def _hash(text: str) -> str:
+    int(text, 16)  # A ValueError is an error of the flag.
+    return text
 
 
 def _folder(args: argparse.Namespace) -> Path:

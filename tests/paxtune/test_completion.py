@@ -36,7 +36,10 @@ def folder(tmp_path: Path) -> Path:
         ('paxtune studies show runs/', ['runs/one']),
         ('paxtune studies trials runs/one --state=com', ['completed']),
         ('paxtune studies trials --vizier_endpoint=h:1 --study=s --so', ['--sort']),
-        ('paxtune search --exp lm.', ['lm.StdlibTunable', 'lm.C4Small', 'lm.C4Tunable']),
+        (
+            'paxtune search --exp lm.',
+            ['lm.StdlibTunable', 'lm.StdlibFuture', 'lm.C4Small', 'lm.C4Tunable'],
+        ),
         ('paxtune search --sch', ['--scheduler']),
         ('paxtune search --scheduler m', ['median_stopping']),
         ('paxtune search --goal=', ['minimize', 'maximize']),
@@ -85,7 +88,7 @@ def test_the_tab_key_completes_a_line_that_is_typed(folder: Path) -> None:
     try:
         os.write(driver, b'eval "$(paxtune completion bash)"; echo rea""dy\n')
         read_until(driver, b'ready\r')
-        os.write(driver, b'paxtune search --exp=lm.Std\t')
+        os.write(driver, b'paxtune search --exp=lm.StdlibT\t')
         read_until(driver, b'--exp=lm.StdlibTunable ')
     finally:
         shell.kill()

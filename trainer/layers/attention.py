@@ -162,11 +162,19 @@ class Attention(MultiHead):
         elif self.position == 'rotary' and head_dim % 2:
             raise ValueError(f'head_dim must be even for rotary positions: {head_dim}')
 
+    def _require_bias(self) -> None:
+        if self.implementation == 'cudnn':
+            raise UserError(
+                f"{self.sym_path}.implementation='cudnn' cannot add the biases of positions to "
+                "logits: use 'auto', or rotary positions"
+            )
+
     def _bias(self, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array | None:
         each = queries_BT, keys_BS, self.num_heads, self.mask == 'causal'
         bias_BNTS = bias_of(self.position, *each)
         if bias_BNTS is None:
             return None
+        self._require_bias()
         examples = None if len(bias_BNTS) == 1 else 'batch'
         return self.constrain(bias_BNTS, (examples, 'heads', 'length', None))
 
@@ -177,6 +185,7 @@ class Attention(MultiHead):
         bias = bias_of(self.position, queries, keys, self.num_heads, is_causal=True)
         if bias is None:
             return None
+        self._require_bias()
         bias_BCNWS = bias.reshape(examples, blocks, -1, window, 2 * window)
         axes = (None if examples == 1 else 'batch', 'length', 'heads', None, None)
         return self.constrain(bias_BCNWS, axes)

@@ -136,18 +136,10 @@ class MultiHead(Layer):
             mask: True where a key is visible, [1 or B, 1, 1 or T, S]; None where all are.
             is_causal: hides later positions as well.
             window: of causal attention, where there is no mask, no cap and no bias.
-            bias: added to the logits before the cap, float32 [1 or B, N, T, S].
+            bias: added to the logits before the cap, float32 [1 or B, N, T, S]. cuDNN takes none.
             sink_N: the result of `_sink`, which cannot run inside of `jax.vmap`.
-
-        Raises:
-            UserError: the implementation is cuDNN, which takes no bias.
         """
         each = q_BTNH, k_BSKH, v_BSKH
-        if bias is not None and self.implementation == 'cudnn':
-            raise UserError(
-                f"{self.sym_path}.implementation='cudnn' cannot add the biases of positions to "
-                "logits: use 'auto', or rotary positions"
-            )
         if self.logit_cap is not None or sink_N is not None:
             return capped_attention(*each, self.logit_cap, mask, is_causal, bias, sink_N)
         if self.implementation == 'cudnn' and not self._needs_xla():

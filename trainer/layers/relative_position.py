@@ -42,7 +42,8 @@ class RelativeBias(AttentionPosition):
     """Adds a learned bias for each head and range of distances (Raffel et al. 2020, section 2.1).
 
     Half of the ranges are single distances. The others grow as the logarithm of the distance. With
-    the mask 'full', one half is for keys before a query, and the other for those after it.
+    the mask 'full', one half is for keys before a query, and the other for those after it. A child
+    with other ranges inherits by their order, and does not compute the function of its parent.
 
     Attributes:
         num_buckets: ranges.

@@ -30,7 +30,7 @@ class Rotary(AttentionPosition):
         if head_dim % 2:
             raise ValueError(f'head_dim must be even for rotary positions: {head_dim}')
         features = self.fraction * head_dim
-        if abs(features / 2 - round(features / 2)) > 1e-6:
+        if not round(features / 2) >= 1 or abs(features / 2 - round(features / 2)) > 1e-6:
             raise ValueError(
                 f'position.fraction: {self.fraction} of a head of {head_dim} features is '
                 f'{features:.4g}, but they turn in pairs'

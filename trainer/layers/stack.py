@@ -75,8 +75,8 @@ class Stack(Layer):
             'dots' all but products with parameters, 'dots_saveable' all but matrix products,
             'none' nothing. 'offload_dots' keeps products with parameters in the memory of the
             host. 'everything_saveable' is JAX's policy that keeps all.
-        save: values of attention that are kept besides, by the names of their projections;
-            'context' is the result of all heads before the output.
+        save_names: values that layers keep besides, where they have them: results of projections,
+            and 'context', the result of all heads before the output.
     """
 
     layers: list[Layer]
@@ -85,12 +85,18 @@ class Stack(Layer):
     remat: Literal[
         'full', 'dots', 'dots_saveable', 'everything_saveable', 'offload_dots', 'none'
     ] = 'full'
-    save: list[Literal['query', 'key', 'value', 'context', 'output']] = []
+    save_names: list[Literal['query', 'key', 'value', 'context', 'output']] = []
 
     def check(self) -> None:
         require_positive(self, 'repeats')
-        if self.save and self.remat == 'none':
-            raise ValueError("save must be [] where remat is 'none', which keeps all values")
+        if self.save_names and self.remat in ('none', 'everything_saveable'):
+            raise ValueError(
+                f'save_names must be [] where remat is {self.remat!r}, which keeps all'
+            )
+        if self.save_names and self.remat == 'offload_dots':
+            raise ValueError("save_names keeps values on the device, and remat='offload_dots' none")
+        if self.save_names and self.scan == 'never':
+            raise ValueError("save_names must be [] where scan is 'never', which keeps all")
         if self.layers and isinstance(self.layers[0], SharedWithPrevious):
             raise ValueError(
                 'layers[0] is a SharedWithPrevious, but no layer precedes it: begin with another '
@@ -172,8 +178,8 @@ class Stack(Layer):
         make: Any = ScannedLayer
         if self.remat != 'none':
             policy = _SAVED[self.remat]
-            if self.save:
-                named = jax.checkpoint_policies.save_only_these_names(*self.save)
+            if self.save_names:
+                named = jax.checkpoint_policies.save_only_these_names(*self.save_names)
                 policy = jax.checkpoint_policies.save_from_both_policies(policy, named)
             make = nn.remat(ScannedLayer, prevent_cse=False, policy=policy)
         scan = nn.scan(

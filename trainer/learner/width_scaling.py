@@ -17,6 +17,7 @@ from trainer.layers.adapter import FlaxAdapter
 from trainer.layers.base import PARAMS, Layer
 from trainer.layers.embedding import Embedding
 from trainer.layers.parameters import ParameterBox
+from trainer.layers.stack import Stack
 from trainer.layers.transformer import TransformerLm
 from trainer.learner.optimizers import Rate
 from trainer.learner.paths import Path, leaves, names
@@ -129,6 +130,11 @@ class WidthScaling(Component):
         for layer in components(model):
             if isinstance(layer, Embedding):
                 path = _table_of(layer, model)
+                if path not in boxes or _is_in_stack(layer):
+                    raise UserError(
+                        f'{_FIELD}: {layer.sym_path} (Embedding) has no table of its own among the '
+                        'parameters: call it in `forward` of the model, outside of a Stack'
+                    )
                 found[path] = _table_factor(layer, boxes[path], base[path])
         if isinstance(model, TransformerLm) and model.head is None:
             final = {path: found[path] for path in found if path[0] == 'final_norm'}
@@ -253,6 +259,11 @@ def _require_head(model: Layer, boxes: Mapping[Path, ParameterBox]) -> None:
         "makes its outputs. Give it a head: Linear(…).call('logits', x), or a kernel with the "
         "axes ('embed', 'vocab')"
     )
+
+
+def _is_in_stack(layer: Layer) -> bool:
+    # Repeats and scans store its table elsewhere, or several of them.
+    return layer.sym_ancestor(lambda value: isinstance(value, Stack)) is not None
 
 
 def _table_of(embedding: Embedding, model: Layer) -> Path:

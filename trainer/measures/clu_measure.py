@@ -3,6 +3,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from trainer.measures.base import Measure, Outcome
@@ -62,22 +63,22 @@ class CluMeasure(Measure):
         made = self.METRIC.from_model_output(**self.model_outputs(outcome))
         sums = {each.name: getattr(made, each.name) for each in dataclasses.fields(self.METRIC)}
         _require_sums(type(self), sums)
-        return self._sums(**sums)
+        return self._sums(**sums, mask_sum=jnp.sum(outcome.weights > 0))
 
 
 def _sums_of(measure: type[CluMeasure]) -> type[Metric]:
-    """Makes the class of the sums of a metric, whose fields are those of the metric."""
+    """Makes the class of the sums of a metric: its fields, and the number of examples."""
     metric = measure.METRIC
     names = [each.name for each in dataclasses.fields(metric)]
 
     def value(self: Any) -> float | None:
         sums = {name: getattr(self, name) for name in names}
-        if not any(map(np.any, sums.values())):
+        if not self.mask_sum:
             return None  # There were no examples.
         return float(metric(**sums).compute())
 
     namespace = {
-        '__annotations__': dict.fromkeys(names, Any),
+        '__annotations__': dict.fromkeys([*names, 'mask_sum'], Any),
         '__doc__': f'Sums of {metric.__name__}.',
         '__module__': measure.__module__,
         'value': value,

@@ -59,8 +59,10 @@ def static_costs(experiment: Experiment, mesh: Arrangement | None = None) -> dic
     """
     element_spec = experiment.train_input.element_spec()
     identity = (code_key(experiment.task), spec_key(element_spec))
-    if mesh is not None or identity not in _static:
-        _static[identity] = _traced(experiment.task, element_spec, mesh)
+    if mesh is not None:  # The mesh may enlarge the batch, and so the costs.
+        return dict(_traced(experiment.task, element_spec, mesh))
+    if identity not in _static:
+        _static[identity] = _traced(experiment.task, element_spec, None)
     return dict(_static[identity])
 
 

@@ -80,7 +80,9 @@ def test_a_full_disk_ends_a_search_with_one_message(
     out, err = capfd.readouterr()
     assert err == ''
     assert out.count('no space is left') == 1
-    assert f'Stopped: no space is left on the disk of {directory} (' in out.splitlines()[-2]
+    stopped, _, wall_clock = out.splitlines()[-3:]
+    assert f'Stopped: no space is left on the disk of {directory} (' in stopped
+    assert wall_clock.startswith('Wall clock of this search')
     assert 'To resume:\n  python -m paxtune.search --exp=' in out
     disk.free()
     assert search.main(command) == 0

@@ -207,11 +207,12 @@ def test_scanned_layers_are_the_unrolled_ones(name: str) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_cudnn_refuses_a_bias_with_its_path() -> None:
-    layer = Attention(2, position=Alibi(), implementation='cudnn')
+@pytest.mark.parametrize('window', [None, 2, 4])
+def test_cudnn_refuses_a_bias_with_its_path(window: int | None) -> None:
+    layer = Attention(2, position=Alibi(), implementation='cudnn', window=window)
     block = TransformerBlock(layer, FeedForward(8))
     with pytest.raises(UserError, match=r"attention\.implementation='cudnn' cannot add the biases"):
-        init(block, X_BTD)
+        init(block, X_BTD, PACKED)
 
 
 class Wrong(AttentionPosition):

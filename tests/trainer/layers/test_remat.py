@@ -14,7 +14,7 @@ POLICIES = ('none', 'everything_saveable', 'dots_saveable', 'dots', 'offload_dot
 def compiled_gradient(remat: Any, save: Any = ()) -> tuple[Any, Any]:
     """The compiled gradient of a scanned stack, and its parameters."""
     block = TransformerBlock(Attention(2), FeedForward(64))
-    module = Stack([block], repeats=8, scan='always', remat=remat, save=list(save)).module()
+    module = Stack([block], repeats=8, scan='always', remat=remat, save_names=list(save)).module()
     positions = Positions.unpacked((8, 32))
     variables = module.init(jax.random.key(1), X_BTD, positions)
 
@@ -65,9 +65,12 @@ def test_named_values_are_kept_and_not_computed_again() -> None:
 
 def test_values_that_cannot_be_saved_are_refused() -> None:
     with pytest.raises(ValueError, match='query'):
-        Stack([FeedForward(8)], save=['quarry'])
-    with pytest.raises(ValueError, match=r"save must be \[\] where remat is 'none'"):
-        Stack([FeedForward(8)], save=['query'], remat='none')
+        Stack([FeedForward(8)], save_names=['quarry'])
+    for fields in ({'remat': 'everything_saveable'}, {'remat': 'none'}, {'scan': 'never'}):
+        with pytest.raises(ValueError, match=r'save_names must be \[\] where .*, which keeps all'):
+            Stack([FeedForward(8)], save_names=['query'], **fields)
+    with pytest.raises(ValueError, match="remat='offload_dots'"):
+        Stack([FeedForward(8)], save_names=['query'], remat='offload_dots')
 
 
 @pytest.mark.pax('`Repeat`, rematerialization')

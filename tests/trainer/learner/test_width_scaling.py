@@ -5,6 +5,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -211,7 +212,7 @@ class Own(Layer):
     dims: int = 64
     vocab_size: int = VOCAB
     tokens: Embedding = Embedding(VOCAB, 64)
-    block: TransformerBlock = TransformerBlock(Attention(2), FeedForward())
+    block: Layer = TransformerBlock(Attention(2), FeedForward())
     is_tied: bool = False
 
     def forward(self, ids_BT: Any, positions: Positions | None = None) -> Any:
@@ -221,6 +222,19 @@ class Own(Layer):
             return self.tokens.call('attend', x_BTD)
         head = self.param('head', (self.dims, self.vocab_size), ('embed', 'vocab'))
         return self.product('btd,dv->btv', x_BTD, head)
+
+
+class Embedded(Layer):
+    """Adds the vector of the first token.
+
+    Attributes:
+        table: the vectors.
+    """
+
+    table: Embedding = Embedding(VOCAB, 64)
+
+    def forward(self, x_BTD: Any, positions: Positions | None = None) -> Any:
+        return x_BTD + self.table(jnp.zeros(x_BTD.shape[:2], jnp.int32))
 
 
 class FlaxLm(LinenAdapter):
@@ -254,6 +268,9 @@ def test_models_of_unknown_axes_are_refused_with_their_path() -> None:
         factors(own(Own(is_tied=True), 'task.model.tokens.dims'))
     with pytest.raises(UserError, match=r': task\.model \(FlaxLm\) is a module of flax, whose'):
         factors(own(FlaxLm()))
+    inside = Own(block=Stack([Embedded()], repeats=2, scan='never'))
+    with pytest.raises(UserError, match=r'layers\[0\]\.table \(Embedding\) has no table of'):
+        factors(own(inside, 'task.model.tokens.dims', 'task.model.block.layers[0].table.dims'))
 
 
 def test_wrong_bases_and_optimizers_are_refused() -> None:

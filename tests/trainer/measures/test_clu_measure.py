@@ -117,6 +117,13 @@ def test_batches_without_examples_have_no_value() -> None:
     assert totals.all_values() == {'x': None}
 
 
+def test_a_sum_of_zero_is_a_value() -> None:
+    zero = Outcome(jnp.zeros((4, 4)), jnp.zeros(4, jnp.int32), jnp.ones(4))
+    totals = Totals()
+    totals.add({'x': jax.device_get(FirstLogit().measure(zero))})
+    assert totals.values() == {'x': 0.0}
+
+
 @pytest.mark.parametrize(
     ('measure', 'message'),
     [
