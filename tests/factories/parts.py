@@ -51,6 +51,22 @@ def meshes_of_sequences() -> dict[str, Arrangement]:
     return {'one device': one} | {name: each.make(jax.devices()) for name, each in eight.items()}
 
 
+def on_meshes_of_sequences(layer: Layer, variables: Any, *args: Any) -> dict[str, list[Any]]:
+    """Results and gradients on each of these meshes, flat, as JSON has them."""
+    out = {}
+    for name, mesh in meshes_of_sequences().items():
+
+        def loss(params: Any, mesh: Arrangement = mesh) -> Any:
+            with forward_context(ForwardContext(mesh=mesh)):
+                y: Any = layer.module().apply({'params': params}, *args)
+            return jnp.sum(jnp.sin(y)), y
+
+        graded = jax.jit(jax.value_and_grad(loss, has_aux=True))
+        (_, y), gradients = graded(variables['params'])
+        out[name] = [np.asarray(each).ravel().tolist() for each in jax.tree.leaves((y, gradients))]
+    return out
+
+
 def rotated(x_BTNH: np.ndarray, index_BT: np.ndarray, wavelength: float) -> np.ndarray:
     """Rotary positions (Su et al. 2021): pair i turns by position * wavelength^(-2i / H)."""
     dims = x_BTNH.shape[-1]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import pytest
 from tensorboardX.proto import event_pb2
 
 from trainer.checkpoints.checkpoint import CheckpointStore
@@ -19,6 +20,16 @@ from trainer.runtime.throughput import THROUGHPUT_METRICS
 
 def measured(made: Experiment, directory: JobPath, **fields: Any) -> list[Report]:
     return list(run(made, directory, **fields))
+
+
+def resumed_after_an_interruption(made: Experiment, directory: JobPath) -> list[Report]:
+    """The reports of a run that is interrupted at step 3, and of the same run as it goes on."""
+    asked = iter([False, False, True])
+    found = []
+    with pytest.raises(Exception, match='interrupted at step 3'):
+        for each in run(made, directory, lambda: next(asked)):
+            found.append(each)
+    return found + list(run(made, directory))
 
 
 def without_speed(measurement: Report) -> dict[str, float]:

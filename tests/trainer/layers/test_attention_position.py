@@ -244,11 +244,9 @@ _SCRIPT = """
 import json
 import jax
 import jax.numpy as jnp
-import numpy as np
-from tests.factories.parts import init, meshes_of_sequences
+from tests.factories.parts import init, on_meshes_of_sequences
 from tests.trainer.layers.test_attention_position import POSITIONS
 from trainer.layers import Attention, Positions
-from trainer.layers.base import ForwardContext, forward_context
 
 x = jax.random.normal(jax.random.key(0), (4, 32, 8))
 segments = jnp.array([[1, 1, 2, 3], [1, 2, 2, 2], [1, 1, 1, 1], [1, 1, 2, 0]])
@@ -259,17 +257,8 @@ for kind in ('partial rotary', 'relative', 'alibi'):
     for window, positions in ((None, packed), (8, Positions.unpacked((4, 32)))):
         layer = Attention(2, position=position.clone(deep=True), window=window)
         variables = init(layer, x)
-        for name, made in meshes_of_sequences().items():
-
-            @jax.jit
-            def loss(params):
-                with forward_context(ForwardContext(mesh=made)):
-                    y = layer.module().apply({'params': params}, x, positions)
-                return jnp.sum(jnp.sin(y)), y
-
-            (_, y), gradients = jax.value_and_grad(loss, has_aux=True)(variables['params'])
-            each = [np.asarray(leaf).ravel().tolist() for leaf in jax.tree.leaves((y, gradients))]
-            out.setdefault(name, []).extend(each)
+        for name, found in on_meshes_of_sequences(layer, variables, x, positions).items():
+            out.setdefault(name, []).extend(found)
 print(json.dumps(out))
 """
 

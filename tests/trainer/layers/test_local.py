@@ -224,10 +224,8 @@ _SCRIPT = """
 import json
 import jax
 import jax.numpy as jnp
-import numpy as np
-from tests.factories.parts import init, meshes_of_sequences
+from tests.factories.parts import init, on_meshes_of_sequences
 from trainer.layers import Attention, DepthwiseConv1D, Positions
-from trainer.layers.base import ForwardContext, forward_context
 
 layer = Attention(
     2, window=8, per_dim_scale=True,
@@ -240,18 +238,7 @@ positions = Positions.unpacked((4, 32))._replace(
 variables = init(layer, x)
 taps = {'kernel': jax.random.normal(jax.random.key(1), (3, 2, 4))}
 variables['params'] |= {'query_convolution': taps, 'key_convolution': taps}
-out = {}
-for name, made in meshes_of_sequences().items():
-
-    @jax.jit
-    def loss(params):
-        with forward_context(ForwardContext(mesh=made)):
-            y = layer.module().apply({'params': params}, x, positions)
-        return jnp.sum(jnp.sin(y)), y
-
-    (_, y), gradients = jax.value_and_grad(loss, has_aux=True)(variables['params'])
-    out[name] = [np.asarray(each).ravel().tolist() for each in jax.tree.leaves((y, gradients))]
-print(json.dumps(out))
+print(json.dumps(on_meshes_of_sequences(layer, variables, x, positions)))
 """
 
 
