@@ -31,7 +31,7 @@ from paxtune.study.definition import (
     validate_unchanged,
 )
 from paxtune.study.plan import SearchPlan
-from paxtune.study.record import Prior, StudyRecord
+from paxtune.study.record import PriorTrial, StudyRecord
 from paxtune.study.redefinition import redefined
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
@@ -126,7 +126,7 @@ def open_plan(
     return Study(folder, plan, record.priors, store)
 
 
-def _learnt(plan: SearchPlan, priors: Sequence[Study | os.PathLike[str]]) -> list[Prior]:
+def _learnt(plan: SearchPlan, priors: Sequence[Study | os.PathLike[str]]) -> list[PriorTrial]:
     with contextlib.ExitStack() as held:
         studies = [
             each if isinstance(each, Study) else held.enter_context(load_study(each))
@@ -139,7 +139,7 @@ def _record(
     store: StudyStore,
     folder: JobPath | None,
     plan: SearchPlan,
-    learnt: Callable[[], list[Prior]],
+    learnt: Callable[[], list[PriorTrial]],
     may_correct: bool,
 ) -> StudyRecord:
     """Creates the study, or brings the stored one up to date; returns its record."""

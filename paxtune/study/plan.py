@@ -16,7 +16,7 @@ from paxtune.search_space.space import Space
 from paxtune.study import code_versions, provenance, stand_ins
 from paxtune.study.default_scheduler import default_scheduler
 from paxtune.study.feasibility import Feasibility
-from paxtune.study.record import CodeVersion, Prior, Provenance, StudyRecord
+from paxtune.study.record import CodeVersion, PriorTrial, Provenance, StudyRecord
 from paxtune.study.samples import first_fitting
 from paxtune.study.validation import (
     validate_search,
@@ -139,7 +139,7 @@ class SearchPlan:
         """The code of the users' classes and functions in this process."""
         return code_versions.current(self.space.value, self.search, self.function)
 
-    def record(self, in_memory: bool, priors: Sequence[Prior]) -> StudyRecord:
+    def record(self, in_memory: bool, priors: Sequence[PriorTrial]) -> StudyRecord:
         """Makes the record of the study.
 
         Args:

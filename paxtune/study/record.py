@@ -262,7 +262,7 @@ class TrialRecord:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Prior:
+class PriorTrial:
     """A completed trial of another study that the algorithm may learn from.
 
     Attributes:
@@ -336,7 +336,7 @@ class StudyRecord:
     search: str
     spec: str
     data: Mapping[str, str]
-    priors: tuple[Prior, ...] = ()
+    priors: tuple[PriorTrial, ...] = ()
     algorithm: str = ''
     goals: tuple[str, ...] = ()
     exhausted: Integer | None = None

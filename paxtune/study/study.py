@@ -14,7 +14,7 @@ from paxtune.search_space.parameters import to_parameters
 from paxtune.study import notes, replicates, stop_requests, transfer
 from paxtune.study.checkpoint_retention import require_weights
 from paxtune.study.plan import SearchPlan
-from paxtune.study.record import RETRY, Lineage, Prior, TrialRecord
+from paxtune.study.record import RETRY, Lineage, PriorTrial, TrialRecord
 from paxtune.study.record_checks import DamagedRecordError
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.schedule import Action
@@ -69,7 +69,7 @@ class Study(StudyView):
         self,
         directory: JobPath | None,
         plan: SearchPlan,
-        priors: Sequence[Prior],
+        priors: Sequence[PriorTrial],
         store: StudyStore,
     ) -> None:
         """Not called directly: see `paxtune.storage.open_study`."""

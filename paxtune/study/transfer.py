@@ -12,7 +12,7 @@ from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.labels import display_value, match_candidate
 from paxtune.search_space.space import Space
 from paxtune.study.export import content
-from paxtune.study.record import Prior, Status
+from paxtune.study.record import PriorTrial, Status
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
@@ -20,13 +20,13 @@ from trainer.symbolic.errors import UserError
 _COMPLETED = (Status.COMPLETED, Status.STOPPED)
 
 
-def priors(sources: Sequence[StudyView], space: Space, search: Search) -> list[Prior]:
+def priors(sources: Sequence[StudyView], space: Space, search: Search) -> list[PriorTrial]:
     """Collects the completed trials of other studies that fit into a space.
 
     Raises:
         UserError: no trial of a source fits into the space.
     """
-    found: list[Prior] = []
+    found: list[PriorTrial] = []
     rewards = search.rewards
     for source in sources:
         before = len(found)
@@ -36,7 +36,7 @@ def priors(sources: Sequence[StudyView], space: Space, search: Search) -> list[P
             complete = len(made) == len(rewards) and each['state'] in _COMPLETED
             if decisions is not None and complete:
                 scores = [r.score(v) for r, v in zip(rewards, made, strict=True)]
-                found.append(Prior(decisions, tuple(scores)))
+                found.append(PriorTrial(decisions, tuple(scores)))
         if len(found) == before:
             raise UserError(
                 f'--prior_studies: none of the {len(source.trials)} trials in {source.directory} '
@@ -45,7 +45,7 @@ def priors(sources: Sequence[StudyView], space: Space, search: Search) -> list[P
     return found
 
 
-def observations_of(priors: Sequence[Prior]) -> list[Observation]:
+def observations_of(priors: Sequence[PriorTrial]) -> list[Observation]:
     """Turns priors into observations, with numbers up to 0 in their order."""
     return [
         Observation(i + 1 - len(priors), dict(each.decisions), 'completed', each.scores)

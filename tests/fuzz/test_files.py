@@ -20,7 +20,7 @@ from paxtune.storage.codec import decode_study, encode_study
 from paxtune.storage.open_study import join_study, open_study
 from paxtune.study import export, initial_trials, trial_import
 from paxtune.study.plan import SearchPlan
-from paxtune.study.record import Prior, StudyRecord
+from paxtune.study.record import PriorTrial, StudyRecord
 from paxtune.study.study import Study
 from tests.factories.studies import ask, finish, run_all_kinds
 from tests.factories.toys import LOSS, search, toy
@@ -143,7 +143,7 @@ def _record() -> StudyRecord:
         pg.Dict(rate=pg.floatv(0.0, 1.0), kind=pg.oneof(['a', 'b'])),
         search(objective=LOSS),
     )
-    priors = [Prior({'rate': 0.5, 'kind': 1}, (1.0,))]
+    priors = [PriorTrial({'rate': 0.5, 'kind': 1}, (1.0,))]
     return SearchPlan.compile(value, how, {'text': 'abc'}).record(False, priors)
 
 
