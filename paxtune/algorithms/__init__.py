@@ -6,6 +6,7 @@ other libraries. Schedulers and studies lie elsewhere.
 
 from paxtune.algorithms.base import Algorithm as Algorithm
 from paxtune.algorithms.base import Exhausted as Exhausted
+from paxtune.algorithms.base import KnownValue as KnownValue
 from paxtune.algorithms.base import Observation as Observation
 from paxtune.algorithms.base import Suggestion as Suggestion
 from paxtune.algorithms.base import SuggestionContext as SuggestionContext

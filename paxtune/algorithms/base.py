@@ -23,6 +23,20 @@ def key_of(decisions: Decisions) -> Key:
 
 
 @dataclasses.dataclass(frozen=True)
+class KnownValue:
+    """A value of a decision that is expected to be good.
+
+    Attributes:
+        value: index of a candidate, or a number, as in `Decisions`.
+        deviation: standard deviation of good values about it, as a share of the range on its scale.
+            For a choice of candidates without an order, the probability of all others.
+    """
+
+    value: int | float
+    deviation: float = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
 class Observation:
     """An earlier trial, as algorithms see it.
 
@@ -79,7 +93,7 @@ class SuggestionContext:
         number: number of the trial to suggest.
         read_observations: returns all earlier trials, also of earlier studies.
         why_infeasible: returns the reason why decisions are infeasible, or None.
-        prior: user prior: decisions that are believed to be good, for some decision points.
+        prior: known values by the id of their decision; some decisions have none.
         memo: values that are kept for the next suggestion of the study. They save time only: a
             suggestion does not depend on them.
         tried: returns the keys of the decisions of this study's earlier trials; by default, those
@@ -91,7 +105,7 @@ class SuggestionContext:
     number: int
     read_observations: Callable[[], Sequence[Observation]]
     why_infeasible: Callable[[Decisions], str | None] = lambda decisions: None
-    prior: Decisions | None = None
+    prior: Mapping[str, KnownValue] = dataclasses.field(default_factory=dict)
     memo: dict[str, Any] = dataclasses.field(default_factory=dict)
     tried: Callable[[], Set[Key]] | None = None
     _reasons: dict[Key, str | None] = dataclasses.field(default_factory=dict, init=False)
@@ -153,7 +167,7 @@ class Algorithm(Component):
     """
 
     uses_prior: ClassVar[bool] = False
-    """True if the algorithm uses the user prior."""
+    """True if the algorithm uses known values."""
 
     names_parents: ClassVar[bool] = False
     """True if suggestions name their parents, for `Search(warm_start='parent')`."""

@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
-from paxtune.algorithms import Exhausted, Observation, Suggestion, SuggestionContext
+from paxtune.algorithms import Exhausted, KnownValue, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.base import Key, key_of
 from paxtune.algorithms.encoding.sampling import complete
 from paxtune.search_space.decisions import Decisions
@@ -55,7 +55,8 @@ class Suggester:
         self.feasibility, self._priors = feasibility, priors
         space, search = self._space, self._search = feasibility.space, feasibility.search
         self.algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
-        self._prior = space.parse(dict(search.prior), partial=True)
+        given = space.parse(dict(search.prior), partial=True)
+        self._prior = {id_: KnownValue(value) for id_, value in given.items()}
         self._read_trials, self._read_parameters = read_trials, reader(space.spec)
         self._memo: dict[str, Any] = {}
         self._tried: set[Key] = set()

@@ -8,6 +8,7 @@ import numpy as np
 
 from paxtune.algorithms.base import Observation, SuggestionContext
 from paxtune.algorithms.encoding.costs import log_cost_slopes
+from paxtune.algorithms.encoding.known_values import known_rows
 from paxtune.algorithms.encoding.novelty import RESOLUTION, WIDE, EarlierTrials, first_new
 from paxtune.algorithms.encoding.points import EncodingSpec, encoder, encoding_spec
 from paxtune.algorithms.encoding.sampling import changeable_points, mutate
@@ -26,7 +27,6 @@ MANY, MAX_OF_MANY = 2000, 256
 
 _NUM_KNOWN = 32
 _NUM_PERTURBATIONS = 256
-_PRIOR_WIDTH = 0.2  # Standard deviation of the user prior, relative to the range.
 
 
 class FittedModel(NamedTuple):
@@ -92,7 +92,7 @@ def suggest_decisions(
     kind = _kind(acquisition, sum(trial.state == 'pending' for trial in trials), rng)
     posterior = model.posterior(theta, data, encoding.columns)
     incumbent = np.max(model.predict(posterior, data.points[data.is_observed]).mean)
-    prior = _prior(context.prior or {}, space, prior_strength / len(completed))
+    prior = _prior(context, space, prior_strength / len(completed))
     region = trust_region(context.number, completed, theta, space, encoding)
     # The other acquisition functions are no logarithms.
     slopes = log_cost_slopes(trials, data.points) * (kind == 'log_ei')
@@ -150,14 +150,13 @@ def _rows(decisions: Sequence[Decisions], space: FlatSpace) -> np.ndarray:
     return np.nan_to_num(np.stack([space.encode(each) for each in decisions]), nan=0.5)
 
 
-def _prior(prior: Decisions, space: FlatSpace, strength: float) -> tuple[np.ndarray, np.ndarray]:
-    """Row of the user prior, and the weight of each feature."""
-    row, weight = np.full(len(space), 0.5), np.zeros(len(space))
-    for i, feature in enumerate(space.features):
-        if feature.id in prior:
-            row[i] = space.to_unit_value(feature.id, prior[feature.id])
-            weight[i] = strength / (2 * _PRIOR_WIDTH**2)
-    return row, weight
+def _prior(
+    context: SuggestionContext, space: FlatSpace, strength: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Row of the known values, and the weight of each feature; 0 without a known value."""
+    values, deviations = known_rows(space, context.prior)
+    weights = strength / (2 * deviations**2)
+    return np.nan_to_num(values, nan=0.5), np.nan_to_num(weights, nan=0.0)
 
 
 def trust_region(

@@ -74,7 +74,9 @@ def _ends(centers: Array, widths: Array) -> tuple[Array, Array]:
     return scipy.special.ndtr(-centers / widths), scipy.special.ndtr((1 - centers) / widths)
 
 
-def fit(encoding: EncodingSpec, rows: Array, extra: Array, strength: float) -> Density:
+def fit(
+    encoding: EncodingSpec, rows: Array, extra: Array, extra_widths: Array, strength: float
+) -> Density:
     """Makes the density of trials.
 
     Each trial is a kernel, and a uniform one stands for all that was not tried. Both have the same
@@ -84,7 +86,8 @@ def fit(encoding: EncodingSpec, rows: Array, extra: Array, strength: float) -> D
     Args:
         encoding: describes the features.
         rows: trials [N, features]; NaN where a feature is inactive.
-        extra: center of one more kernel, which does not become narrower [features].
+        extra: center of one more kernel [features]; NaN where it is uniform.
+        extra_widths: standard deviations of that kernel, which do not become narrower [features].
         strength: weight of the extra kernel, in trials.
     """
     is_category = np.array(encoding.are_categorical)
@@ -97,7 +100,7 @@ def fit(encoding: EncodingSpec, rows: Array, extra: Array, strength: float) -> D
     weights = np.append(np.ones(count), strength)
     return Density(
         np.vstack([rows, np.full((1, len(cells)), np.nan), extra]),
-        np.vstack([widths, np.full((2, len(cells)), _WIDTH)]),
+        np.vstack([widths, np.full((1, len(cells)), _WIDTH), extra_widths]),
         weights / weights.sum(),
         np.where(is_category, cells, 0),
     )

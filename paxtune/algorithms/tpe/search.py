@@ -9,6 +9,7 @@ import numpy as np
 from paxtune.algorithms.base import Observation, SuggestionContext
 from paxtune.algorithms.encoding.costs import log_cost_slopes
 from paxtune.algorithms.encoding.history import encoded_rows
+from paxtune.algorithms.encoding.known_values import known_rows
 from paxtune.algorithms.encoding.novelty import RESOLUTION, EarlierTrials, first_new
 from paxtune.algorithms.encoding.points import encoder, encoding_spec
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
@@ -31,13 +32,13 @@ def suggest_decisions(
     """
     rng = np.random.default_rng(context.rng().getrandbits(64))
     encoding = encoding_spec(space)
-    prior = space.encode(context.prior or {})
+    prior = known_rows(space, context.prior)
     strength = prior_strength if context.prior else 0.0
 
     tried = encoded_rows(context, space)
 
     def fitted(places: Sequence[int], strength: float = 0.0) -> density.Density:
-        return density.fit(encoding, tried[np.array(places, int)], prior, strength)
+        return density.fit(encoding, tried[np.array(places, int)], *prior, strength)
 
     good, bad, infeasible = _split(context.observations)
     some_bad = _thinned(bad, context.observations)

@@ -11,6 +11,7 @@ from paxtune.algorithms import (
     Algorithm,
     Default,
     Grid,
+    KnownValue,
     Portfolio,
     QuasiRandom,
     RandomSearch,
@@ -108,7 +109,7 @@ def _two() -> list[Reward]:
 def test_a_user_prior_requires_an_algorithm_that_uses_it() -> None:
     believed = {'rate': 0.01}
     with open_study(None, RATE, search=Search(LOSS, Budget(5), prior=believed)) as study:
-        assert study.suggester.context(1).prior == {'rate': 0.01}
+        assert study.suggester.context(1).prior == {'rate': KnownValue(0.01)}
     for search in (
         Search(LOSS, Budget(5), RandomSearch(), prior=believed),
         Search(Objectives(_two()), Budget(5), prior=believed),

@@ -7,7 +7,7 @@ import pyglove as pg
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from paxtune.algorithms import GPBandit, Observation, RandomSearch, SuggestionContext
+from paxtune.algorithms import GPBandit, KnownValue, Observation, RandomSearch, SuggestionContext
 from paxtune.algorithms.gp import search
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import (
@@ -135,7 +135,7 @@ def test_the_user_prior_attracts_early_suggestions_and_fades():
     ]
 
     def suggested(strength: float) -> float:
-        context = SuggestionContext(spec, 0, 7, lambda: history, prior={'x': 8.0})
+        context = SuggestionContext(spec, 0, 7, lambda: history, prior={'x': KnownValue(8.0)})
         algorithm = GPBandit(num_initial=2, prior_strength=strength)
         return abs(algorithm.suggest(context).decisions['x'] - 8.0)
 

@@ -19,7 +19,9 @@ NONE = np.full(4, np.nan)
 
 
 def _made(*rows: list[float], prior: np.ndarray = NONE, strength: float = 0.0) -> density.Density:
-    return density.fit(encoding_spec(SPACE), np.array(rows).reshape(-1, 4), prior, strength)
+    return density.fit(
+        encoding_spec(SPACE), np.array(rows).reshape(-1, 4), prior, np.full(4, 0.2), strength
+    )
 
 
 FIRST = [0.2, 0.5, 0.9, 0.375]
@@ -75,6 +77,6 @@ def test_a_prior_adds_a_kernel_of_its_strength():
 def test_a_category_with_one_candidate_changes_nothing() -> None:
     space = FlatSpace(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0), only=pg.oneof(['a']))))
     rows = np.array([[0.2, 0.5], [0.8, 0.5]])
-    made = density.fit(encoding_spec(space), rows, np.full(2, np.nan), 0.0)
+    made = density.fit(encoding_spec(space), rows, NONE[:2], NONE[:2], 0.0)
     assert np.isfinite(made.log_density(rows)).all()
     assert np.isfinite(made.sample(8, np.random.default_rng(0))).all()

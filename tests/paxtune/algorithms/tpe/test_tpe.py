@@ -7,7 +7,7 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import TPE, Observation, RandomSearch, SuggestionContext
+from paxtune.algorithms import TPE, KnownValue, Observation, RandomSearch, SuggestionContext
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import ask, check_algorithm, run, searched
 
@@ -84,11 +84,12 @@ def test_running_trials_repel_suggestions():
 
 def test_the_user_prior_attracts_suggestions_by_its_strength():
     history = run(RandomSearch(), SPEC, 8, infeasible=0.0)
+    known = {'x': KnownValue(0.9), 'kind': KnownValue(2)}
 
     def near(strength: float) -> int:
         made = [
             TPE(prior_strength=strength).suggest(
-                SuggestionContext(SPEC, seed, 9, lambda: history, prior={'x': 0.9, 'kind': 2})
+                SuggestionContext(SPEC, seed, 9, lambda: history, prior=known)
             )
             for seed in range(20)
         ]
