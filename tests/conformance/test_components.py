@@ -78,6 +78,7 @@ from trainer.learner import (
 from trainer.learner.width_scaling import WidthScaling
 from trainer.losses import MeanSquaredError, SigmoidCrossEntropy, WeightedLosses
 from trainer.measures import MeanLoss
+from trainer.symbolic import fields
 from trainer.symbolic.component import Component, bind, components, is_number, key, numbers
 from trainer.symbolic.serialization import from_json_text, to_json_text
 from trainer.tasks import ClassificationTask, RegressionTask, SequenceTask
@@ -216,8 +217,8 @@ def instances() -> Iterator[Component]:
             seen.setdefault(type(component), component.clone(deep=True))
     yield from seen.values()
     for cls in [cls for cls in _classes() if cls not in seen]:
-        fields = cls.__schema__.items()
-        required = {str(name) for name, field in fields if field.default_value is pg.MISSING_VALUE}
+        schema = cls.__schema__.items()
+        required = {str(name) for name, field in schema if field.default_value is pg.MISSING_VALUE}
         if required <= _FIELDS.keys():
             yield cls(**{name: _FIELDS[name] for name in required})
 
@@ -263,8 +264,8 @@ def test_their_numbers_can_be_bound_and_change_no_key(every: list[Component]) ->
 
 def test_no_field_is_named_like_a_method(every: list[Component]) -> None:
     for component in every:
-        fields = {str(name) for name in component.sym_init_args}
-        assert not fields & set(dir(pg.Object)), component
+        names = {str(name) for name in component.sym_init_args}
+        assert not names & set(dir(pg.Object)), component
 
 
 def test_fields_are_plain(every: list[Component]) -> None:
@@ -275,3 +276,20 @@ def test_fields_are_plain(every: list[Component]) -> None:
             assert not is_number(component, name) or isinstance(
                 value, (int, float, pg.Dict, pg.List, type(None))
             ), (component, name)
+
+
+def test_usual_values_fit_their_fields(every: list[Component]) -> None:
+    for component in every:
+        for name, usual in component.usual_values(None).items():
+            owner, spec = type(component), fields.spec_of(component, name)
+            if isinstance(usual.value, type):
+                assert issubclass(usual.value, Component), (owner, name)
+                continue
+            value = round(usual.value) if fields.wants_integer(spec) else usual.value
+            fields.fit(spec, value, f'{owner.__name__}.{name}')
+            excluded = _EXCLUDED & {*component.sym_init_args} - {name}
+            component.clone(deep=True).rebind({**dict.fromkeys(excluded), name: value})
+
+
+_EXCLUDED = {'weight_decay', 'l1_regularizer_weight', 'l2_regularizer_weight'}
+"""Fields of which only one may have a value."""

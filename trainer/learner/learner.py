@@ -8,7 +8,7 @@ import optax
 from trainer.learner.clipping import Clipping, GlobalNorm
 from trainer.learner.freezing import Freeze
 from trainer.learner.norms import NormMetrics
-from trainer.learner.optimizers import AdamW, Mask, Matrices, Optimizer, Rates
+from trainer.learner.optimizers import AdamW, Mask, Matrices, Optimizer, Rates, usual_rate
 from trainer.learner.paths import (
     Path,
     check_patterns,
@@ -20,7 +20,7 @@ from trainer.learner.paths import (
     subtree,
     widened,
 )
-from trainer.learner.schedules import Constant, Schedule
+from trainer.learner.schedules import Constant, Noam, Schedule
 from trainer.learner.skipping import SkipNonFinite, unless_skipped
 from trainer.learner.width_scaling import WidthScaling
 from trainer.metrics import Count, Metrics, WeightedScalar
@@ -34,6 +34,7 @@ from trainer.symbolic.component import (
     require_positive,
 )
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue, choice
 
 _MAIN = 'main'
 """The name of the learner's own optimizer."""
@@ -84,6 +85,9 @@ class AuxiliaryOptimizer(Component):
     schedule: Schedule = Constant()
     optimizer: Optimizer = AdamW()
 
+    def usual_values(self, experiment: Any) -> dict[str, UsualValue]:
+        return super().usual_values(experiment) | _usual_rate(self, experiment)
+
     def check(self) -> None:
         require_not_negative(self, 'learning_rate')
         if not self.patterns:
@@ -123,6 +127,11 @@ class Learner(Component):
     auxiliary_optimizers: dict[str, AuxiliaryOptimizer] = {}
     norm_metrics: NormMetrics | None = None
     width_scaling: WidthScaling | None = None
+
+    usual = {'optimizer': choice(AdamW, 'Loshchilov & Hutter 2019; GPT-3, LLaMA, ViT')}
+
+    def usual_values(self, experiment: Any) -> dict[str, UsualValue]:
+        return super().usual_values(experiment) | _usual_rate(self, experiment)
 
     def check(self) -> None:
         require_not_negative(self, 'learning_rate')
@@ -290,3 +299,11 @@ class Learner(Component):
         before = subtree(state.ema_params if ema_params is None else ema_params, trained)
         # The average of a frozen parameter is the parameter, to the last bit.
         return replaced(state.ema_params, optax.incremental_update(trained, before, 1 - decay))
+
+
+def _usual_rate(owner: Component, experiment: Any) -> dict[str, UsualValue]:
+    """The usual value of `learning_rate`, if that of the optimizer is known."""
+    rate = usual_rate(owner.sym_getattr('optimizer'), experiment)
+    if isinstance(owner.sym_getattr('schedule'), Noam):
+        rate = UsualValue(1.0, 0.5, 2.0, 'Vaswani et al. 2017, section 5.3')
+    return {} if rate is None else {'learning_rate': rate}

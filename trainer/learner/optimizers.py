@@ -6,12 +6,14 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+import pyglove as pg
 from flax.traverse_util import unflatten_dict
 
 from trainer.learner.clipping import clip_rms
 from trainer.learner.norms import own_axes
 from trainer.learner.paths import keys, leaves
 from trainer.learner.per_layer import per_layer_transform
+from trainer.learner.usual_rates import adafactor_rate, adam_rate, sgd_rate
 from trainer.symbolic.component import (
     Component,
     Number,
@@ -20,6 +22,7 @@ from trainer.symbolic.component import (
     require_fraction,
     require_not_negative,
 )
+from trainer.symbolic.usual_values import UsualValue, choice, union
 
 Mask = Any
 """A tree like the parameters, True where weight decay applies."""
@@ -126,6 +129,14 @@ class Optimizer(Component):
         """The transformation without weight decay; parameters are added to its updates."""
         raise NotImplementedError(type(self).__name__)
 
+    def usual_rate(self, experiment: Any) -> UsualValue | None:
+        """The usual peak learning rate; None if it is unknown.
+
+        Args:
+            experiment: the whole experiment, as in `usual_values`; None for a general one.
+        """
+        return None
+
     def sees_whole_arrays(self) -> bool:
         """True if `direction` depends on the norm or the shape of arrays.
 
@@ -163,6 +174,14 @@ class Optimizer(Component):
             return gradient + regularizer(param)
 
         return jax.tree_util.tree_map_with_path(of, gradients, params, mask)
+
+
+def usual_rate(optimizer: Any, experiment: Any) -> UsualValue | None:
+    """The usual learning rate of an optimizer, or of all candidates where it is a decision."""
+    kinds = optimizer.candidates if isinstance(optimizer, pg.hyper.OneOf) else [optimizer]
+    rates = [kind.usual_rate(experiment) for kind in kinds if isinstance(kind, Optimizer)]
+    known = [rate for rate in rates if rate is not None]
+    return union(known) if known else None
 
 
 def multiplied(
@@ -207,10 +226,21 @@ class AdamW(Optimizer):
     clip_threshold: OptionalNumber = None
     mu_dtype: Literal['float32', 'bfloat16'] = 'float32'
 
+    usual = {
+        'b1': UsualValue(0.9, 0.88, 0.95, 'Kingma & Ba 2015; GPT-3 (Brown et al. 2020)'),
+        'b2': UsualValue(0.98, 0.95, 0.999, '0.999: Kingma & Ba 2015; 0.95: GPT-3, LLaMA'),
+        'epsilon': UsualValue(1e-8, 1e-9, 1e-6, 'Kingma & Ba 2015; 1e-6: BERT, RoBERTa'),
+        'weight_decay': UsualValue(0.1, 0.03, 0.2, 'GPT-3, LLaMA, ViT; 0.05: DeiT, MAE'),
+        'clip_threshold': UsualValue(1.0, 0.5, 2.0, 'Shazeer & Stern 2018'),
+    }
+
     def check(self) -> None:
         super().check()
         require_fraction(self, 'b1', 'b2')
         require_above_zero(self, 'epsilon', 'epsilon_root', 'clip_threshold')
+
+    def usual_rate(self, experiment: Any) -> UsualValue | None:
+        return adam_rate(experiment)
 
     def is_scale_invariant(self) -> bool:
         return True
@@ -237,11 +267,22 @@ class SGD(Optimizer):
     momentum: OptionalNumber = None
     nesterov: bool = False
 
+    usual = {
+        'momentum': UsualValue(0.9, 0.85, 0.95, 'Sutskever et al. 2013, He et al. 2016'),
+        'nesterov': choice(True, 'Sutskever et al. 2013'),
+        'l2_regularizer_weight': UsualValue(
+            1e-4, 5e-5, 5e-4, 'He et al. 2016; 5e-4: Zagoruyko & Komodakis 2016'
+        ),
+    }
+
     def check(self) -> None:
         super().check()
         require_fraction(self, 'momentum')
         if self.nesterov and self.momentum is None:
             raise ValueError('momentum must be given for nesterov')
+
+    def usual_rate(self, experiment: Any) -> UsualValue | None:
+        return sgd_rate(experiment)
 
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         descend = optax.scale(-learning_rate)
@@ -265,9 +306,19 @@ class Lion(Optimizer):
     b2: Number = 0.99
     mu_dtype: Literal['float32', 'bfloat16'] = 'float32'
 
+    usual = {
+        'b1': UsualValue(0.9, 0.9, 0.95, 'Chen et al. 2023 (Lion)'),
+        'b2': UsualValue(0.99, 0.98, 0.99, 'Chen et al. 2023 (Lion)'),
+        'weight_decay': UsualValue(0.5, 0.1, 1.0, 'Chen et al. 2023 (Lion): 3 to 10 times AdamW'),
+    }
+
     def check(self) -> None:
         super().check()
         require_fraction(self, 'b1', 'b2')
+
+    def usual_rate(self, experiment: Any) -> UsualValue | None:
+        source = 'Chen et al. 2023 (Lion): a third to a tenth of AdamW'
+        return adam_rate(experiment).scaled(0.18, source)
 
     def is_scale_invariant(self) -> bool:
         return True
@@ -302,12 +353,21 @@ class Adafactor(Optimizer):
     factored: bool = True
     min_dim_size_to_factor: int = 128
 
+    usual = {
+        'decay_rate': UsualValue(0.8, 0.75, 0.85, 'Shazeer & Stern 2018, T5'),
+        'clipping_threshold': UsualValue(1.0, 0.9, 1.1, 'Shazeer & Stern 2018'),
+        'momentum': UsualValue(0.9, 0.88, 0.92, 'Shazeer & Stern 2018'),
+    }
+
     def check(self) -> None:
         super().check()
         require_fraction(self, 'momentum')
         require_above_zero(
             self, 'decay_rate', 'epsilon', 'clipping_threshold', 'min_dim_size_to_factor'
         )
+
+    def usual_rate(self, experiment: Any) -> UsualValue | None:
+        return adafactor_rate(experiment, self.multiply_by_parameter_scale)
 
     def sees_whole_arrays(self) -> bool:
         return True

@@ -19,7 +19,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import pyglove as pg
 
@@ -112,7 +112,12 @@ class _ComponentMeta(type(pg.Object)):  # type: ignore[misc]
 class Component(pg.Object, metaclass=_ComponentMeta):
     """Base class of all parts of an experiment.
 
-    Subclasses declare typed fields, and override `check` to validate their values.
+    Subclasses declare typed fields, and override `check` to validate their values. They may state
+    the usual values of their fields, with which a search begins: see `usual_values`.
+
+    Attributes:
+        usual: the `UsualValue` of fields by name. It adds to the mapping of the base class; None
+            removes a value of the base class.
 
     Example:
         >>> class Ring(Component):
@@ -131,6 +136,7 @@ class Component(pg.Object, metaclass=_ComponentMeta):
     """
 
     is_unique = False
+    usual: ClassVar[Mapping[str, Any]] = {}
     _identity = None
 
     def __init_subclass__(cls, serialization_name: str | None = None, **kwargs: Any) -> None:
@@ -189,6 +195,19 @@ class Component(pg.Object, metaclass=_ComponentMeta):
         Not called while a field contains an open decision. An invalid combination therefore fails
         when the trial is materialized, before it trains.
         """
+
+    def usual_values(self, experiment: Any) -> dict[str, Any]:
+        """The `UsualValue` of fields by name; override it where one depends on the experiment.
+
+        Args:
+            experiment: the whole experiment, in which decisions may be open. None for a component
+                on its own: then values that depend on the experiment are left out, or general.
+        """
+        stated: dict[str, Any] = {}
+        for cls in reversed(type(self).__mro__):
+            own = vars(cls).get('usual')
+            stated |= own if isinstance(own, Mapping) else {}
+        return {name: usual for name, usual in stated.items() if usual is not None}
 
 
 def _explain(
