@@ -24,7 +24,7 @@ MAX_PUBLIC_MEMBERS = 25
 
 BUDGETS = {
     'paxtune': 2_012,
-    'paxtune/algorithms': 5_140,
+    'paxtune/algorithms': 5_471,
     'paxtune/analysis': 2_514,
     'paxtune/config': 473,
     'paxtune/engines': 3_011,
@@ -42,7 +42,7 @@ BUDGETS = {
     'paxtune/simulate': 1_750,
     'paxtune/storage': 2_211,
     'paxtune/studies': 849,
-    'paxtune/study': 6_840,
+    'paxtune/study': 6_848,
     'paxtune/supernet': 500,
     'paxtune/terminal': 959,
     'paxtune/vizier_service': 1_170,

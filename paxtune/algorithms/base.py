@@ -50,6 +50,8 @@ class Observation:
         cost: run time of a whole trial, in seconds, times its devices for a budget of device
             hours; the cost of a trial that was stopped early is predicted. None if the budget has
             no hours.
+        source: names the earlier study of the trial; '' for a trial of this study. Scores of
+            different studies are on different scales.
     """
 
     id: int
@@ -58,6 +60,7 @@ class Observation:
     scores: tuple[float, ...] = ()
     algorithm_state: Mapping[str, str] = dataclasses.field(default_factory=dict)
     cost: float | None = None
+    source: str = ''
 
 
 @dataclasses.dataclass(frozen=True)

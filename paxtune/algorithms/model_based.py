@@ -7,6 +7,7 @@ import numpy as np
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
+from paxtune.algorithms.encoding.earlier import EarlierStudy, first_trial, is_own
 from paxtune.algorithms.encoding.history import encoded_rows
 from paxtune.algorithms.encoding.novelty import EarlierTrials
 from paxtune.algorithms.encoding.sampling import draw, draw_eligible
@@ -20,6 +21,8 @@ _CENTRAL = statistics.NormalDist(0.5, 0.2)  # Initial numbers, in units of their
 
 class ModelBased(Algorithm):
     """Suggests quasi-random trials until there are enough for a model.
+
+    Every second one of them is the best of an earlier study, where that study is no misleading one.
 
     Attributes:
         num_initial: number of quasi-random trials before the model is used; None for the number of
@@ -43,10 +46,21 @@ class ModelBased(Algorithm):
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
         space = FlatSpace(context.spec)
-        if _needs_more(context.observations, space, self.num_initial):
+        own, studies = context.observations, list[EarlierStudy]()
+        if own and not is_own(own[0]):
+            own = [trial for trial in own if is_own(trial)]
+            studies = self._earlier_studies(context, space)
+        if _needs_more(own, space, self.num_initial):
+            turn, is_other = divmod(sum(trial.state != 'infeasible' for trial in own), 2)
+            if not is_other and (found := first_trial(context, space, studies, turn)) is not None:
+                return Suggestion(found)
             return Suggestion(_draw_initial(context, space))
         decisions = self._modelled(context, space)
         return Suggestion(draw_eligible(context, context.rng()) if decisions is None else decisions)
+
+    def _earlier_studies(self, context: SuggestionContext, space: FlatSpace) -> list[EarlierStudy]:
+        """Compares earlier studies with the trials of this one."""
+        raise NotImplementedError(type(self).__name__)
 
     def _modelled(self, context: SuggestionContext, space: FlatSpace) -> Decisions | None:
         """Returns the decisions that the model prefers; None if it finds none that are new."""

@@ -2,6 +2,7 @@ import numpy as np
 import pyglove as pg
 
 from paxtune.algorithms.base import SuggestionContext
+from paxtune.algorithms.encoding.earlier import EarlierStudy
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp.bandit import require_size_of_model
 from paxtune.algorithms.gp.blas import one_blas_thread
@@ -52,6 +53,11 @@ class Portfolio(ModelBased):
             0.5
         """
         return (information - _NO_GP) / (_ONLY_GP - _NO_GP)
+
+    def _earlier_studies(self, context: SuggestionContext, space: FlatSpace) -> list[EarlierStudy]:
+        from paxtune.algorithms.gp.earlier_studies import compared_in_one_thread
+
+        return compared_in_one_thread(context, space)
 
     def _modelled(self, context: SuggestionContext, space: FlatSpace) -> Decisions | None:
         # Imported here: `scipy.stats` takes a second.

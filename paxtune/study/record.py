@@ -268,10 +268,12 @@ class PriorTrial:
     Attributes:
         decisions: by id, in the space of this study.
         scores: one for each objective, where more is better.
+        source: names the other study.
     """
 
     decisions: Mapping[str, Integer | float]
     scores: tuple[float, ...]
+    source: str = ''
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

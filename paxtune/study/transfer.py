@@ -29,14 +29,14 @@ def priors(sources: Sequence[StudyView], space: Space, search: Search) -> list[P
     found: list[PriorTrial] = []
     rewards = search.rewards
     for source in sources:
-        before = len(found)
+        before, name = len(found), str(source.directory or source.record.uuid)
         for each in carried(source, space):
             decisions = adopted(space, each['decisions'])
             made = rewards_of(rewards, each['metrics'], space)
             complete = len(made) == len(rewards) and each['state'] in _COMPLETED
             if decisions is not None and complete:
                 scores = [r.score(v) for r, v in zip(rewards, made, strict=True)]
-                found.append(PriorTrial(decisions, tuple(scores)))
+                found.append(PriorTrial(decisions, tuple(scores), name))
         if len(found) == before:
             raise UserError(
                 f'--prior_studies: none of the {len(source.trials)} trials in {source.directory} '
@@ -48,7 +48,13 @@ def priors(sources: Sequence[StudyView], space: Space, search: Search) -> list[P
 def observations_of(priors: Sequence[PriorTrial]) -> list[Observation]:
     """Turns priors into observations, with numbers up to 0 in their order."""
     return [
-        Observation(i + 1 - len(priors), dict(each.decisions), 'completed', each.scores)
+        Observation(
+            i + 1 - len(priors),
+            dict(each.decisions),
+            'completed',
+            each.scores,
+            source=each.source,
+        )
         for i, each in enumerate(priors)
     ]
 

@@ -4,6 +4,7 @@ import numpy as np
 import pyglove as pg
 
 from paxtune.algorithms.base import SuggestionContext
+from paxtune.algorithms.encoding.earlier import EarlierStudy
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp.blas import one_blas_thread
 from paxtune.algorithms.model_based import ModelBased
@@ -45,6 +46,11 @@ class GPBandit(ModelBased):
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         super().check_space(spec, num_objectives)
         require_size_of_model(spec, type(self).__name__)
+
+    def _earlier_studies(self, context: SuggestionContext, space: FlatSpace) -> list[EarlierStudy]:
+        from paxtune.algorithms.gp.earlier_studies import compared_in_one_thread
+
+        return compared_in_one_thread(context, space)
 
     def _modelled(self, context: SuggestionContext, space: FlatSpace) -> Decisions | None:
         # Imported here: `scipy.stats` takes a second.

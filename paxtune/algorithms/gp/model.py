@@ -16,6 +16,7 @@ Array: TypeAlias = np.ndarray
 _JITTER = 1e-8
 _TRTRI = scipy.linalg.get_lapack_funcs('trtri')  # Inverts a triangular matrix.
 _MANY = 128  # Trials.
+_NUM_DRAWN = 3
 _LABEL_NOISE = 0.01
 _LABEL_THRESHOLD, _LABEL_WIDTH = 0.5, 0.2
 
@@ -39,6 +40,8 @@ class TrainingData(NamedTuple):
         is_observed: mask of completed trials [N].
         is_observed_or_pending: mask of completed and running trials [N].
         is_infeasible: mask of infeasible trials [N].
+        loadings: correlation of each trial's study with this study [N]; None if all are of this.
+        studies: number of each trial's study [N]; None if all are of this study.
     """
 
     points: Array
@@ -46,6 +49,18 @@ class TrainingData(NamedTuple):
     is_observed: Array
     is_observed_or_pending: Array
     is_infeasible: Array
+    loadings: Array | None = None
+    studies: Array | None = None
+
+    def relations(self, of: Array) -> Array | float:
+        """Correlations of the processes of masked trials' studies [M, M]; 1 with one study.
+
+        Multi-task process of one factor: two earlier studies are as alike as both are like this.
+        """
+        if self.loadings is None or self.studies is None:
+            return 1.0
+        loadings, studies = self.loadings[of], self.studies[of]
+        return np.where(studies[:, None] == studies, 1.0, np.outer(loadings, loadings))
 
 
 class Posterior(NamedTuple):
@@ -135,12 +150,15 @@ def _cholesky(matrix: Array, noise: float) -> tuple[Array, Array]:
     return root, _TRTRI(root, lower=1)[0]
 
 
-def loss(theta: Array, points: Array, values: Array, columns: Array) -> tuple[float, Array]:
+def loss(
+    theta: Array, points: Array, values: Array, columns: Array, relations: Array | float = 1.0
+) -> tuple[float, Array]:
     """Negative logarithm of the posterior of the parameters, and its gradient."""
     amplitude, noise = np.exp(theta[:2])
     scaled = points / np.exp(theta[2:])[columns]
     distances = _distances(scaled, scaled)
     kernel = matern52(distances)
+    kernel *= relations
     try:
         root, inverse_root = _cholesky(amplitude * kernel, noise)
     except np.linalg.LinAlgError:
@@ -152,7 +170,7 @@ def loss(theta: Array, points: Array, values: Array, columns: Array) -> tuple[fl
     total = white @ white / 2 + np.sum(np.log(np.diag(root))) + prior @ prior / 2
     # Derivative by the covariance matrix.
     outer = (inverse_root.T @ inverse_root - np.outer(weights, weights)) / 2
-    by_square = amplitude * outer * _slopes(distances)
+    by_square = amplitude * outer * _slopes(distances) * relations
     # The sum of element (a, b) times the squared difference of points a and b, by column.
     by_column = 2 * (by_square.sum(1) @ scaled**2 - np.sum(scaled * (by_square @ scaled), axis=0))
     lengths = np.bincount(columns, by_column, len(theta) - 2)
@@ -160,13 +178,16 @@ def loss(theta: Array, points: Array, values: Array, columns: Array) -> tuple[fl
     return float(total), slope + prior / width
 
 
-def fit(data: TrainingData, columns: Array, rng: np.random.Generator) -> Array:
+def fit(
+    data: TrainingData, columns: Array, rng: np.random.Generator, num_drawn: int = _NUM_DRAWN
+) -> Array:
     """Fits the parameters by maximum a posteriori (L-BFGS-B, with few trials from several starts).
 
     Args:
         data: values should have mean 0 and variance 1.
         columns: feature of each column [columns].
         rng: draws the starting points besides the mean of the prior.
+        num_drawn: the number of these points.
 
     Returns:
         Logarithms of amplitude, noise variance and length scales [2 + features].
@@ -174,15 +195,17 @@ def fit(data: TrainingData, columns: Array, rng: np.random.Generator) -> Array:
     num_features = int(columns.max()) + 1
     mean, width = _hyperprior(num_features)
     # With many trials the fit is slow, and all starting points lead to the same parameters.
-    num_drawn = 3 if len(data.values) <= _MANY else 0
+    num_drawn = num_drawn if len(data.values) <= _MANY else 0
     starts = [mean, *mean + rng.normal(size=(num_drawn, len(mean))) * width]
     ends = [tuple(map(math.log, each)) for each in (_AMPLITUDE, _NOISE, *[_LENGTH] * num_features)]
     low, high = np.array(ends).T
+    points, values = data.points[data.is_observed], data.values[data.is_observed]
+    relations = data.relations(data.is_observed)
     found = [
         scipy.optimize.minimize(
             loss,
             np.clip(start, low, high),
-            args=(data.points[data.is_observed], data.values[data.is_observed], columns),
+            args=(points, values, columns, relations),
             jac=True,
             method='L-BFGS-B',
             bounds=ends,
@@ -219,6 +242,7 @@ def posterior(theta: Array, data: TrainingData, columns: Array) -> Posterior:
     lengths = np.exp(theta[2:])[columns]
     scaled = data.points / lengths
     kernel = matern52(_distances(scaled, scaled))
+    kernel *= data.relations(np.ones(len(scaled), bool))
     known, labeled = data.is_observed, data.is_observed | data.is_infeasible
     weights, feasibility = np.zeros((2, len(scaled)))
     _, inverse = _cholesky(amplitude * kernel[np.ix_(known, known)], noise)
@@ -229,6 +253,9 @@ def posterior(theta: Array, data: TrainingData, columns: Array) -> Posterior:
     _, inverse = _cholesky(amplitude * kernel[np.ix_(conditioned, conditioned)], noise)
     inverse_cholesky = np.zeros((len(inverse), len(scaled)))
     inverse_cholesky[:, conditioned] = inverse
+    if data.loadings is not None:  # A point to predict is of this study.
+        weights, feasibility = weights * data.loadings, feasibility * data.loadings
+        inverse_cholesky *= data.loadings
     return Posterior(scaled, lengths, amplitude, noise, weights, inverse_cholesky, feasibility)
 
 
@@ -241,7 +268,8 @@ def leave_one_out(theta: Array, data: TrainingData, columns: Array) -> tuple[Arr
     """
     amplitude, noise = np.exp(theta[:2])
     points = data.points[data.is_observed] / np.exp(theta[2:])[columns]
-    _, inverse = _cholesky(amplitude * matern52(_distances(points, points)), noise)
+    kernel = matern52(_distances(points, points)) * data.relations(data.is_observed)
+    _, inverse = _cholesky(amplitude * kernel, noise)
     precision = np.sum(inverse**2, axis=0)
     weights = inverse.T @ (inverse @ data.values[data.is_observed])
     return weights / precision, precision**-0.5

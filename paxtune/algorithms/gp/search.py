@@ -1,6 +1,7 @@
 """One suggestion with a Gaussian process."""
 
 import heapq
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from paxtune.algorithms.base import Observation, SuggestionContext
 from paxtune.algorithms.encoding.costs import log_cost_slopes
+from paxtune.algorithms.encoding.earlier import EarlierStudy, is_own, spread
 from paxtune.algorithms.encoding.known_values import known_rows
 from paxtune.algorithms.encoding.novelty import RESOLUTION, WIDE, EarlierTrials, first_new
 from paxtune.algorithms.encoding.points import EncodingSpec, encoder, encoding_spec
@@ -15,6 +17,7 @@ from paxtune.algorithms.encoding.sampling import changeable_points, mutate
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp import model
 from paxtune.algorithms.gp.acquisition import Acquisition, AcquisitionContext, Kind
+from paxtune.algorithms.gp.earlier_studies import compared
 from paxtune.algorithms.gp.optimizer import maximize
 from paxtune.algorithms.gp.warping import warp
 from paxtune.search_space.decisions import Decisions
@@ -25,6 +28,7 @@ MAX_TRIALS = 512
 MANY, MAX_OF_MANY = 2000, 256
 """With more trials than the first, the second is the most: they say more, and time matters."""
 
+_MAX_EARLIER, _FEWEST_OF_STUDY = 128, 32  # Trials of all earlier studies, and of one.
 _NUM_KNOWN = 32
 _NUM_PERTURBATIONS = 256
 
@@ -35,7 +39,7 @@ class FittedModel(NamedTuple):
     Attributes:
         space: search space.
         encoding: how decisions become points.
-        trials: trials that are modelled.
+        trials: all that are modelled: of this study, then of earlier ones.
         data: their points and warped scores.
         theta: parameters of the process: see `model.fit`.
     """
@@ -48,8 +52,8 @@ class FittedModel(NamedTuple):
 
     @property
     def completed(self) -> list[Observation]:
-        """The completed trials."""
-        return [trial for trial in self.trials if trial.state == 'completed']
+        """The completed trials of this study."""
+        return [trial for trial in self.trials if trial.state == 'completed' and is_own(trial)]
 
     def information(self) -> float:
         """Mean gain of the logarithm of the likelihood of a completed trial's score, in nats.
@@ -62,14 +66,22 @@ class FittedModel(NamedTuple):
             return 0.0
         errors, deviations = model.leave_one_out(self.theta, self.data, self.encoding.columns)
         gains = (values**2 - (errors / deviations) ** 2) / 2 - np.log(deviations)
+        if self.data.studies is not None:  # The normal distribution of its own trials differs.
+            own = values[self.data.studies[self.data.is_observed] == 0]
+            deviation = max(float(own.std()), 1e-6)
+            gains[: len(own)] += 0.5 + math.log(deviation) - own**2 / 2
         return float(np.mean(gains))
 
 
 def fit(context: SuggestionContext, space: FlatSpace, rng: np.random.Generator) -> FittedModel:
-    """Fits the process to at least two completed trials."""
-    trials = subsampled(context.observations)
+    """Fits the process to at least two completed trials of this study, and to earlier studies."""
+    studies = [each for each in compared(context, space) if each.correlation > 0]
+    own = subsampled([trial for trial in context.observations if is_own(trial)])
     encoding = encoding_spec(space)
-    data = _training_data(trials, space, encoding)
+    data = _training_data(own, space, encoding)
+    trials = own
+    if studies:
+        trials, data = _joined(own, data, studies, space, encoding)
     theta = model.fit(data, encoding.columns, rng)
     return FittedModel(space, encoding, trials, data, theta)
 
@@ -89,9 +101,12 @@ def suggest_decisions(
     completed = fitted.completed
     ranked = sorted(completed, key=lambda trial: trial.scores, reverse=True)
     leaders = [trial.decisions for trial in ranked[:_NUM_KNOWN]]
+    if data.loadings is not None:
+        leaders = [*leaders[: _NUM_KNOWN // 2], *_leaders_of_earlier(fitted)][:_NUM_KNOWN]
     kind = _kind(acquisition, sum(trial.state == 'pending' for trial in trials), rng)
     posterior = model.posterior(theta, data, encoding.columns)
-    incumbent = np.max(model.predict(posterior, data.points[data.is_observed]).mean)
+    points = data.points[data.is_observed & np.array([is_own(trial) for trial in trials])]
+    incumbent = np.max(model.predict(posterior, points).mean)
     prior = _prior(context, space, prior_strength / len(completed))
     region = trust_region(context.number, completed, theta, space, encoding)
     # The other acquisition functions are no logarithms.
@@ -143,6 +158,53 @@ def _training_data(
     values[is_observed] = warp(np.array([trial.scores[0] for trial in trials if trial.scores]))
     _, points, _ = encoder(encoding)(_rows([trial.decisions for trial in trials], space))
     return model.TrainingData(points, values, is_observed, ~is_infeasible, is_infeasible)
+
+
+def _joined(
+    own: Sequence[Observation],
+    data: model.TrainingData,
+    studies: Sequence[EarlierStudy],
+    space: FlatSpace,
+    encoding: EncodingSpec,
+) -> tuple[list[Observation], model.TrainingData]:
+    """Adds the trials of earlier studies to the data of this one, those most like it first."""
+    order = sorted(studies, key=lambda each: -each.correlation)
+    count = max(_MAX_EARLIER // len(order), _FEWEST_OF_STUDY)
+    taken = [spread(each.trials, count) for each in order[: _MAX_EARLIER // count]]
+    loadings, numbers = np.ones(len(own)), np.zeros(len(own), int)
+    parts = [data]
+    for i, (study, some) in enumerate(zip(order, taken, strict=False)):
+        parts.append(_training_data(some, space, encoding))
+        loadings = np.append(loadings, np.full(len(some), study.correlation))
+        numbers = np.append(numbers, np.full(len(some), i + 1))
+    scale, offset = _alignment(order)
+    parts[0] = data._replace(values=np.where(data.is_observed, offset + scale * data.values, 0.0))
+    trials = [*own, *(trial for some in taken for trial in some)]
+    joined = (np.concatenate(each) for each in zip(*(part[:5] for part in parts), strict=True))
+    points, values, is_observed, is_known, is_infeasible = joined
+    return trials, model.TrainingData(
+        points, values, is_observed, is_known, is_infeasible, loadings, numbers
+    )
+
+
+def _leaders_of_earlier(fitted: FittedModel) -> list[Decisions]:
+    """The best half of the trials of earlier studies, the best of each first."""
+    assert fitted.data.studies is not None
+    places = np.flatnonzero(fitted.data.studies)
+    best_first = places[np.argsort(-fitted.data.values[places], kind='stable')]
+    return [fitted.trials[i].decisions for i in best_first[:_NUM_KNOWN]]
+
+
+def _alignment(studies: Sequence[EarlierStudy]) -> tuple[float, float]:
+    """Scale and offset that bring this study's standardized scores to those of earlier studies.
+
+    The first trials are the best of earlier studies, so they are not average ones. Their mean, and
+    the part of their variance that earlier studies explain, are as predicted.
+    """
+    weights = np.array([each.correlation**2 for each in studies])
+    predicted = weights @ np.stack([each.predicted for each in studies]) / weights.sum()
+    share = float(weights.max())
+    return math.sqrt(share * np.var(predicted) + 1 - share), math.sqrt(share) * predicted.mean()
 
 
 def _rows(decisions: Sequence[Decisions], space: FlatSpace) -> np.ndarray:

@@ -75,7 +75,12 @@ def _ends(centers: Array, widths: Array) -> tuple[Array, Array]:
 
 
 def fit(
-    encoding: EncodingSpec, rows: Array, extra: Array, extra_widths: Array, strength: float
+    encoding: EncodingSpec,
+    rows: Array,
+    extra: Array,
+    extra_widths: Array,
+    strength: float,
+    weights: Array | None = None,
 ) -> Density:
     """Makes the density of trials.
 
@@ -89,15 +94,17 @@ def fit(
         extra: center of one more kernel [features]; NaN where it is uniform.
         extra_widths: standard deviations of that kernel, which do not become narrower [features].
         strength: weight of the extra kernel, in trials.
+        weights: of the trials [N]; 1 by default.
     """
     is_category = np.array(encoding.are_categorical)
     cells = np.maximum(np.array(encoding.counts), 1)
-    count = len(rows) + 1
+    weights = np.ones(len(rows)) if weights is None else weights
+    count = weights.sum() + 1
     num_active = np.sum(~np.isnan(rows), axis=1, keepdims=True)
     widths = np.maximum(_WIDTH * count ** (-1 / (num_active + 4)), 0.5 / cells * (cells > 1))
     # The weight of one trial is spread over all candidates.
     widths = np.where(is_category, (1 - 1 / cells) / count, widths)
-    weights = np.append(np.ones(count), strength)
+    weights = np.concatenate([weights, [1.0, strength]])
     return Density(
         np.vstack([rows, np.full((1, len(cells)), np.nan), extra]),
         np.vstack([widths, np.full((1, len(cells)), _WIDTH), extra_widths]),

@@ -8,11 +8,13 @@ import numpy as np
 
 from paxtune.algorithms.base import Observation, SuggestionContext
 from paxtune.algorithms.encoding.costs import log_cost_slopes
+from paxtune.algorithms.encoding.earlier import is_own
 from paxtune.algorithms.encoding.history import encoded_rows
 from paxtune.algorithms.encoding.known_values import known_rows
 from paxtune.algorithms.encoding.novelty import RESOLUTION, EarlierTrials, first_new
 from paxtune.algorithms.encoding.points import encoder, encoding_spec
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
+from paxtune.algorithms.gp.earlier_studies import compared
 from paxtune.algorithms.tpe import density
 from paxtune.search_space.decisions import Decisions
 
@@ -36,11 +38,13 @@ def suggest_decisions(
     strength = prior_strength if context.prior else 0.0
 
     tried = encoded_rows(context, space)
+    weights = _weights(context, space)
 
     def fitted(places: Sequence[int], strength: float = 0.0) -> density.Density:
-        return density.fit(encoding, tried[np.array(places, int)], *prior, strength)
+        at = np.array(places, int)
+        return density.fit(encoding, tried[at], *prior, strength, weights[at])
 
-    good, bad, infeasible = _split(context.observations)
+    good, bad, infeasible = _split(context.observations, weights)
     some_bad = _thinned(bad, context.observations)
     of_good, of_bad = fitted(good, strength), fitted(some_bad)
     of_feasible = fitted([*good, *some_bad])
@@ -49,13 +53,14 @@ def suggest_decisions(
     _, known, _ = encode(np.nan_to_num(tried, nan=0.5))
     slopes = log_cost_slopes(context.observations, known)
     earlier = EarlierTrials(space, context.observations, tried)
+    num_good, num_bad, num_infeasible = (weights[each].sum() for each in (good, bad, infeasible))
     # All draws of a round may be known or infeasible.
     for _ in range(_MAX_ROUNDS):
         rows, points, is_active = encode(of_good.sample(num_candidates, rng))
         rows = np.where(is_active, rows, math.nan)
-        value = _log_share(of_good, of_bad, len(good), len(bad), rows)
+        value = _log_share(of_good, of_bad, num_good, num_bad, rows)
         if infeasible:
-            counts = len(good) + len(bad), len(infeasible)
+            counts = num_good + num_bad, num_infeasible
             value += _log_share(of_feasible, of_infeasible, *counts, rows)
         value -= points @ slopes
         best_first = np.nan_to_num(rows[np.argsort(-value, kind='stable')], nan=0.5)
@@ -65,17 +70,32 @@ def suggest_decisions(
     return None
 
 
-def _split(observations: Sequence[Observation]) -> tuple[list[int], ...]:
+def _weights(context: SuggestionContext, space: FlatSpace) -> np.ndarray:
+    """Weights of trials: 1, or the explained share of the variance for an earlier study's."""
+    correlations = {each.source: each.correlation for each in compared(context, space)}
+    return np.array(
+        [1.0 if is_own(t) else correlations[t.source] ** 2 for t in context.observations]
+    )
+
+
+def _split(observations: Sequence[Observation], weights: np.ndarray) -> tuple[list[int], ...]:
     """Splits trials into the best tenth of the completed ones, the rest, and infeasible ones.
+
+    Each study has its own best tenth. Trials without a weight are left out.
 
     Returns:
         The places of each; the best first of the best.
     """
+    by_study: dict[str | None, list[int]] = {}
     states = [trial.state for trial in observations]
-    completed = [place for place, state in enumerate(states) if state == 'completed']
-    count = min(math.ceil(_GOOD_SHARE * len(completed)), _MAX_GOOD)
-    good = heapq.nlargest(count, completed, key=lambda place: observations[place].scores)
-    chosen = set(good)
+    for place, trial in enumerate(observations):
+        if trial.state == 'completed' and weights[place]:
+            by_study.setdefault(None if is_own(trial) else trial.source, []).append(place)
+    good = list[int]()
+    for completed in by_study.values():
+        count = min(math.ceil(_GOOD_SHARE * len(completed)), _MAX_GOOD)
+        good += heapq.nlargest(count, completed, key=lambda place: observations[place].scores)
+    chosen = {*good, *np.flatnonzero(weights == 0)}
     bad = [i for i, state in enumerate(states) if state != 'infeasible' and i not in chosen]
     return good, bad, [place for place, state in enumerate(states) if state == 'infeasible']
 
@@ -89,7 +109,11 @@ def _thinned(places: Sequence[int], observations: Sequence[Observation]) -> Sequ
 
 
 def _log_share(
-    of_good: density.Density, of_bad: density.Density, num_good: int, num_bad: int, rows: np.ndarray
+    of_good: density.Density,
+    of_bad: density.Density,
+    num_good: float,
+    num_bad: float,
+    rows: np.ndarray,
 ) -> np.ndarray:
     """Logarithm of the share of good trials at rows [B, features], by the share of all trials.
 

@@ -1,4 +1,5 @@
 from paxtune.algorithms.base import SuggestionContext
+from paxtune.algorithms.encoding.earlier import EarlierStudy
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.model_based import ModelBased
 from paxtune.search_space.decisions import Decisions
@@ -47,6 +48,11 @@ class TPE(ModelBased):
     def check(self) -> None:
         super().check()
         require_at_least(self, 1, 'num_candidates')
+
+    def _earlier_studies(self, context: SuggestionContext, space: FlatSpace) -> list[EarlierStudy]:
+        from paxtune.algorithms.gp.earlier_studies import compared_in_one_thread
+
+        return compared_in_one_thread(context, space)
 
     def _modelled(self, context: SuggestionContext, space: FlatSpace) -> Decisions | None:
         # Imported here: `scipy.special` takes a quarter of a second.

@@ -100,6 +100,7 @@ def test_an_algorithm_learns_from_prior_studies(tmp_path: Path) -> None:
             finish(first)
             run(study)
             expected = decisions(study)
+            assert {each.source for each in study.record.priors} == {str(tmp_path / 'old')}
     # What was learnt is part of the study: the other one may be gone.
     with open_study(tmp_path / 'new', made) as resumed:
         assert decisions(resumed) == expected

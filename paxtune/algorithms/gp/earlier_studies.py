@@ -1,0 +1,78 @@
+"""Predictions of earlier studies for the trials of this one."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from paxtune.algorithms.base import Observation, SuggestionContext
+from paxtune.algorithms.encoding.earlier import EarlierStudy, correlation, is_own, spread
+from paxtune.algorithms.encoding.points import encoding_spec, points_of_rows
+from paxtune.algorithms.encoding.unit_cube import FlatSpace
+from paxtune.algorithms.gp import model
+from paxtune.algorithms.gp.blas import one_blas_thread
+from paxtune.algorithms.gp.warping import warp
+
+MAX_TRIALS = 64
+"""Trials of an earlier study that are modelled at most: the best half, and others evenly."""
+
+_MAX_OWN = 128  # Own trials that are compared at most.
+_MEMO = 'earlier_studies'
+
+
+def compared(context: SuggestionContext, space: FlatSpace) -> list[EarlierStudy]:
+    """Compares the earlier studies of a context with its own trials.
+
+    A Gaussian process of each earlier study alone predicts the own trials. The share of pairs of
+    own trials in the predicted order gives the correlation (rank weights: Wistuba et al. 2016;
+    Feurer et al. 2018). So scores of different tasks are never compared. A study whose agreement
+    may be chance has a correlation of 0.
+    """
+    completed = [each for each in context.observations if each.state == 'completed']
+    if not completed or is_own(completed[0]):
+        return []
+    models = _models(context, space, [each for each in completed if not is_own(each)])
+    own = spread([each for each in completed if is_own(each)], _MAX_OWN)
+    scores = np.array([each.scores[0] for each in own])
+    points = _points(own, space)
+    found = []
+    for source, (trials, posterior) in models.items():
+        predicted = model.predict(posterior, points).mean if own else np.zeros(0)
+        found.append(EarlierStudy(source, trials, predicted, correlation(scores, predicted)))
+    return found
+
+
+def compared_in_one_thread(context: SuggestionContext, space: FlatSpace) -> list[EarlierStudy]:
+    """As `compared`, for a caller that does not limit linear algebra to one thread."""
+    with one_blas_thread():
+        return compared(context, space)
+
+
+def _models(
+    context: SuggestionContext, space: FlatSpace, trials: Sequence[Observation]
+) -> Mapping[str, tuple[Sequence[Observation], model.Posterior]]:
+    """Fits a Gaussian process to each earlier study, once for all suggestions of a study."""
+    known, models = context.memo.get(_MEMO, (None, {}))
+    key = [(each.id, each.source) for each in trials]
+    if known == key:
+        found: Mapping[str, tuple[Sequence[Observation], model.Posterior]] = models
+        return found
+    by_source: dict[str, list[Observation]] = {}
+    for each in trials:
+        by_source.setdefault(each.source, []).append(each)
+    columns = encoding_spec(space).columns
+    models = dict[str, tuple[Sequence[Observation], model.Posterior]]()
+    for source, every in by_source.items():
+        kept = spread(every, MAX_TRIALS)
+        everywhere = np.ones(len(kept), bool)
+        values = warp(np.array([each.scores[0] for each in kept]))
+        points = _points(kept, space)
+        data = model.TrainingData(points, values, everywhere, everywhere, ~everywhere)
+        theta = model.fit(data, columns, np.random.default_rng(0), num_drawn=0)
+        models[source] = kept, model.posterior(theta, data, columns)
+    context.memo[_MEMO] = key, models
+    return models
+
+
+def _points(trials: Sequence[Observation], space: FlatSpace) -> np.ndarray:
+    rows = [space.encode(each.decisions) for each in trials]
+    return points_of_rows(space.spec)(np.array(rows).reshape(len(rows), len(space)))
