@@ -26,6 +26,7 @@ from paxtune.running.workloads import FunctionWorkload, Workload, workload_of
 from paxtune.schedulers import Scheduler
 from paxtune.storage.open_study import load_study, open_plan
 from paxtune.storage.preview import Preview
+from paxtune.storage.similar_studies import PriorStudy, StudiesBelow
 from paxtune.study import trial_import
 from paxtune.study.reasons import commonest
 from paxtune.study.study import Study
@@ -68,6 +69,7 @@ def tune(
     callbacks: Callbacks | None = None,
     quiet: bool = False,
     prior_studies: Collection[PathLike] = (),
+    learn_from: PathLike | None = None,
     fork_study: PathLike | None = None,
     study: Study | None = None,
     should_interrupt: Callable[[], bool] = lambda: False,
@@ -106,6 +108,8 @@ def tune(
             lines on standard error for trials that end.
         quiet: shows no progress: no callback is the default.
         prior_studies: directories of studies that the algorithm of a new study learns from.
+        learn_from: a directory; the algorithm of a new study learns from the most similar studies
+            in it and below.
         fork_study: the directory of a study whose trials a new study begins with.
         study: a study in memory that this call continues, in its space, and with its search where
             this call changes nothing.
@@ -174,8 +178,7 @@ def tune(
         if (followed := engine.follow(directory, plan, should_interrupt)) is not None:
             return followed
         if study is None:
-            priors = list(map(directories.job_path, prior_studies))
-            study, opened = engine.open(directory, plan, priors)
+            study, opened = engine.open(directory, plan, _priors(prior_studies, learn_from))
             held.enter_context(opened)
         else:
             study = open_plan(None, plan, store=study.store)
@@ -190,6 +193,7 @@ def preview(
     job_log_dir: PathLike,
     engine: Engine | None = None,
     prior_studies: Collection[PathLike] = (),
+    learn_from: PathLike | None = None,
     fork_study: PathLike | None = None,
     exp: str = '',
     num_processes: int = 1,
@@ -213,11 +217,16 @@ def preview(
     assert directory is not None
     plan = workload.plan({})
     engine.require_search(plan.search, directory)
-    found = engine.preview(directory, plan, list(map(directories.job_path, prior_studies)))
+    found = engine.preview(directory, plan, _priors(prior_studies, learn_from))
     if fork_study is not None and found.is_new:
         with load_study(fork_study) as source:
             _fork(source, found.study)
     return found, engine
+
+
+def _priors(studies: Collection[PathLike], below: PathLike | None) -> list[PriorStudy]:
+    found: list[PriorStudy] = [*map(directories.job_path, studies)]
+    return found if below is None else [*found, StudiesBelow(Path(below).expanduser())]
 
 
 def _is_path(value: Any) -> bool:
@@ -242,6 +251,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     'quiet': (lambda value: isinstance(value, bool), 'True or False'),
     'prior_studies': (lambda value: _are_several(value, _is_path), 'a list of directories'),
+    'learn_from': (_is_path, 'the directory of studies'),
     'fork_study': (_is_path, 'the directory of a study'),
     'study': (lambda value: isinstance(value, Study), 'a study in memory'),
     'should_interrupt': (callable, 'a function without arguments'),

@@ -142,6 +142,9 @@ def search_parser(description: str | None) -> 'argparse.ArgumentParser':
         help='search near the defaults of the experiment first',
     )
     command.add_list_flag(flags, '--prior_studies', 'DIR', 'studies that the algorithm learns from')
+    flags.add_argument(
+        '--learn_from', metavar='DIR', help='learn from the most similar studies below, as in runs'
+    )
     flags.add_argument('--fork_study', metavar='DIR', help='start with the trials of this study')
     command.add_tune_flag(flags)
     flags.add_argument('--metric', help='metric to optimize, such as eval/loss; needs --goal')
@@ -168,6 +171,7 @@ def study_options(args: 'argparse.Namespace', name: str) -> dict[str, Any]:
         # Each study of a service has a directory of its own.
         'job_log_dir': args.job_log_dir or f'runs/{args.study or name}',
         'prior_studies': args.prior_studies,
+        'learn_from': args.learn_from,
         'fork_study': args.fork_study,
         'exp': args.exp,
     }
@@ -217,7 +221,8 @@ def _with_initial_trials(
     from paxtune.search_space.space import Space
     from paxtune.study import initial_trials
 
-    given = initial_trials.read(args.initial_trials) if args.initial_trials else []
+    file = args.initial_trials
+    given = initial_trials.read(file, Space(tunable)) if file else []
     names = ('initial_defaults', 'prior_defaults')
     wants_defaults = [name for name in names if getattr(args, name)]
     if wants_defaults:

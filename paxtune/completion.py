@@ -146,6 +146,8 @@ _COMPLETERS: dict[str, Callable[..., list[str]]] = {
     'exp': _experiments,
     'algorithm': _algorithms,
     'scheduler': _schedulers,
-    **dict.fromkeys(('dir', 'study_dir', 'job_log_dir', 'prior_studies', 'fork_study'), _studies),
+    **dict.fromkeys(
+        ('dir', 'study_dir', 'job_log_dir', 'prior_studies', 'learn_from', 'fork_study'), _studies
+    ),
 }
 """By the name of the flag, without dashes."""

@@ -13,6 +13,7 @@ from paxtune.running.runner import Runner
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_plan
 from paxtune.storage.preview import Preview, preview_plan
+from paxtune.storage.similar_studies import PriorStudy
 from paxtune.storage.vizier_store import database
 from paxtune.study import checkpoint_retention
 from paxtune.study.plan import SearchPlan
@@ -128,7 +129,7 @@ class Engine:
         return None
 
     def open(
-        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]
+        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[PriorStudy]
     ) -> tuple[Study, AbstractContextManager[object]]:
         """Opens the study, and locks its directory.
 
@@ -154,7 +155,7 @@ class Engine:
         return study
 
     def preview(
-        self, directory: JobPath, plan: SearchPlan, prior_studies: Sequence[JobPath]
+        self, directory: JobPath, plan: SearchPlan, prior_studies: Sequence[PriorStudy]
     ) -> Preview:
         """Opens the study as `open` does, to look at it; writes and starts nothing."""
         return preview_plan(directory, plan, prior_studies, self.keeper(), self.may_correct)

@@ -24,6 +24,7 @@ from paxtune.service.leases import LEASE_SECONDS
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import join_study
+from paxtune.storage.similar_studies import PriorStudy
 from paxtune.storage.study_file import DATABASE
 from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
@@ -78,7 +79,7 @@ class Cluster(WorkerConfig, Engine):
         raise NotImplementedError(type(self).__name__)
 
     def open(
-        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]
+        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[PriorStudy]
     ) -> tuple[Study, AbstractContextManager[object]]:
         assert isinstance(directory, Path)
         modules_of(plan.space.value)  # Before anything starts.

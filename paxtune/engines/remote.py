@@ -12,6 +12,7 @@ from paxtune.running.tuner import prepare_to_run
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
 from paxtune.storage.open_study import open_plan
+from paxtune.storage.similar_studies import PriorStudy
 from paxtune.study.plan import SearchPlan
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
@@ -59,7 +60,7 @@ class Remote(Engine):
         return RemoteStore(client)
 
     def open(
-        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]
+        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[PriorStudy]
     ) -> tuple[Study, AbstractContextManager[object]]:
         assert directory is not None
         directories.create(directory)

@@ -14,6 +14,7 @@ from paxtune.running.tuner import prepare_to_run
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.study_location import ServiceLocation
 from paxtune.storage.open_study import join_study
+from paxtune.storage.similar_studies import PriorStudy
 from paxtune.study.plan import SearchPlan
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
@@ -51,7 +52,7 @@ class RemoteMultiHost(MultiHost):
         return self.remote.keeper()
 
     def open(
-        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]
+        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[PriorStudy]
     ) -> tuple[Study, AbstractContextManager[object]]:
         return self.remote.open(directory, plan, prior_studies)
 

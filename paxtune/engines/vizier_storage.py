@@ -15,6 +15,7 @@ from paxtune.service.address import Service
 from paxtune.service.vizier_client import FLAG
 from paxtune.service.vizier_server_store import VizierServerStore
 from paxtune.storage.open_study import open_plan
+from paxtune.storage.similar_studies import PriorStudy
 from paxtune.study.plan import SearchPlan
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
@@ -48,7 +49,7 @@ class VizierStorage(InProcess):
         return store
 
     def open(
-        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]
+        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[PriorStudy]
     ) -> tuple[Study, AbstractContextManager[object]]:
         assert directory is not None
         directories.create(directory)

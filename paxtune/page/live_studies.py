@@ -19,6 +19,7 @@ from paxtune.page.results import Computed, Results
 from paxtune.page.widgets import encodable
 from paxtune.reports import study_list
 from paxtune.service.study_location import DirectoryLocation
+from paxtune.storage.similar_studies import databases
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class LiveStudies:
         """The directories of the studies, by key."""
         with self._walking:
             if (began := self._clock()) >= self._due:
-                found = [each.parent for each in study_list.databases(Path(self.root))]
+                found = [each.parent for each in databases(Path(self.root))]
                 self._found = {key_of(os.path.relpath(each, self.root)): each for each in found}
                 # A large tree of directories, or a slow one, is walked less often.
                 self._due = began + max(MIN_SECONDS, _WALK_SPACING * (self._clock() - began))

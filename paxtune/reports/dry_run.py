@@ -87,7 +87,9 @@ def plan_lines(preview: 'Preview', engine: Place) -> 'Iterator[tuple[str, str]]'
     if search.constraints:
         yield 'constraints', ', '.join(map(_component, search.constraints))
     if priors := study.record.priors:
-        yield 'learns from', f'{command.counted(len(priors), "trial")} of other studies'
+        counts = collections.Counter(each.source for each in priors)
+        studies = (f'{command.counted(n, "trial")} of {name}' for name, n in counts.items())
+        yield 'learns from', ', '.join(studies)
     yield 'trials run', engine.description
     yield 'time', _time(study, engine.trials_at_once // engine.trials_per_process)
 

@@ -3,10 +3,10 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from paxtune.reports.study_list import databases
 from paxtune.reports.tables import Document
 from paxtune.service.study_location import StudyLocation
 from paxtune.storage.deletion import delete, foreign_files
+from paxtune.storage.similar_studies import databases
 from paxtune.study import export, notes, stop_requests, trial_import
 from paxtune.study.record import TrialRecord
 from paxtune.study.record_checks import DamagedRecordError, is_of_trial

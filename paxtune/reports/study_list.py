@@ -1,7 +1,7 @@
 import contextlib
 import datetime
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,9 @@ from paxtune.analysis.study_poller import StudyPoller, source_of
 from paxtune.analysis.study_state import StudyState
 from paxtune.reports.tables import Document, Table
 from paxtune.service.study_location import DirectoryLocation, StudyLocation
+from paxtune.storage.similar_studies import databases
 from paxtune.storage.study_file import DATABASE
 from paxtune.study.record import Status
-from paxtune.study.trial import TRIALS
 from trainer.symbolic.errors import UserError
 
 _COLUMNS = [
@@ -39,16 +39,6 @@ def table_of(studies: Sequence[StudyLocation], without: str) -> Document:
     columns = ['study', 'trials', 'best', 'front', 'done', 'states', 'changed', 'experiment']
     table = Table.compact(cells, [*columns, 'problem'], {})
     return Document(rows, rows, _COLUMNS, [table], '' if rows else without)
-
-
-def databases(root: Path) -> Iterator[Path]:
-    """The databases of the studies in a directory and below."""
-    for directory, folders, files in os.walk(root):
-        if DATABASE in files:
-            yield Path(directory) / DATABASE
-            # Thousands of directories, and no studies.
-            folders[:] = [name for name in folders if name != TRIALS]
-        folders[:] = sorted(name for name in folders if not name.endswith('.deleted'))
 
 
 def stamp(directory: Path) -> int:

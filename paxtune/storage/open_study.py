@@ -1,4 +1,3 @@
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -15,6 +14,7 @@ from paxtune.config.search import Search
 from paxtune.search_space.parameters import to_search_space
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
+from paxtune.storage.similar_studies import PriorStudy, StudiesBelow, similar_trials
 from paxtune.storage.study_file import (
     DATABASE,
     how_to_recover,
@@ -82,7 +82,7 @@ def open_plan(
     directory: str | os.PathLike[str] | None,
     plan: SearchPlan,
     *,
-    priors: Sequence[Study | os.PathLike[str]] = (),
+    priors: Sequence[Study | PriorStudy] = (),
     store: StudyStore | None = None,
     may_correct: bool = False,
     is_alone: bool = False,
@@ -90,7 +90,8 @@ def open_plan(
     """Creates the study of a plan, or resumes an existing one: see `open_study`.
 
     Args:
-        priors: studies to learn from, or their directories; read when the study is created.
+        priors: studies to learn from, their directories, or directories of similar studies; read
+            when the study is created.
         may_correct: replace a local study of another experiment, or of other data, in which no
             trial has a reward, and none is running.
         is_alone: as for `open_study`.
@@ -106,7 +107,7 @@ def open_plan(
     if path is not None:
         with locked(path.parent, is_shared=not is_alone):
             pass  # Nor is one made where another process excludes this one.
-    learnt = functools.cache(functools.partial(_learnt, plan, priors))
+    learnt = functools.cache(functools.partial(_learnt, plan, priors, folder))
     if store is None and (path is None or not path.exists()):
         learnt()  # An error comes before a database is made.
     store = store or LocalStore(Database(path))
@@ -126,13 +127,21 @@ def open_plan(
     return Study(folder, plan, record.priors, store)
 
 
-def _learnt(plan: SearchPlan, priors: Sequence[Study | os.PathLike[str]]) -> list[PriorTrial]:
-    with contextlib.ExitStack() as held:
-        studies = [
-            each if isinstance(each, Study) else held.enter_context(load_study(each))
-            for each in priors
-        ]
-        return transfer.priors(studies, plan.space, plan.search)
+def _learnt(
+    plan: SearchPlan, priors: Sequence[Study | PriorStudy], folder: JobPath | None
+) -> list[PriorTrial]:
+    found = list[PriorTrial]()
+    for each in priors:
+        if isinstance(each, StudiesBelow):
+            taken = {trial.source for trial in found}
+            similar = similar_trials(each, plan, folder, load_study)
+            found += [trial for trial in similar if trial.source not in taken]
+        elif isinstance(each, Study):
+            found += transfer.priors(each, plan.space, plan.search)
+        else:
+            with load_study(each) as source:
+                found += transfer.priors(source, plan.space, plan.search)
+    return found
 
 
 def _record(

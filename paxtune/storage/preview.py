@@ -11,6 +11,7 @@ from paxtune.storage.open_study import (
     open_plan,
     require_no_trials,
 )
+from paxtune.storage.similar_studies import PriorStudy
 from paxtune.storage.study_file import require_own
 from paxtune.storage.vizier_store import database
 from paxtune.study.definition import ChangedStudyError, validate_unchanged
@@ -41,7 +42,7 @@ class Preview:
 def preview_plan(
     directory: JobPath,
     plan: SearchPlan,
-    prior_studies: Sequence[JobPath],
+    prior_studies: Sequence[PriorStudy],
     store: StudyStore | None,
     may_correct: bool,
 ) -> Preview:

@@ -1,6 +1,7 @@
 import json
 
 from paxtune.reports.tables import Document, say, write
+from paxtune.service import study_location
 from paxtune.studies.base import Args, flag, locked, opened, register, writing
 from trainer.symbolic.errors import UserError
 
@@ -31,6 +32,25 @@ def _curves(args: Args) -> None:
     with opened(args) as study:
         text = curves(study)
     _put(args, text)
+
+
+@register(
+    'portfolio',
+    'writes decisions that together do best in the studies below, for --initial_trials',
+    flag('more', nargs='*', metavar='ROOT', help='other directories of studies'),
+    flag('--out', metavar='FILE', help='.json file to write; prints by default'),
+    flag('--count', type=int, default=10, metavar='N', help='of decisions at most; default: 10'),
+    is_on_all=True,
+)
+def _portfolio(args: Args) -> None:
+    from paxtune.reports.portfolio_file import portfolio_of
+
+    if isinstance(args.where, study_location.ServiceLocation):
+        raise UserError('a portfolio is of studies in directories, not of those of a service')
+    if args.count < 1:
+        raise UserError(f'--count={args.count}: expected at least 1')
+    made = portfolio_of([args.dir, *args.more], args.count)
+    _put(args, json.dumps(made, indent=2, allow_nan=False) + '\n')
 
 
 def _put(args: Args, text: str) -> None:

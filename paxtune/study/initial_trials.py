@@ -1,9 +1,10 @@
 """Decisions to begin with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyglove as pg
+from absl import logging
 
 from paxtune.search_space.labels import display_value
 from paxtune.search_space.space import Space
@@ -12,14 +13,21 @@ from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
 
-def read(path: str) -> list[dict[str, Any]]:
+def read(path: str, space: Space | None = None) -> list[dict[str, Any]]:
     """Reads initial trials: a JSON list of {path: value}, or the output of `studies export`.
+
+    Args:
+        path: of the file. The output of `studies portfolio` may be of other spaces.
+        space: takes the decisions of a portfolio that it has and allows; None takes all.
 
     Raises:
         UserError: it cannot be read, or is something else.
     """
     flag = f'--initial_trials={path}'
     content = read_json(path, flag)
+    is_portfolio = isinstance(content, dict) and isinstance(content.get('portfolio'), list)
+    if is_portfolio:
+        content = content['portfolio']
     if isinstance(content, dict) and isinstance(content.get('trials'), list):
         trials = content['trials']
         content = [each.get('decisions') if isinstance(each, dict) else None for each in trials]
@@ -31,7 +39,33 @@ def read(path: str) -> list[dict[str, Any]]:
                 raise UserError(f'{flag}: {name} is not the path of a decision')
             if not isinstance(value, str | int | float | bool | None):
                 raise UserError(f'{flag}: {name}: expected a plain value: {value!r}')
-    return content
+    return _of_portfolio(content, space, flag) if is_portfolio and space is not None else content
+
+
+def _of_portfolio(
+    given: Sequence[Mapping[str, Any]], space: Space, flag: str
+) -> list[dict[str, Any]]:
+    """Takes the decisions that a space has; a line names the others."""
+    kept = [fitting(space, each) for each in given]
+    taken = [each for i, each in enumerate(kept) if each and each not in kept[:i]]
+    if not taken:
+        raise UserError(f'{flag}: no decision of this portfolio is in the search space')
+    lost = {path for each, its in zip(given, kept, strict=True) for path in each.keys() - its}
+    if lost:
+        logging.warning('%s: left out, as they do not fit here: %s', flag, ', '.join(sorted(lost)))
+    return taken
+
+
+def fitting(space: Space, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the decisions, {path: value}, that another space has and allows."""
+    found: dict[str, Any] = {}
+    for path, value in given.items():
+        try:
+            space.parse(found | {path: value}, partial=True)
+        except UserError:
+            continue
+        found[path] = value
+    return found
 
 
 def _is_path(name: str) -> bool:

@@ -20,29 +20,44 @@ from trainer.symbolic.errors import UserError
 _COMPLETED = (Status.COMPLETED, Status.STOPPED)
 
 
-def priors(sources: Sequence[StudyView], space: Space, search: Search) -> list[PriorTrial]:
-    """Collects the completed trials of other studies that fit into a space.
+def priors(source: StudyView, space: Space, search: Search) -> list[PriorTrial]:
+    """Collects the completed trials of another study that fit into a space.
 
     Raises:
-        UserError: no trial of a source fits into the space.
+        UserError: no trial fits into the space.
     """
-    found: list[PriorTrial] = []
-    rewards = search.rewards
-    for source in sources:
-        before, name = len(found), str(source.directory or source.record.uuid)
-        for each in carried(source, space):
-            decisions = adopted(space, each['decisions'])
-            made = rewards_of(rewards, each['metrics'], space)
-            complete = len(made) == len(rewards) and each['state'] in _COMPLETED
-            if decisions is not None and complete:
-                scores = [r.score(v) for r, v in zip(rewards, made, strict=True)]
-                found.append(PriorTrial(decisions, tuple(scores), name))
-        if len(found) == before:
-            raise UserError(
-                f'--prior_studies: none of the {len(source.trials)} trials in {source.directory} '
-                'was completed, has the metrics of the reward and fits into the search space'
-            )
+    found = prior_trials(source, space, search)
+    if not found:
+        raise UserError(
+            f'--prior_studies: none of the {len(source.trials)} trials in {source.directory} '
+            'was completed, has the metrics of the reward and fits into the search space'
+        )
     return found
+
+
+def prior_trials(source: StudyView, space: Space, search: Search) -> list[PriorTrial]:
+    """Collects the completed trials of another study that fit into a space; maybe none."""
+    found, name = list[PriorTrial](), str(source.directory or source.record.uuid)
+    rewards = search.rewards
+    for each in carried(source, space):
+        decisions = adopted(space, each['decisions'])
+        made = rewards_of(rewards, each['metrics'], space)
+        complete = len(made) == len(rewards) and each['state'] in _COMPLETED
+        if decisions is not None and complete:
+            scores = [r.score(v) for r, v in zip(rewards, made, strict=True)]
+            found.append(PriorTrial(decisions, tuple(scores), name))
+    return found
+
+
+def spread(trials: Sequence[PriorTrial], count: int) -> list[PriorTrial]:
+    """Takes the best half of a number of trials, and the others evenly; in their order."""
+    if len(trials) <= count:
+        return list(trials)
+    ranked = sorted(range(len(trials)), key=lambda i: trials[i].scores, reverse=True)
+    best, rest = ranked[: count // 2], ranked[count // 2 :]
+    left = count - len(best)
+    kept = best + [rest[(i + 1) * len(rest) // left - 1] for i in range(left)]
+    return [trials[i] for i in sorted(kept)]
 
 
 def observations_of(priors: Sequence[PriorTrial]) -> list[Observation]:

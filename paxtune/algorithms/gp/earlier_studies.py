@@ -11,6 +11,7 @@ from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp import model
 from paxtune.algorithms.gp.blas import one_blas_thread
 from paxtune.algorithms.gp.warping import warp
+from paxtune.search_space.decisions import Decisions
 
 MAX_TRIALS = 64
 """Trials of an earlier study that are modelled at most: the best half, and others evenly."""
@@ -33,7 +34,7 @@ def compared(context: SuggestionContext, space: FlatSpace) -> list[EarlierStudy]
     models = _models(context, space, [each for each in completed if not is_own(each)])
     own = spread([each for each in completed if is_own(each)], _MAX_OWN)
     scores = np.array([each.scores[0] for each in own])
-    points = _points(own, space)
+    points = _points([each.decisions for each in own], space)
     found = []
     for source, (trials, posterior) in models.items():
         predicted = model.predict(posterior, points).mean if own else np.zeros(0)
@@ -59,20 +60,33 @@ def _models(
     by_source: dict[str, list[Observation]] = {}
     for each in trials:
         by_source.setdefault(each.source, []).append(each)
-    columns = encoding_spec(space).columns
     models = dict[str, tuple[Sequence[Observation], model.Posterior]]()
     for source, every in by_source.items():
         kept = spread(every, MAX_TRIALS)
-        everywhere = np.ones(len(kept), bool)
-        values = warp(np.array([each.scores[0] for each in kept]))
-        points = _points(kept, space)
-        data = model.TrainingData(points, values, everywhere, everywhere, ~everywhere)
-        theta = model.fit(data, columns, np.random.default_rng(0), num_drawn=0)
-        models[source] = kept, model.posterior(theta, data, columns)
+        models[source] = kept, _fitted(kept, space)
     context.memo[_MEMO] = key, models
     return models
 
 
-def _points(trials: Sequence[Observation], space: FlatSpace) -> np.ndarray:
-    rows = [space.encode(each.decisions) for each in trials]
+def predicted_scores(
+    trials: Sequence[Observation], space: FlatSpace, decisions: Sequence[Decisions]
+) -> np.ndarray:
+    """Predicts standardized scores of decisions from the completed trials of one study."""
+    with one_blas_thread():
+        posterior = _fitted(spread(trials, MAX_TRIALS), space)
+        return model.predict(posterior, _points(decisions, space)).mean
+
+
+def _fitted(trials: Sequence[Observation], space: FlatSpace) -> model.Posterior:
+    columns = encoding_spec(space).columns
+    everywhere = np.ones(len(trials), bool)
+    values = warp(np.array([each.scores[0] for each in trials]))
+    points = _points([each.decisions for each in trials], space)
+    data = model.TrainingData(points, values, everywhere, everywhere, ~everywhere)
+    theta = model.fit(data, columns, np.random.default_rng(0), num_drawn=0)
+    return model.posterior(theta, data, columns)
+
+
+def _points(decisions: Sequence[Decisions], space: FlatSpace) -> np.ndarray:
+    rows = [space.encode(each) for each in decisions]
     return points_of_rows(space.spec)(np.array(rows).reshape(len(rows), len(space)))

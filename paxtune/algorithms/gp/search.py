@@ -103,13 +103,12 @@ def suggest_decisions(
     leaders = [trial.decisions for trial in ranked[:_NUM_KNOWN]]
     if data.loadings is not None:
         leaders = [*leaders[: _NUM_KNOWN // 2], *_leaders_of_earlier(fitted)][:_NUM_KNOWN]
-    num_running = sum(trial.state == 'pending' for trial in trials)
-    kind = _kind(acquisition, num_running, rng)
+    kind = _kind(acquisition, sum(trial.state == 'pending' for trial in trials), rng)
     posterior = model.posterior(theta, data, encoding.columns)
     points = data.points[data.is_observed & np.array([is_own(trial) for trial in trials])]
     incumbent = np.max(model.predict(posterior, points).mean)
     prior = _prior(context, space, prior_strength / len(completed))
-    region = trust_region(context.number, completed, num_running, theta, space, encoding)
+    region = trust_region(context.number, completed, theta, space, encoding)
     # The other acquisition functions are no logarithms.
     slopes = log_cost_slopes(trials, data.points) * (kind == 'log_ei')
     inputs = AcquisitionContext(float(incumbent), *prior, *region, slopes)
@@ -225,7 +224,6 @@ def _prior(
 def trust_region(
     number: int,
     completed: Sequence[Observation],
-    num_running: int,
     theta: np.ndarray,
     space: FlatSpace,
     encoding: EncodingSpec,
@@ -240,9 +238,7 @@ def trust_region(
     center = _rows([best.decisions], space)[0]
     radius = np.ones(len(space))
     if number % 2 == 0:
-        # Trials that began before the best one ended did not search around it. They are about as
-        # many as run now.
-        stalled = sum(trial.id > best.id + num_running for trial in completed)
+        stalled = sum(trial.id > best.id for trial in completed)
         width = max(0.4 * 0.5 ** (stalled / max(4, len(space))), 0.01)
         lengths = np.exp(theta[2:])
         relative = lengths / np.exp(np.mean(np.log(lengths)))

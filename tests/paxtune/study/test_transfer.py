@@ -179,7 +179,7 @@ def test_a_trial_that_the_new_space_would_train_otherwise_is_not_taken(tmp_path:
         with open_study(None, toy(rate=rates[2])) as study:
             assert trial_import.fork(source, study) == 1
             assert study.trials[0].reward == source.trials[2].reward
-            data = transfer.priors([source], study.space, study.search)
+            data = transfer.priors(source, study.space, study.search)
             assert [each.scores for each in data] == [source.trials[2].scores]
 
 
