@@ -24,11 +24,11 @@ MAX_PUBLIC_MEMBERS = 25
 
 BUDGETS = {
     'paxtune': 2_029,
-    'paxtune/algorithms': 5_481,
+    'paxtune/algorithms': 5_800,
     'paxtune/analysis': 2_514,
     'paxtune/config': 473,
     'paxtune/engines': 3_016,
-    'paxtune/integrations': 1_061,
+    'paxtune/integrations': 1_062,
     'paxtune/objectives': 1_325,
     'paxtune/page': 4_162,
     'paxtune/plots': 1_991,

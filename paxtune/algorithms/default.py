@@ -4,7 +4,7 @@ from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.unit_cube import FlatSpace, depths
 from paxtune.algorithms.evolution.nsga2 import NSGA2
 from paxtune.algorithms.evolution.regularized import RegularizedEvolution
-from paxtune.algorithms.gp.bandit import MAX_CANDIDATES
+from paxtune.algorithms.gp.bandit import MAX_CANDIDATES, MAX_REWARDS
 from paxtune.algorithms.grid import Grid
 from paxtune.algorithms.portfolio import Portfolio
 from paxtune.algorithms.quasi_random import QuasiRandom
@@ -22,10 +22,13 @@ class Default(Algorithm):
     | --- | --- |
     | at most 32 experiments | all of them, in a random order (`Grid`) |
     | no reward | quasi-random points (`QuasiRandom`) |
-    | several rewards | `NSGA2` |
-    | more than 50 decisions, or over three levels of them | quasi-random, `RegularizedEvolution` |
+    | more than four rewards | `NSGA2` |
+    | more than 50 decisions, or over three levels of them | evolution: see below |
     | a choice of more than 2000 candidates | the same |
-    | any other | Gaussian process or Parzen estimator (`Portfolio`) |
+    | any other | Gaussian processes or Parzen estimator (`Portfolio`) |
+
+    Evolution is `NSGA2` for several rewards, and `RegularizedEvolution` with quasi-random first
+    trials for one.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1e-2, 'log')))
@@ -54,18 +57,22 @@ def _chosen(spec: pg.DNASpec, num_objectives: int) -> tuple[Algorithm, str]:
         return QuasiRandom(), 'no reward'
     space = FlatSpace(spec)
     decisions = f'{len(space)} decision{"s" if len(space) > 1 else ""}'
-    if num_objectives > 1:
+    if num_objectives > MAX_REWARDS:
         return NSGA2(), f'{num_objectives} rewards'
-    if len(space) > _MAX_DECISIONS:
-        return _evolution(), decisions
+    rewards = 'one reward' if num_objectives == 1 else f'{num_objectives} rewards'
     depth = 1 + max(depths([feature.parent for feature in space.features]))
+    if len(space) > _MAX_DECISIONS:
+        return _evolution(num_objectives), decisions
     if depth > _MAX_DEPTH:
-        return _evolution(), f'{decisions}, in {depth} levels'
+        return _evolution(num_objectives), f'{decisions}, in {depth} levels'
     if any(each.kind == 'category' and len(each.order) > MAX_CANDIDATES for each in space.features):
-        return _evolution(), f'{decisions}, one with more than {MAX_CANDIDATES} candidates'
-    return Portfolio(), f'one reward, {decisions}'
+        why = f'{decisions}, one with more than {MAX_CANDIDATES} candidates'
+        return _evolution(num_objectives), why
+    return Portfolio(), f'{rewards}, {decisions}'
 
 
-def _evolution() -> Algorithm:
+def _evolution(num_objectives: int) -> Algorithm:
+    if num_objectives > 1:
+        return NSGA2()
     # A population that a study of some dozens of trials can fill.
     return RegularizedEvolution(population_size=20, tournament_size=5, first='quasi_random')

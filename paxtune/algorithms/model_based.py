@@ -42,7 +42,7 @@ class ModelBased(Algorithm):
         require_at_least(self, 0, 'prior_strength')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        self._require_reward(num_objectives, exactly_one=True)
+        self._require_reward(num_objectives)
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
         space = FlatSpace(context.spec)

@@ -22,6 +22,9 @@ class Portfolio(ModelBased):
     them both are drawn, in proportion. So smooth objectives are searched by a model of their shape,
     and rough, noisy or flat ones by ranks.
 
+    Each of two to four rewards has a process. The one that predicts worst counts, since a model of
+    the cost alone would search for the cheapest trials.
+
     A portfolio that weighs strategies by their success: Hoffman et al. 2011 (UAI). The weight by
     leave-one-out predictions is ours. The limits were chosen on eight TaskSet tables and
     six functions of BBOB: see `benchmarks/results/search_quality.md`.
@@ -40,7 +43,7 @@ class Portfolio(ModelBased):
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         super().check_space(spec, num_objectives)
-        require_size_of_model(spec, type(self).__name__)
+        require_size_of_model(spec, num_objectives, type(self).__name__)
 
     def gp_share(self, information: float) -> float:
         """Returns the probability that the process suggests a trial; 0 or less for never.

@@ -15,6 +15,7 @@ from paxtune.algorithms import (
     SuggestionContext,
 )
 from paxtune.algorithms.encoding.sampling import draw
+from paxtune.algorithms.gp.bandit import MAX_REWARDS
 from paxtune.config.named_components import component
 from trainer.symbolic import extras
 from trainer.symbolic.plain_numbers import plain
@@ -64,7 +65,7 @@ class PaxtuneSampler(BaseSampler):
 
         Args:
             algorithm: an algorithm, or its name as in `--algorithm`. By default it is `Portfolio`
-                for one objective, and `NSGA2` for several.
+                for one to four objectives, and `NSGA2` for more.
             seed: of all draws; a random one by default.
 
         Raises:
@@ -98,7 +99,7 @@ class PaxtuneSampler(BaseSampler):
         directions = study.directions
         trials = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
         space = ConditionalSpace(domains, [t.params for t in trials if t.state in _ENDED])
-        algorithm = self._algorithm or (Portfolio() if len(directions) == 1 else NSGA2())
+        algorithm = self._algorithm or (Portfolio() if len(directions) <= MAX_REWARDS else NSGA2())
         algorithm.check_space(space.spec, len(directions))
 
         def observations() -> list[Observation]:

@@ -188,25 +188,28 @@ def _searches(algorithm: Algorithm, spec: pg.DNASpec, num_objectives: int = 1) -
     return True
 
 
-def check_algorithm(algorithm: Algorithm, spaces: Sequence[Callable[[], Any]] = SPACES) -> None:
+def check_algorithm(
+    algorithm: Algorithm, spaces: Sequence[Callable[[], Any]] = SPACES, num_objectives: int = 1
+) -> None:
     """Runs all checks.
 
     Args:
         algorithm: the algorithm.
         spaces: spaces that it may search.
+        num_objectives: number of rewards of the histories that it has to cope with.
     """
     check_json(algorithm)
     for make in (small, small_integers):
-        check_covers_a_finite_space(algorithm, pg.dna_spec(make()))
+        check_covers_a_finite_space(algorithm, pg.dna_spec(make()), num_objectives)
     check_scales(algorithm)
     searched = [make for make in spaces if _searches(algorithm, pg.dna_spec(make()))]
     assert {small, integers} & set(spaces) <= set(searched), 'finite spaces can be searched'
     for make in searched:
         spec = pg.dna_spec(make())
         check_suggestions_are_legal(algorithm, spec)
-        check_suggestions_are_functions_of_the_context(algorithm, spec)
-        check_copes_with_any_history(algorithm, spec)
-        check_earlier_studies(algorithm, spec)
+        check_suggestions_are_functions_of_the_context(algorithm, spec, num_objectives)
+        check_copes_with_any_history(algorithm, spec, num_objectives)
+        check_earlier_studies(algorithm, spec, num_objectives)
 
 
 def check_json(algorithm: Algorithm) -> None:
@@ -239,9 +242,11 @@ def _given(decisions: Decisions, point: Any) -> Any:
     return [decisions[point.subchoice(i).id.path] for i in range(point.num_choices)]
 
 
-def check_suggestions_are_functions_of_the_context(algorithm: Algorithm, spec: pg.DNASpec) -> None:
+def check_suggestions_are_functions_of_the_context(
+    algorithm: Algorithm, spec: pg.DNASpec, num_objectives: int = 1
+) -> None:
     """Another process, after a kill, makes the same suggestion, whatever happened in between."""
-    history = run(algorithm, spec, 2, constraint=forbidden)
+    history = run(algorithm, spec, 2, constraint=forbidden, num_objectives=num_objectives)
     first = ask(algorithm, spec, history, infeasible=forbidden)
     ask(algorithm, spec, history, seed=1)
     ask(algorithm, spec, history[:1])
@@ -249,11 +254,14 @@ def check_suggestions_are_functions_of_the_context(algorithm: Algorithm, spec: p
     assert ask(again, spec, list(reversed(history)), infeasible=forbidden) == first
 
 
-def check_copes_with_any_history(algorithm: Algorithm, spec: pg.DNASpec) -> None:
-    history = run(algorithm, spec, 5)
+def check_copes_with_any_history(
+    algorithm: Algorithm, spec: pg.DNASpec, num_objectives: int = 1
+) -> None:
+    history = run(algorithm, spec, 5, num_objectives=num_objectives)
     pending = [dataclasses.replace(trial, state='pending', scores=()) for trial in history]
     infeasible = [dataclasses.replace(trial, state='infeasible', scores=()) for trial in history]
-    tied = [dataclasses.replace(trial, state='completed', scores=(0.0,)) for trial in history]
+    scores = (0.0,) * num_objectives
+    tied = [dataclasses.replace(trial, state='completed', scores=scores) for trial in history]
     for trials in (pending, infeasible, tied, pending[:3] + tied[3:], infeasible[:3] + tied[3:]):
         suggestion = ask(algorithm, spec, trials)
         _check_parent(suggestion, trials)
@@ -261,18 +269,19 @@ def check_copes_with_any_history(algorithm: Algorithm, spec: pg.DNASpec) -> None
         assert suggestion.decisions not in [trial.decisions for trial in trials]
 
 
-def check_earlier_studies(algorithm: Algorithm, spec: pg.DNASpec) -> None:
+def check_earlier_studies(algorithm: Algorithm, spec: pg.DNASpec, num_objectives: int = 1) -> None:
     """Trials of earlier studies are observed, are no parents, and may be tried again."""
-    history = [
-        dataclasses.replace(trial, id=trial.id - 5) for trial in run(algorithm, spec, 5)
-    ] + run(algorithm, spec, 1)
+    earlier, own = (run(algorithm, spec, n, num_objectives=num_objectives) for n in (5, 1))
+    history = [dataclasses.replace(trial, id=trial.id - 5) for trial in earlier] + own
     suggestion = ask(algorithm, spec, history)
     _check_parent(suggestion, history)
     to_dna(spec, suggestion.decisions)
     assert suggestion.decisions != history[-1].decisions
 
 
-def check_covers_a_finite_space(algorithm: Algorithm, spec: pg.DNASpec) -> None:
+def check_covers_a_finite_space(
+    algorithm: Algorithm, spec: pg.DNASpec, num_objectives: int = 1
+) -> None:
     """Every feasible element is tried once; then the algorithm raises `Exhausted`."""
     everything = [tuple(each.items()) for each in enumerate_decisions(spec)]
     assert len(everything) == size(spec)
@@ -281,7 +290,12 @@ def check_covers_a_finite_space(algorithm: Algorithm, spec: pg.DNASpec) -> None:
         assert expected
         for infeasible in (0.0, 0.5, 1.0):
             found = run(
-                algorithm, spec, len(everything) + 1, infeasible=infeasible, constraint=constraint
+                algorithm,
+                spec,
+                len(everything) + 1,
+                infeasible=infeasible,
+                constraint=constraint,
+                num_objectives=num_objectives,
             )
             assert _all(found) == expected
             with pytest.raises(Exhausted):

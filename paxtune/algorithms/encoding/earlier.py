@@ -9,6 +9,7 @@ import numpy as np
 from paxtune.algorithms.base import Observation, SuggestionContext
 from paxtune.algorithms.encoding.novelty import WIDE, EarlierTrials
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
+from paxtune.algorithms.ranking import best_trials
 from paxtune.search_space.decisions import Decisions
 
 # Agreement of an earlier study before there are own trials, and its weight in comparisons. A study
@@ -23,8 +24,9 @@ class EarlierStudy(NamedTuple):
     Attributes:
         source: names the study.
         trials: its completed trials that are modelled.
-        predicted: standardized scores that it predicts for the own completed trials.
-        correlation: of its scores with those of this study, from 0 for one that does not help to 1.
+        predicted: standardized scores that it predicts for the own completed trials [rewards, N].
+        correlation: of its scores with those of this study, from 0 for one that does not help to 1;
+            the lowest one of several rewards.
     """
 
     source: str
@@ -80,7 +82,7 @@ def first_trial(
     earlier = EarlierTrials(space, context.observations)
     first = turn % len(helpful)
     for study in (*helpful[first:], *helpful[:first]):
-        for trial in sorted(study.trials, key=lambda each: each.scores, reverse=True):
+        for trial in best_trials(study.trials):
             is_new = not earlier.has_close(trial.decisions, WIDE)
             if is_new and context.is_eligible(trial.decisions):
                 return trial.decisions
@@ -89,7 +91,7 @@ def first_trial(
 
 def spread(trials: Sequence[Observation], count: int) -> list[Observation]:
     """Takes the best half of a number of trials, and the others evenly from best to worst."""
-    ranked = sorted(trials, key=lambda each: each.scores, reverse=True)
+    ranked = best_trials(trials)
     if len(ranked) <= count:
         return ranked
     best, rest = ranked[: count // 2], ranked[count // 2 :]

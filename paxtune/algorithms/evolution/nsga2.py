@@ -1,7 +1,5 @@
-import operator
 import random
 from collections.abc import Sequence
-from typing import Any
 
 import pyglove as pg
 
@@ -10,12 +8,12 @@ from paxtune.algorithms.encoding.sampling import changeable_points
 from paxtune.algorithms.evolution.crossover import Crossover, UniformCrossover
 from paxtune.algorithms.evolution.mutations import ChangeOneDecision, Mutation
 from paxtune.algorithms.quasi_random import draw_quasi_random
-from paxtune.objectives.pareto import Fitness, crowded_fitness
+from paxtune.algorithms.ranking import survivors
+from paxtune.objectives.pareto import Fitness
 from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.component import require_at_least, require_share
 
 _MAX_TRIES = 100
-_CHANGING = 10  # Passes that are not kept.
 
 
 class NSGA2(Algorithm):
@@ -78,37 +76,6 @@ class NSGA2(Algorithm):
         for _ in range(sum(rng.random() * count < 1.0 for _ in range(count))):
             child = self.mutation.mutate(spec, child, rng) or child
         return child
-
-
-def survivors(
-    trials: Sequence[Observation], size: int, memo: dict[str, Any] | None = None
-) -> tuple[Sequence[Observation], Sequence[Fitness]]:
-    """The best trials, and their fitness among each other.
-
-    The selection runs in passes over a few trials, because the memory of ranks is quadratic. A
-    trial that a subset displaces would be displaced by the whole set, too.
-
-    Args:
-        memo: keeps all but the last passes for the next call.
-    """
-    memo, name = {} if memo is None else memo, f'survivors of {size}'
-    kept = list(trials[:size])
-    fitness = crowded_fitness([trial.scores for trial in kept])
-    begun = size
-    before, *found = memo.get(name, ([],))
-    if before and len(before) <= len(trials) and all(map(operator.is_, before, trials)):
-        begun, (kept, fitness) = len(before), found
-    # Running trials may end in any order, and change the last passes.
-    last = len(trials) - _CHANGING * size
-    for start in range(begun, len(trials), size):
-        if last - size < start <= last:
-            memo[name] = trials[:start], kept, fitness
-        pool = kept + list(trials[start : start + size])
-        fitness = crowded_fitness([trial.scores for trial in pool])
-        best = sorted(range(len(pool)), key=lambda index: fitness[index], reverse=True)[:size]
-        kept = [pool[index] for index in best]
-        fitness = [fitness[index] for index in best]
-    return kept, fitness
 
 
 def _winner(

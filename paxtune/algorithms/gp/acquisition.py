@@ -15,7 +15,7 @@ Kind = Literal['log_ei', 'ucb', 'pe']
 # Settings of Vizier's GP_UCB_PE. A point is worth exploring if the mean plus _EXPLORATION standard
 # deviations reaches the incumbent; _SHORTFALL penalizes the difference.
 _UCB, _EXPLORATION, _SHORTFALL = 1.8, 0.5, 10.0
-_LOG_DEVIATION_SHARE = math.log(1e-9)
+LOG_DEVIATION_SHARE = math.log(1e-9)
 """Share of the deviation that counts beside the expected improvement.
 
 Where no feasible place has any, the least known is tried, and none that is surely infeasible.
@@ -120,10 +120,7 @@ class Acquisition:
     def gradient(self, rows: Array) -> Array:
         """Returns the gradient [B, features]; 0 for choices."""
         rows, points, is_active = self._encode(rows)
-        prediction = model.predict(self._posterior, points)
-        _, slopes = self._value(prediction)
-        by_point = model.gradient(self._posterior, prediction, *slopes)
-        by_point -= self._context.log_cost_slopes
+        by_point = self._slope_at(points) - self._context.log_cost_slopes
         gradient = np.zeros_like(rows)
         features = self.encoding.columns[self._is_number]
         gradient[:, features] = by_point[:, self._is_number] * is_active[:, features]
@@ -141,9 +138,17 @@ class Acquisition:
         unequal = np.where(np.abs(distance) > 1e-6, 0.5, 0.0)
         distance = np.where(self._is_category, unequal, distance)
         outside = np.maximum(np.abs(rows - context.center) - context.radius, 0.0)
-        value, _ = self._value(model.predict(self._posterior, points))
-        value = value - points @ context.log_cost_slopes
+        value = self._value_at(points) - points @ context.log_cost_slopes
         return rows, value - distance**2 @ context.prior_weight - _OUTSIDE * np.sum(outside, axis=1)
+
+    def _value_at(self, points: Array) -> Array:
+        """Value of points [B, columns] by the model alone: [B]."""
+        return self._value(model.predict(self._posterior, points))[0]
+
+    def _slope_at(self, points: Array) -> Array:
+        """Derivative of the value by the points [B, columns]."""
+        prediction = model.predict(self._posterior, points)
+        return model.gradient(self._posterior, prediction, *self._value(prediction)[1])
 
     def _value(self, at: model.Prediction) -> tuple[Array, list[Array]]:
         """Value [B], and its derivatives by mean, deviation and feasibility."""
@@ -153,7 +158,7 @@ class Acquisition:
             value, slope = log_expected_improvement(at.mean, deviation, incumbent)
             z = (at.mean - incumbent) / deviation
             by_mean, by_deviation = slope / deviation, by_process * (1 - z * slope) / deviation
-            total = np.logaddexp(value, _LOG_DEVIATION_SHARE + np.log(at.deviation))
+            total = np.logaddexp(value, LOG_DEVIATION_SHARE + np.log(at.deviation))
             share = np.exp(value - total)
             by_deviation = share * by_deviation + (1 - share) / at.deviation
             return total + at.feasible, [share * by_mean, by_deviation, ones]

@@ -18,6 +18,10 @@ MAX_CANDIDATES = 2000
 """Candidates of a choice that are modelled at most."""
 
 
+MAX_REWARDS = 4
+"""Rewards that are modelled at most: boxes beyond a front multiply with each."""
+
+
 class GPBandit(ModelBased):
     """Bayesian optimization with a Gaussian process.
 
@@ -32,9 +36,13 @@ class GPBandit(ModelBased):
     studies are modelled by the best and the latest of their trials: 512 in all, and 256 from 2,000
     trials on, so that a suggestion takes no longer.
 
+    Each of two to four rewards has a process of its own. The acquisition function is then the
+    expected improvement of the hypervolume, above a reference a tenth of the front's span below its
+    worst scores.
+
     Model and UCB-PE: Song et al. 2024 (arXiv 2408.11527). Expected improvement: Ament et al. 2023;
-    of noisy scores: Picheny et al. 2013. Prior of the length scales: Hvarfner et al. 2024. User
-    prior (πBO): Hvarfner et al. 2022.
+    of noisy scores: Picheny et al. 2013; of the hypervolume: Yang et al. 2019. Prior of the length
+    scales: Hvarfner et al. 2024. User prior (πBO): Hvarfner et al. 2022.
 
     Attributes:
         acquisition: 'log_ei' for the expected improvement; 'ucb_pe' for an upper confidence bound,
@@ -45,7 +53,11 @@ class GPBandit(ModelBased):
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         super().check_space(spec, num_objectives)
-        require_size_of_model(spec, type(self).__name__)
+        require_size_of_model(spec, num_objectives, type(self).__name__)
+        if self.acquisition != 'log_ei':
+            self._require_reward(
+                num_objectives, exactly_one=True, name=f"acquisition='{self.acquisition}'"
+            )
 
     def _earlier_studies(self, context: SuggestionContext, space: FlatSpace) -> list[EarlierStudy]:
         from paxtune.algorithms.gp.earlier_studies import compared_in_one_thread
@@ -64,8 +76,13 @@ class GPBandit(ModelBased):
             )
 
 
-def require_size_of_model(spec: pg.DNASpec, algorithm: str) -> None:
-    """Raises UserError for a space that is too large for a Gaussian process, or its matrices."""
+def require_size_of_model(spec: pg.DNASpec, num_objectives: int, algorithm: str) -> None:
+    """Raises UserError for a space, or a number of rewards, that no process can model."""
+    if num_objectives > MAX_REWARDS:
+        raise UserError(
+            f'search.algorithm: {algorithm} models at most {MAX_REWARDS} rewards; there are '
+            f'{num_objectives}. Use NSGA2 or TPE.'
+        )
     space, others = FlatSpace(spec), 'Use RegularizedEvolution or RandomSearch.'
     if len(space) > _MAX_FEATURES:
         raise UserError(

@@ -1,6 +1,7 @@
 """Predictions of earlier studies for the trials of this one."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,6 +20,9 @@ MAX_TRIALS = 64
 _MAX_OWN = 128  # Own trials that are compared at most.
 _MEMO = 'earlier_studies'
 
+_Models: TypeAlias = tuple[Sequence[Observation], Sequence[model.Posterior]]
+"""Trials of an earlier study, and a process of each reward."""
+
 
 def compared(context: SuggestionContext, space: FlatSpace) -> list[EarlierStudy]:
     """Compares the earlier studies of a context with its own trials.
@@ -33,12 +37,15 @@ def compared(context: SuggestionContext, space: FlatSpace) -> list[EarlierStudy]
         return []
     models = _models(context, space, [each for each in completed if not is_own(each)])
     own = spread([each for each in completed if is_own(each)], _MAX_OWN)
-    scores = np.array([each.scores[0] for each in own])
+    scores = np.array([each.scores for each in own]).T
     points = _points([each.decisions for each in own], space)
     found = []
-    for source, (trials, posterior) in models.items():
-        predicted = model.predict(posterior, points).mean if own else np.zeros(0)
-        found.append(EarlierStudy(source, trials, predicted, correlation(scores, predicted)))
+    for source, (trials, posteriors) in models.items():
+        predicted = np.zeros((len(posteriors), 0))
+        if own:
+            predicted = np.array([model.predict(each, points).mean for each in posteriors])
+        lowest = min(map(correlation, scores if own else predicted, predicted))
+        found.append(EarlierStudy(source, trials, predicted, lowest))
     return found
 
 
@@ -50,17 +57,17 @@ def compared_in_one_thread(context: SuggestionContext, space: FlatSpace) -> list
 
 def _models(
     context: SuggestionContext, space: FlatSpace, trials: Sequence[Observation]
-) -> Mapping[str, tuple[Sequence[Observation], model.Posterior]]:
-    """Fits a Gaussian process to each earlier study, once for all suggestions of a study."""
+) -> Mapping[str, _Models]:
+    """Fits a process to each reward of each earlier study, once for all suggestions of a study."""
     known, models = context.memo.get(_MEMO, (None, {}))
     key = [(each.id, each.source) for each in trials]
     if known == key:
-        found: Mapping[str, tuple[Sequence[Observation], model.Posterior]] = models
+        found: Mapping[str, _Models] = models
         return found
     by_source: dict[str, list[Observation]] = {}
     for each in trials:
         by_source.setdefault(each.source, []).append(each)
-    models = dict[str, tuple[Sequence[Observation], model.Posterior]]()
+    models = dict[str, _Models]()
     for source, every in by_source.items():
         kept = spread(every, MAX_TRIALS)
         models[source] = kept, _fitted(kept, space)
@@ -73,18 +80,21 @@ def predicted_scores(
 ) -> np.ndarray:
     """Predicts standardized scores of decisions from the completed trials of one study."""
     with one_blas_thread():
-        posterior = _fitted(spread(trials, MAX_TRIALS), space)
+        posterior, *_ = _fitted(spread(trials, MAX_TRIALS), space)
         return model.predict(posterior, _points(decisions, space)).mean
 
 
-def _fitted(trials: Sequence[Observation], space: FlatSpace) -> model.Posterior:
-    columns = encoding_spec(space).columns
+def _fitted(trials: Sequence[Observation], space: FlatSpace) -> list[model.Posterior]:
+    """Fits a process to each reward."""
+    columns, found = encoding_spec(space).columns, []
     everywhere = np.ones(len(trials), bool)
-    values = warp(np.array([each.scores[0] for each in trials]))
     points = _points([each.decisions for each in trials], space)
-    data = model.TrainingData(points, values, everywhere, everywhere, ~everywhere)
-    theta = model.fit(data, columns, np.random.default_rng(0), num_drawn=0)
-    return model.posterior(theta, data, columns)
+    for scores in zip(*[each.scores for each in trials], strict=True):
+        values = warp(np.array(scores))
+        data = model.TrainingData(points, values, everywhere, everywhere, ~everywhere)
+        theta = model.fit(data, columns, np.random.default_rng(0), num_drawn=0)
+        found.append(model.posterior(theta, data, columns))
+    return found
 
 
 def _points(decisions: Sequence[Decisions], space: FlatSpace) -> np.ndarray:

@@ -1,6 +1,5 @@
 """One suggestion with a Gaussian process."""
 
-import heapq
 import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -18,8 +17,11 @@ from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp import model
 from paxtune.algorithms.gp.acquisition import Acquisition, AcquisitionContext, Kind
 from paxtune.algorithms.gp.earlier_studies import compared
+from paxtune.algorithms.gp.hypervolume import HypervolumeAcquisition, boxes_beyond
 from paxtune.algorithms.gp.optimizer import maximize
 from paxtune.algorithms.gp.warping import warp
+from paxtune.algorithms.ranking import best_trials
+from paxtune.objectives import pareto
 from paxtune.search_space.decisions import Decisions
 
 MAX_TRIALS = 512
@@ -42,6 +44,7 @@ class FittedModel(NamedTuple):
         trials: all that are modelled: of this study, then of earlier ones.
         data: their points and warped scores.
         theta: parameters of the process: see `model.fit`.
+        others: data and parameters of the processes of the other rewards.
     """
 
     space: FlatSpace
@@ -49,6 +52,12 @@ class FittedModel(NamedTuple):
     trials: Sequence[Observation]
     data: model.TrainingData
     theta: np.ndarray
+    others: Sequence[tuple[model.TrainingData, np.ndarray]] = ()
+
+    @property
+    def processes(self) -> list[tuple[model.TrainingData, np.ndarray]]:
+        """Data and parameters of the process of each reward."""
+        return [(self.data, self.theta), *self.others]
 
     @property
     def completed(self) -> list[Observation]:
@@ -59,22 +68,26 @@ class FittedModel(NamedTuple):
         """Mean gain of the logarithm of the likelihood of a completed trial's score, in nats.
 
         The process predicts each trial from the others. The gain is relative to one normal
-        distribution for all trials: 0 or less if decisions say nothing about scores.
+        distribution for all trials: 0 or less if decisions say nothing about scores. Of several
+        rewards, the one that is predicted worst counts.
         """
-        values = self.data.values[self.data.is_observed]
+        return min(self._gain(*process) for process in self.processes)
+
+    def _gain(self, data: model.TrainingData, theta: np.ndarray) -> float:
+        values = data.values[data.is_observed]
         if not values.any():  # All scores are equal.
             return 0.0
-        errors, deviations = model.leave_one_out(self.theta, self.data, self.encoding.columns)
+        errors, deviations = model.leave_one_out(theta, data, self.encoding.columns)
         gains = (values**2 - (errors / deviations) ** 2) / 2 - np.log(deviations)
-        if self.data.studies is not None:  # The normal distribution of its own trials differs.
-            own = values[self.data.studies[self.data.is_observed] == 0]
+        if data.studies is not None:  # The normal distribution of its own trials differs.
+            own = values[data.studies[data.is_observed] == 0]
             deviation = max(float(own.std()), 1e-6)
             gains[: len(own)] += 0.5 + math.log(deviation) - own**2 / 2
         return float(np.mean(gains))
 
 
 def fit(context: SuggestionContext, space: FlatSpace, rng: np.random.Generator) -> FittedModel:
-    """Fits the process to at least two completed trials of this study, and to earlier studies."""
+    """Fits each reward's process to two or more completed trials, and to earlier studies."""
     studies = [each for each in compared(context, space) if each.correlation > 0]
     own = subsampled([trial for trial in context.observations if is_own(trial)])
     encoding = encoding_spec(space)
@@ -82,8 +95,8 @@ def fit(context: SuggestionContext, space: FlatSpace, rng: np.random.Generator) 
     trials = own
     if studies:
         trials, data = _joined(own, data, studies, space, encoding)
-    theta = model.fit(data, encoding.columns, rng)
-    return FittedModel(space, encoding, trials, data, theta)
+    (process, *others) = [(each, model.fit(each, encoding.columns, rng)) for each in data]
+    return FittedModel(space, encoding, trials, *process, others)
 
 
 def suggest_decisions(
@@ -97,22 +110,26 @@ def suggest_decisions(
 
     `prior_strength` is the weight of the user prior after one trial.
     """
-    space, encoding, trials, data, theta = fitted
+    space, encoding, trials, data, *_ = fitted
     completed = fitted.completed
-    ranked = sorted(completed, key=lambda trial: trial.scores, reverse=True)
-    leaders = [trial.decisions for trial in ranked[:_NUM_KNOWN]]
+    leaders = [trial.decisions for trial in best_trials(completed, _NUM_KNOWN)]
     if data.loadings is not None:
         leaders = [*leaders[: _NUM_KNOWN // 2], *_leaders_of_earlier(fitted)][:_NUM_KNOWN]
-    kind = _kind(acquisition, sum(trial.state == 'pending' for trial in trials), rng)
-    posterior = model.posterior(theta, data, encoding.columns)
+    num_running = sum(trial.state == 'pending' for trial in trials)
+    kind = _kind(acquisition, num_running, rng)
+    posteriors = [
+        model.posterior(theta, each, encoding.columns) for each, theta in fitted.processes
+    ]
     points = data.points[data.is_observed & np.array([is_own(trial) for trial in trials])]
-    incumbent = np.max(model.predict(posterior, points).mean)
+    means = np.array([model.predict(posterior, points).mean for posterior in posteriors])
     prior = _prior(context, space, prior_strength / len(completed))
-    region = trust_region(context.number, completed, theta, space, encoding)
+    region = _region(context.number, fitted, num_running, rng)
     # The other acquisition functions are no logarithms.
     slopes = log_cost_slopes(trials, data.points) * (kind == 'log_ei')
-    inputs = AcquisitionContext(float(incumbent), *prior, *region, slopes)
-    score = Acquisition(kind, encoding, posterior, inputs)
+    inputs = AcquisitionContext(float(np.max(means[0])), *prior, *region, slopes)
+    score = Acquisition(kind, encoding, posteriors[0], inputs)
+    if len(posteriors) > 1:
+        score = HypervolumeAcquisition(encoding, posteriors, inputs, boxes_beyond(means.T))
     rows, _ = maximize(score, np.resize(_rows(leaders, space), (_NUM_KNOWN, len(space))), rng)
     earlier = EarlierTrials(space, trials)
     found = first_new(context, earlier, map(space.decode, rows), RESOLUTION, WIDE)
@@ -130,8 +147,7 @@ def subsampled(observations: Sequence[Observation]) -> list[Observation]:
     if len(observations) <= MAX_TRIALS:
         return list(observations)
     count = MAX_TRIALS if len(observations) <= MANY else MAX_OF_MANY
-    scored = (trial for trial in observations if trial.scores)
-    best = heapq.nlargest(count // 2, scored, key=lambda trial: trial.scores)
+    best = best_trials([trial for trial in observations if trial.scores], count // 2)
     order = [t for t in observations if t.state == 'pending'] + best
     kept = set(
         list(dict.fromkeys(t.id for t in [*order, *observations[: -count - 1 : -1]]))[:count]
@@ -151,22 +167,27 @@ def _kind(
 
 def _training_data(
     trials: Sequence[Observation], space: FlatSpace, encoding: EncodingSpec
-) -> model.TrainingData:
+) -> list[model.TrainingData]:
+    """Data of the process of each reward."""
     states = np.array([trial.state for trial in trials])
     is_observed, is_infeasible = states == 'completed', states == 'infeasible'
-    values = np.zeros(len(trials))
-    values[is_observed] = warp(np.array([trial.scores[0] for trial in trials if trial.scores]))
     _, points, _ = encoder(encoding)(_rows([trial.decisions for trial in trials], space))
-    return model.TrainingData(points, values, is_observed, ~is_infeasible, is_infeasible)
+    found = []
+    for scores in zip(*[trial.scores for trial in trials if trial.scores], strict=True):
+        values = np.zeros(len(trials))
+        values[is_observed] = warp(np.array(scores))
+        masks = is_observed, ~is_infeasible, is_infeasible
+        found.append(model.TrainingData(points, values, *masks))
+    return found
 
 
 def _joined(
     own: Sequence[Observation],
-    data: model.TrainingData,
+    data: Sequence[model.TrainingData],
     studies: Sequence[EarlierStudy],
     space: FlatSpace,
     encoding: EncodingSpec,
-) -> tuple[list[Observation], model.TrainingData]:
+) -> tuple[list[Observation], list[model.TrainingData]]:
     """Adds the trials of earlier studies to the data of this one, those most like it first."""
     order = sorted(studies, key=lambda each: -each.correlation)
     count = max(_MAX_EARLIER // len(order), _FEWEST_OF_STUDY)
@@ -177,32 +198,33 @@ def _joined(
         parts.append(_training_data(some, space, encoding))
         loadings = np.append(loadings, np.full(len(some), study.correlation))
         numbers = np.append(numbers, np.full(len(some), i + 1))
-    scale, offset = _alignment(order)
-    parts[0] = data._replace(values=np.where(data.is_observed, offset + scale * data.values, 0.0))
-    trials = [*own, *(trial for some in taken for trial in some)]
-    joined = (np.concatenate(each) for each in zip(*(part[:5] for part in parts), strict=True))
-    points, values, is_observed, is_known, is_infeasible = joined
-    return trials, model.TrainingData(
-        points, values, is_observed, is_known, is_infeasible, loadings, numbers
-    )
+    found = []
+    for reward, (first, *others) in enumerate(zip(*parts, strict=True)):
+        scale, offset = _alignment(order, reward)
+        aligned = np.where(first.is_observed, offset + scale * first.values, 0.0)
+        every = [first._replace(values=aligned), *others]
+        joined = [np.concatenate(each) for each in zip(*(part[:5] for part in every), strict=True)]
+        found.append(model.TrainingData(*joined)._replace(loadings=loadings, studies=numbers))
+    return [*own, *(trial for some in taken for trial in some)], found
 
 
 def _leaders_of_earlier(fitted: FittedModel) -> list[Decisions]:
     """The best half of the trials of earlier studies, the best of each first."""
     assert fitted.data.studies is not None
     places = np.flatnonzero(fitted.data.studies)
-    best_first = places[np.argsort(-fitted.data.values[places], kind='stable')]
+    values = sum(data.values[places] for data, _ in fitted.processes)
+    best_first = places[np.argsort(-values, kind='stable')]
     return [fitted.trials[i].decisions for i in best_first[:_NUM_KNOWN]]
 
 
-def _alignment(studies: Sequence[EarlierStudy]) -> tuple[float, float]:
+def _alignment(studies: Sequence[EarlierStudy], reward: int) -> tuple[float, float]:
     """Scale and offset that bring this study's standardized scores to those of earlier studies.
 
     The first trials are the best of earlier studies, so they are not average ones. Their mean, and
     the part of their variance that earlier studies explain, are as predicted.
     """
     weights = np.array([each.correlation**2 for each in studies])
-    predicted = weights @ np.stack([each.predicted for each in studies]) / weights.sum()
+    predicted = weights @ np.stack([each.predicted[reward] for each in studies]) / weights.sum()
     share = float(weights.max())
     return math.sqrt(share * np.var(predicted) + 1 - share), math.sqrt(share) * predicted.mean()
 
@@ -224,6 +246,7 @@ def _prior(
 def trust_region(
     number: int,
     completed: Sequence[Observation],
+    num_running: int,
     theta: np.ndarray,
     space: FlatSpace,
     encoding: EncodingSpec,
@@ -235,10 +258,41 @@ def trust_region(
     is found (TuRBO, Eriksson et al. 2019), but not to where noise hides all differences.
     """
     best = max(completed, key=lambda trial: trial.scores)
+    # Trials that began before the best one ended did not search around it. They are about as many
+    # as run now.
+    since = best.id + num_running
+    return _region_around(number, best, since, completed, theta, space, encoding)
+
+
+def _region(
+    number: int, fitted: FittedModel, num_running: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Center and radius of the trust region; with several rewards, around one of the front."""
+    space, encoding, _, _, theta, others = fitted
+    completed = fitted.completed
+    if not others:
+        return trust_region(number, completed, num_running, theta, space, encoding)
+    front = [completed[index] for index in pareto.front([trial.scores for trial in completed])]
+    best = front[rng.integers(len(front))]
+    since = max(trial.id for trial in front) + num_running
+    theta = np.mean([each for _, each in fitted.processes], axis=0)
+    return _region_around(number, best, since, completed, theta, space, encoding)
+
+
+def _region_around(
+    number: int,
+    best: Observation,
+    since: int,
+    completed: Sequence[Observation],
+    theta: np.ndarray,
+    space: FlatSpace,
+    encoding: EncodingSpec,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Center and radius of the region around a trial, which shrinks with each trial `since`."""
     center = _rows([best.decisions], space)[0]
     radius = np.ones(len(space))
     if number % 2 == 0:
-        stalled = sum(trial.id > best.id for trial in completed)
+        stalled = sum(trial.id > since for trial in completed)
         width = max(0.4 * 0.5 ** (stalled / max(4, len(space))), 0.01)
         lengths = np.exp(theta[2:])
         relative = lengths / np.exp(np.mean(np.log(lengths)))

@@ -1,6 +1,5 @@
 """One suggestion by the ratio of two densities."""
 
-import heapq
 import math
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ from paxtune.algorithms.encoding.novelty import RESOLUTION, EarlierTrials, first
 from paxtune.algorithms.encoding.points import encoder, encoding_spec
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp.earlier_studies import compared
+from paxtune.algorithms.ranking import best_trials
 from paxtune.algorithms.tpe import density
 from paxtune.search_space.decisions import Decisions
 
@@ -44,7 +44,7 @@ def suggest_decisions(
         at = np.array(places, int)
         return density.fit(encoding, tried[at], *prior, strength, weights[at])
 
-    good, bad, infeasible = _split(context.observations, weights)
+    good, bad, infeasible = _split(context, weights)
     some_bad = _thinned(bad, context.observations)
     of_good, of_bad = fitted(good, strength), fitted(some_bad)
     of_feasible = fitted([*good, *some_bad])
@@ -78,14 +78,16 @@ def _weights(context: SuggestionContext, space: FlatSpace) -> np.ndarray:
     )
 
 
-def _split(observations: Sequence[Observation], weights: np.ndarray) -> tuple[list[int], ...]:
+def _split(context: SuggestionContext, weights: np.ndarray) -> tuple[list[int], ...]:
     """Splits trials into the best tenth of the completed ones, the rest, and infeasible ones.
 
-    Each study has its own best tenth. Trials without a weight are left out.
+    Each study has its own best tenth. Trials without a weight are left out. Several rewards rank by
+    fronts, as in Ozaki et al. 2022 (JAIR 73), and by crowding.
 
     Returns:
         The places of each; the best first of the best.
     """
+    observations = context.observations
     by_study: dict[str | None, list[int]] = {}
     states = [trial.state for trial in observations]
     for place, trial in enumerate(observations):
@@ -94,7 +96,9 @@ def _split(observations: Sequence[Observation], weights: np.ndarray) -> tuple[li
     good = list[int]()
     for completed in by_study.values():
         count = min(math.ceil(_GOOD_SHARE * len(completed)), _MAX_GOOD)
-        good += heapq.nlargest(count, completed, key=lambda place: observations[place].scores)
+        places = {observations[place].id: place for place in completed}
+        best = best_trials([observations[place] for place in completed], count, context.memo)
+        good += [places[trial.id] for trial in best]
     chosen = {*good, *np.flatnonzero(weights == 0)}
     bad = [i for i, state in enumerate(states) if state != 'infeasible' and i not in chosen]
     return good, bad, [place for place, state in enumerate(states) if state == 'infeasible']

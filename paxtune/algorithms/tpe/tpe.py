@@ -20,12 +20,14 @@ class TPE(ModelBased):
     avoids infeasible decisions. The first trials are quasi-random. No suggestion is within 0.1 % of
     all ranges of an earlier trial.
 
+    Trials with several rewards rank by fronts and, within a front, the least crowded ones first.
+
     Scores count by their order alone. So plateaus and diverged runs do no harm, where a Gaussian
     process of the same trials predicts little. On smooth objectives it needs more trials.
 
     Bergstra et al., "Algorithms for hyper-parameter optimization", NeurIPS 2011. Multivariate
     kernels: Falkner et al. 2018 (arXiv 1807.01774). Constraints: Watanabe and Hutter 2023 (arXiv
-    2211.14411).
+    2211.14411). Several rewards: Ozaki et al. 2022 (JAIR 73).
 
     Attributes:
         num_candidates: number of draws; the best draw becomes the trial.

@@ -49,7 +49,11 @@ def _many(count: int) -> Any:
         (pg.Dict(x=intv(1, 33)), 1, Portfolio, 'one reward, 1 decision'),
         (log_range(), 1, Portfolio, 'one reward, 2 decisions'),
         (conditional(), 1, Portfolio, 'one reward, 8 decisions'),
-        (log_range(), 2, NSGA2, '2 rewards'),
+        (log_range(), 2, Portfolio, '2 rewards, 2 decisions'),
+        (log_range(), 4, Portfolio, '4 rewards, 2 decisions'),
+        (log_range(), 5, NSGA2, '5 rewards'),
+        (_nested(4), 2, NSGA2, '4 decisions, in 4 levels'),
+        (_many(51), 2, NSGA2, '51 decisions'),
         (log_range(), 0, QuasiRandom, 'no reward'),
         (_nested(3), 1, Portfolio, 'one reward, 3 decisions'),
         (_nested(4), 1, RegularizedEvolution, '4 decisions, in 4 levels'),
@@ -108,11 +112,12 @@ def _two() -> list[Reward]:
 
 def test_a_user_prior_requires_an_algorithm_that_uses_it() -> None:
     believed = {'rate': 0.01}
-    with open_study(None, RATE, search=Search(LOSS, Budget(5), prior=believed)) as study:
-        assert study.suggester.context(1).prior == {'rate': KnownValue(0.01)}
+    for objective in (LOSS, Objectives(_two())):
+        with open_study(None, RATE, search=Search(objective, Budget(5), prior=believed)) as study:
+            assert study.suggester.context(1).prior == {'rate': KnownValue(0.01)}
     for search in (
         Search(LOSS, Budget(5), RandomSearch(), prior=believed),
-        Search(Objectives(_two()), Budget(5), prior=believed),
+        Search(Objectives(_two()), Budget(5), NSGA2(), prior=believed),
     ):
         with pytest.raises(UserError, match=r'^search\.prior: .* does not use a prior.*Portfolio'):
             open_study(None, RATE, search=search)

@@ -16,7 +16,7 @@ from paxtune.algorithms import (
     RandomSearch,
     SwapLayers,
 )
-from paxtune.algorithms.evolution.nsga2 import survivors
+from paxtune.algorithms.ranking import survivors
 from paxtune.objectives.pareto import front
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import (
