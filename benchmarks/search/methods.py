@@ -112,6 +112,18 @@ LIMITED = tuple(Method(name, OWN, 'limited_portfolio', 50, 6) for name in LIMITS
 """The portfolio with each of them."""
 
 
+_FRONTS = 'front_searchers'
+FRONT_METHODS = (
+    Method('default', OWN, _FRONTS, 50, 20),
+    Method('nsga2', OWN, _FRONTS, 50, 20),
+    Method('quasi_random', OWN, _FRONTS, 50, 20),
+    Method('optuna_gp', 'search', _FRONTS, 50, 20),
+    Method('optuna_nsga2', 'search', _FRONTS, 50, 20),
+    Method('ax', 'ax', _FRONTS, 50, 20),
+)
+"""Searches of several objectives, for `benchmarks/hypervolume.py`."""
+
+
 @functools.cache
 def own_algorithms() -> Mapping[str, type[Any]]:
     """Algorithms of paxtune, by their names in `--algorithm`."""
@@ -141,7 +153,7 @@ def fingerprint(method: Method) -> str:
         sources.append(ROOT / 'benchmarks' / 'requirements' / f'{method.where}.txt')
     else:
         parts += [f'{name}=={_version(name)}' for name in _LIBRARIES]
-    if method.module in _OF_OURS:
+    if method.module in _OF_OURS or (method.module == _FRONTS and not method.is_peer):
         from trainer.symbolic.serialization import to_json_text
 
         parts.append(to_json_text(own_algorithm(method.algorithm)))

@@ -15,10 +15,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.search.cells import Cell, run
-from benchmarks.search.methods import LIMITED, METHODS, Refused
+from benchmarks.search.fronts import front_problems
+from benchmarks.search.methods import FRONT_METHODS, LIMITED, METHODS, Refused
 from benchmarks.search.problems import problems
 
 _METHODS = {method.name: method for method in (*METHODS, *LIMITED)}
+_FRONT_METHODS = {method.name: method for method in FRONT_METHODS}
 
 
 def answer(cell: Cell, data_dir: Path, cache_dir: Path) -> dict[str, Any]:
@@ -28,7 +30,10 @@ def answer(cell: Cell, data_dir: Path, cache_dir: Path) -> dict[str, Any]:
         'error', a traceback, where it went wrong; nothing else is wrong with it otherwise.
     """
     try:
-        problem, method = problems(data_dir)[cell.problem], _METHODS[cell.method]
+        fronts = front_problems()
+        is_front = cell.problem in fronts
+        method = (_FRONT_METHODS if is_front else _METHODS)[cell.method]
+        problem = (fronts if is_front else problems(data_dir))[cell.problem]
         module: Any = importlib.import_module(f'benchmarks.search.{method.module}')
         try:
             searcher = module.make(cell.method, problem, cell.seed)
