@@ -18,6 +18,7 @@ from trainer.symbolic.component import (
     require_not_negative,
 )
 from trainer.symbolic.errors import ShapeError
+from trainer.symbolic.usual_values import UsualValue
 
 
 class Loss(Component):
@@ -69,6 +70,11 @@ class SoftmaxCrossEntropy(Loss):
     label_smoothing: Number = 0.0
     z_loss_weight: Number = 0.0
 
+    usual = {
+        'label_smoothing': UsualValue(0.1, 0.05, 0.15, 'Szegedy et al. 2016, Vaswani et al. 2017'),
+        'z_loss_weight': UsualValue(1e-4, 1e-5, 2e-4, 'PaLM (Chowdhery et al. 2022); 1e-5: OLMo 2'),
+    }
+
     def check(self) -> None:
         require_fraction(self, 'label_smoothing')
         require_not_negative(self, 'z_loss_weight')
@@ -89,6 +95,8 @@ class SigmoidCrossEntropy(Loss):
     """
 
     label_smoothing: Number = 0.0
+
+    usual = {'label_smoothing': UsualValue(0.1, 0.05, 0.15, 'Wightman et al. 2021')}
 
     def check(self) -> None:
         require_fraction(self, 'label_smoothing')

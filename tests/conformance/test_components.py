@@ -287,9 +287,20 @@ def test_usual_values_fit_their_fields(every: list[Component]) -> None:
                 continue
             value = round(usual.value) if fields.wants_integer(spec) else usual.value
             fields.fit(spec, value, f'{owner.__name__}.{name}')
-            excluded = _EXCLUDED & {*component.sym_init_args} - {name}
-            component.clone(deep=True).rebind({**dict.fromkeys(excluded), name: value})
+            if f'{owner.__name__}.{name}' not in _NEEDS_OTHERS:
+                excluded = _EXCLUDED & {*component.sym_init_args} - {name}
+                component.clone(deep=True).rebind(
+                    {**dict.fromkeys(excluded), name: value}, raise_on_no_change=False
+                )
 
 
 _EXCLUDED = {'weight_decay', 'l1_regularizer_weight', 'l2_regularizer_weight'}
 """Fields of which only one may have a value."""
+
+_NEEDS_OTHERS = {
+    'Attention.window',
+    'FeedForward.hidden_ratio',
+    'ImagesInput.flip',
+    'RelativeBias.num_buckets',
+}
+"""Fields whose usual value does not suit the other fields of the instance."""

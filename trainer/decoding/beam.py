@@ -13,6 +13,7 @@ from trainer.decoding.base import (
     prefill,
 )
 from trainer.symbolic.component import Number, require_not_negative, require_positive
+from trainer.symbolic.usual_values import UsualValue
 
 
 class _Texts(NamedTuple):
@@ -47,6 +48,11 @@ class BeamSearch(Decoder):
 
     beam_size: int = 4
     length_norm_alpha: Number = 0.8
+
+    usual = {
+        'beam_size': UsualValue(4, 4, 10, '4: Vaswani et al. 2017; 10: Wu et al. 2016 and others'),
+        'length_norm_alpha': UsualValue(0.6, 0.6, 1.0, 'Wu et al. 2016, Vaswani et al. 2017'),
+    }
 
     def check(self) -> None:
         super().check()

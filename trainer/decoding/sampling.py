@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from trainer.decoding.base import Decoded, Decoder, Extend, Prompts, decode_step, prefill
 from trainer.symbolic.component import Number, require_not_negative, require_positive
+from trainer.symbolic.usual_values import UsualValue
 
 
 class _State(NamedTuple):
@@ -85,6 +86,11 @@ class Sample(Greedy):
     temperature: Number = 1.0
     k: int = 0
     p: Number = 1.0
+
+    usual = {
+        'p': UsualValue(0.95, 0.9, 0.95, 'Holtzman et al. 2020, Chen et al. 2021 (Codex)'),
+        'k': UsualValue(40, 10, 50, '10: Fan et al. 2018; 40: GPT-2'),
+    }
 
     def check(self) -> None:
         super().check()

@@ -11,6 +11,7 @@ from trainer.inputs.interpretation import Interpretation
 from trainer.inputs.weights import weight_features
 from trainer.symbolic.component import components, require_not_negative, require_positive
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue
 
 Batch = dict[str, np.ndarray]
 """Arrays by feature name; the first axis is the examples of one host's batch."""
@@ -65,6 +66,8 @@ class Input(Interpretation):
     eval_loop_num_batches: int | None = None
     repeat: bool | None = None
     batch_padding_size: int = 0
+
+    usual = {'batch_size': UsualValue(128, 32, 512, '32 to 512: Keskar et al. 2017')}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

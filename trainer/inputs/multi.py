@@ -28,6 +28,8 @@ class MultiInput(Input):
     inputs: dict[str, Input]
     default_input: str = ''
 
+    usual = {'batch_size': None}  # All inputs must have the same.
+
     def _on_bound(self) -> None:
         super()._on_bound()
         self._sources: dict[str, Input] = {}

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from trainer.layers.base import Layer
 from trainer.symbolic.component import Number
+from trainer.symbolic.usual_values import UsualValue
 
 
 class ActivationFunction(Layer):
@@ -35,6 +36,8 @@ class LeakyRelu(ActivationFunction):
     """
 
     slope: Number = 0.01
+
+    usual = {'slope': UsualValue(0.01, 0.01, 0.2, 'Maas et al. 2013; 0.2: Radford et al. 2016')}
 
     def of(self, x: jax.Array) -> jax.Array:
         return jax.nn.leaky_relu(x, self.slope)

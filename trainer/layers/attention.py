@@ -1,5 +1,5 @@
 import functools
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from trainer.layers.projections import to_combined_heads
 from trainer.layers.rotary import Rotary, turned
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue, choice, over, span_at
 
 
 class Attention(MultiHead):
@@ -43,6 +44,13 @@ class Attention(MultiHead):
     value_convolution: DepthwiseConv1D | None = None
     window: int | None = None
     combine_qkv: bool = False
+
+    usual = {'position': choice('rotary', 'Su et al. 2021, PaLM, LLaMA')}
+
+    def usual_values(self, experiment: Any) -> dict[str, UsualValue]:
+        length = span_at(experiment, 'train_input.sequence_length')
+        window = over(length, _usual_window) or _usual_window(8192)
+        return super().usual_values(experiment) | {'window': window}
 
     def check(self) -> None:
         super().check()
@@ -194,3 +202,9 @@ class Attention(MultiHead):
 def _index(positions: Positions) -> jax.Array:
     """Positions of queries and keys, [1, T] where they are those of a row without segments."""
     return positions.index_BT if positions.segment_BT is not None else positions.index_BT[:1]
+
+
+def _usual_window(length: float) -> UsualValue:
+    source = '512: Beltagy et al. 2020; 1024: Gemma 3; 4096, half of the length: Mistral, Gemma 2'
+    value = max(1, min(1024, length / 2))
+    return UsualValue(value, value / 2, 4 * value, source)

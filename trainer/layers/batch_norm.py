@@ -7,6 +7,7 @@ from flax.linen import initializers
 from trainer.layers.normalization import Normalization
 from trainer.symbolic.component import Number, require_fraction
 from trainer.symbolic.errors import ShapeError
+from trainer.symbolic.usual_values import UsualValue
 
 
 class BatchNorm(Normalization):
@@ -23,6 +24,11 @@ class BatchNorm(Normalization):
     """
 
     momentum: Number = 0.9
+
+    usual = {
+        'momentum': UsualValue(0.9, 0.9, 0.99, '0.9: Goyal et al. 2017; 0.99: EfficientNet'),
+        'epsilon': UsualValue(1e-5, 1e-5, 1e-3, 'He et al. 2016; 1e-3: EfficientNet'),
+    }
 
     def check(self) -> None:
         super().check()

@@ -8,6 +8,7 @@ from trainer.layers.declared_flops import counted_products
 from trainer.layers.positions import Positions
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue
 
 _FEATURES = {1: ('norm',), 2: ('heads', 'kv')}
 """The logical axes of a kernel's features: of the model, or of attention heads."""
@@ -29,6 +30,8 @@ class DepthwiseConv1D(Layer):
     """
 
     width: int = 3
+
+    usual = {'width': UsualValue(4, 3, 5, '4: Mamba, Griffin; 3: Primer (So et al. 2021)')}
 
     def check(self) -> None:
         require_positive(self, 'width')

@@ -3,6 +3,7 @@ import jax.numpy as jnp
 
 from trainer.layers.base import Layer
 from trainer.symbolic.component import Number, require_fraction
+from trainer.symbolic.usual_values import UsualValue
 
 
 class Dropout(Layer):
@@ -15,6 +16,10 @@ class Dropout(Layer):
     is_pointwise = True
 
     rate: Number = 0.1
+
+    usual = {
+        'rate': UsualValue(0.1, 0.05, 0.3, 'Vaswani et al. 2017, BERT, ViT; more: Srivastava 2014')
+    }
 
     def check(self) -> None:
         require_fraction(self, 'rate')

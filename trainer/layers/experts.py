@@ -13,6 +13,7 @@ from trainer.layers.initialization import Initializer, kernel_init
 from trainer.layers.positions import Positions
 from trainer.layers.router import Router, Routing
 from trainer.symbolic.component import require_above_zero, require_positive
+from trainer.symbolic.usual_values import UsualValue, choice
 
 
 class Experts(Layer):
@@ -47,6 +48,13 @@ class Experts(Layer):
     capacity_factor: float | None = None
     shared: Layer | None = None
     init: Initializer | None = None
+
+    usual = {
+        'num_experts': UsualValue(64, 8, 128, '8: Mixtral; 64: GLaM, OLMoE; 128: Switch, Qwen3'),
+        'activation': choice('silu', 'Mixtral (Jiang et al. 2024), OLMoE, DeepSeek-V3'),
+        'gated': choice(True, 'Mixtral (Jiang et al. 2024), OLMoE, DeepSeek-V3'),
+        'capacity_factor': UsualValue(1.25, 1.0, 2.0, 'Switch (Fedus et al. 2022), ST-MoE'),
+    }
 
     @property
     def is_pointwise(self) -> bool:  # type: ignore[override]

@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax
 from flax.linen import initializers
 
@@ -6,7 +8,9 @@ from trainer.layers.base import Layer
 from trainer.layers.dropout import Dropout
 from trainer.layers.initialization import Bias, Initializer, kernel_init
 from trainer.layers.positions import Positions
+from trainer.layers.width import width_span
 from trainer.symbolic.component import require_above_zero, require_positive
+from trainer.symbolic.usual_values import UsualValue, choice, over
 
 
 class FeedForward(Layer):
@@ -30,6 +34,17 @@ class FeedForward(Layer):
     bias: Bias = 'none'
     init: Initializer | None = None
     hidden_ratio: float | None = None
+
+    usual = {
+        'activation': choice('gelu', 'GPT-3 (Brown et al. 2020), BERT, ViT'),
+        'hidden_ratio': UsualValue(4.0, 3.0, 4.0, 'Vaswani et al. 2017, GPT-3, BERT, ViT'),
+    }
+
+    def usual_values(self, experiment: Any) -> dict[str, UsualValue]:
+        stated = super().usual_values(experiment)
+        ratio = stated.get('hidden_ratio')
+        hidden = over(width_span(experiment), ratio.scaled) if ratio else None
+        return stated | ({'hidden_dims': hidden} if hidden else {})
 
     def check(self) -> None:
         require_positive(self, 'hidden_dims')
@@ -89,6 +104,11 @@ class GatedFeedForward(FeedForward):
     """
 
     activation: Activation = 'silu'
+
+    usual = {
+        'activation': choice('silu', 'SwiGLU: Shazeer 2020, PaLM, LLaMA'),
+        'hidden_ratio': UsualValue(8 / 3, 2.5, 3.5, 'Shazeer 2020, LLaMA; 3.5: Llama 3, Mistral'),
+    }
 
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
         gate_BTF = activate(self.project_in('gate', x_BTD), self.activation)

@@ -8,6 +8,7 @@ from trainer.layers.branch import apply_branch
 from trainer.layers.positions import Positions
 from trainer.metrics import WeightedScalar
 from trainer.symbolic.component import Number, require_not_negative
+from trainer.symbolic.usual_values import UsualValue
 
 
 class FutureTokens(Layer):
@@ -26,6 +27,8 @@ class FutureTokens(Layer):
 
     layers: list[Layer]
     weight: Number = 0.3
+
+    usual = {'weight': UsualValue(0.3, 0.1, 1.0, '0.3: DeepSeek-V3; 1: Gloeckle et al. 2024')}
 
     def check(self) -> None:
         require_not_negative(self, 'weight')

@@ -12,6 +12,7 @@ from trainer.layers.projections import from_heads, to_heads
 from trainer.layers.recurrence import Recurrent
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue
 
 _EPSILON = 1e-6
 
@@ -42,6 +43,8 @@ class GatedDeltaNet(Recurrent):
     norm: Normalization = RMSNorm()
     chunk: int = 64
     init: Initializer | None = None
+
+    usual = {'head_dim': UsualValue(128, 128, 256, '256: Yang et al. 2025; 128: Qwen3-Next')}
 
     def check(self) -> None:
         require_positive(self, 'num_heads', 'head_dim', 'value_dim')

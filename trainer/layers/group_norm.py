@@ -7,6 +7,7 @@ from flax.linen import initializers
 from trainer.layers.normalization import Normalization
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue
 
 
 class GroupNorm(Normalization):
@@ -20,6 +21,8 @@ class GroupNorm(Normalization):
     """
 
     num_groups: int = 32
+
+    usual = {'num_groups': UsualValue(32, 16, 32, 'Wu & He 2018')}
 
     def check(self) -> None:
         super().check()

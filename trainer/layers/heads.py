@@ -1,5 +1,5 @@
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,10 @@ from trainer.layers.initialization import Bias, Initializer
 from trainer.layers.logit_cap import capped_attention
 from trainer.layers.normalization import Normalization
 from trainer.layers.projections import Projection, from_heads, to_heads
+from trainer.layers.width import width_span
 from trainer.symbolic.component import OptionalNumber, require_above_zero, require_positive
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue, over, span
 
 
 class MultiHead(Layer):
@@ -53,6 +55,18 @@ class MultiHead(Layer):
     qk_norm: Normalization | None = None
     sinks: bool = False
     init: Initializer | None = None
+
+    usual = {
+        'head_dim': UsualValue(64, 32, 128, 'Vaswani et al. 2017, BERT, ViT; 128: LLaMA; 32: Swin'),
+        'logit_cap': UsualValue(50.0, 30.0, 50.0, 'Gemma 2 (Gemma Team 2024); 30: Grok-1'),
+    }
+
+    def usual_values(self, experiment: Any) -> dict[str, UsualValue]:
+        by_width = over(width_span(experiment), _usual_heads)
+        by_heads = over(span(self.sym_getattr('num_heads')), _usual_kv_heads)
+        stated = super().usual_values(experiment)
+        stated |= {} if by_width is None else {'num_heads': by_width}
+        return stated | ({} if by_heads is None else {'num_kv_heads': by_heads})
 
     def check(self) -> None:
         require_positive(self, 'num_heads', 'num_kv_heads', 'head_dim')
@@ -157,3 +171,13 @@ class MultiHead(Layer):
         # cuDNN's kernels are for long sequences, not for one token and its cache. Initialization
         # traces in float32, which they do not support, and drops the result.
         return self.cache_length is not None or current_frame().module.is_initializing()
+
+
+def _usual_heads(width: float) -> UsualValue:
+    source = 'heads of 64: Vaswani et al. 2017, BERT, ViT; of 128: LLaMA; of 32: Swin'
+    return UsualValue(max(width / 64, 1), max(width / 128, 1), max(width / 32, 2), source)
+
+
+def _usual_kv_heads(heads: float) -> UsualValue:
+    source = 'a quarter: Llama 3, Mistral; an eighth: Llama 2; all: Vaswani et al. 2017'
+    return UsualValue(max(heads / 4, 1), max(heads / 8, 1), heads, source)

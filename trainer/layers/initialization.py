@@ -9,6 +9,7 @@ from flax.linen import initializers
 
 from trainer.symbolic.component import Component, require_above_zero, require_positive
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue
 
 Draw = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
 """Makes values of a key, a shape and a dtype."""
@@ -144,6 +145,12 @@ class Scaled(Initializer):
 
     scale: float = 1.0
     root_of: Fan = 'none'
+
+    def usual_values(self, experiment: Any) -> dict[str, UsualValue]:
+        plain = UsualValue(0.02, 0.006, 0.03, 'GPT-2, BERT; 0.006: DeepSeek-V3')
+        by_fan = UsualValue(1.0, 0.7, 1.42, 'LeCun et al. 1998; the root of 2: He et al. 2015')
+        scale = plain if self.sym_getattr('root_of') == 'none' else by_fan
+        return super().usual_values(experiment) | {'scale': scale}
 
     def check(self) -> None:
         require_above_zero(self, 'scale')

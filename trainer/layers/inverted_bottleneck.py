@@ -3,6 +3,7 @@ import jax
 from trainer.layers.activations import Activation, activate
 from trainer.layers.resnet import NormedConvolutions
 from trainer.symbolic.component import require_above_zero, require_positive
+from trainer.symbolic.usual_values import UsualValue, choice
 
 
 class InvertedBottleneck(NormedConvolutions):
@@ -31,6 +32,13 @@ class InvertedBottleneck(NormedConvolutions):
     stride: int = 1
     skip: bool = True
     activation: Activation = 'relu6'
+
+    usual = {
+        'expansion': UsualValue(6.0, 3.0, 6.0, 'MobileNetV2 (Sandler et al. 2018), MnasNet'),
+        'kernel_size': UsualValue(3, 3, 5, 'MobileNetV2; 5: MnasNet, EfficientNet'),
+        'skip': choice(True, 'MobileNetV2 (Sandler et al. 2018)'),
+        'activation': choice('relu6', 'MobileNetV2 (Sandler et al. 2018), MnasNet'),
+    }
 
     def check(self) -> None:
         require_positive(self, 'channels', 'kernel_size', 'stride')

@@ -14,6 +14,7 @@ from trainer.layers.projections import from_heads, to_heads
 from trainer.layers.rotary import Rotary, turned
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue
 
 _HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
 """The logit of a hidden key. Minus infinity has no softmax where all keys are hidden."""
@@ -56,6 +57,13 @@ class LatentAttention(Layer):
     mask: Literal['causal', 'full'] = 'causal'
     position: Rotary = Rotary()
     init: Initializer | None = None
+
+    usual = {
+        'latent_dims': UsualValue(512, 256, 512, 'DeepSeek-V2 and V3; 256: MiniCPM3'),
+        'head_dim': UsualValue(128, 64, 128, 'DeepSeek-V2 and V3; 64: MiniCPM3'),
+        'rotary_dims': UsualValue(64, 32, 64, 'DeepSeek-V2 and V3; 32: MiniCPM3'),
+        'query_latent_dims': UsualValue(1536, 768, 1536, 'DeepSeek-V2 and V3; 768: MiniCPM3'),
+    }
 
     def check(self) -> None:
         sizes = 'head_dim', 'rotary_dims', 'value_dim', 'query_latent_dims'

@@ -10,6 +10,7 @@ from trainer.layers.projections import from_heads, to_heads
 from trainer.layers.recurrence import Recurrent
 from trainer.symbolic.component import require_above_zero, require_positive
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue
 
 
 class Mamba2(Recurrent):
@@ -40,6 +41,13 @@ class Mamba2(Recurrent):
     norm: Normalization = RMSNorm()
     chunk: int = 64
     init: Initializer | None = None
+
+    usual = {
+        'head_dim': UsualValue(64, 64, 128, 'Dao & Gu 2024 (Mamba-2)'),
+        'state_dims': UsualValue(128, 64, 256, 'Dao & Gu 2024 (Mamba-2)'),
+        'expansion': UsualValue(2.0, 1.9, 2.1, 'Gu & Dao 2023, Dao & Gu 2024'),
+        'num_groups': UsualValue(1, 1, 8, 'Dao & Gu 2024 (Mamba-2)'),
+    }
 
     def check(self) -> None:
         require_positive(self, 'head_dim', 'state_dims', 'num_groups')

@@ -6,6 +6,7 @@ from flax.linen import initializers
 
 from trainer.layers.base import Layer
 from trainer.symbolic.component import Number, require_above_zero
+from trainer.symbolic.usual_values import UsualValue
 
 
 class Normalization(Layer):
@@ -18,6 +19,8 @@ class Normalization(Layer):
     is_pointwise = True
 
     epsilon: Number = 1e-6
+
+    usual = {'epsilon': UsualValue(1e-6, 1e-6, 1e-5, 'T5, LLaMA; 1e-5: GPT-2, Llama 2')}
 
     def check(self) -> None:
         require_above_zero(self, 'epsilon')

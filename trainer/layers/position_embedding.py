@@ -5,6 +5,7 @@ from trainer.layers.base import Layer
 from trainer.layers.initialization import Gaussian, Initializer, table_init
 from trainer.symbolic.component import require_above_zero, require_positive
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue
 
 
 class PositionEmbedding(Layer):
@@ -22,6 +23,8 @@ class SinusoidalPositions(PositionEmbedding):
     """
 
     longest: float = 10_000.0
+
+    usual = {'longest': UsualValue(1e4, 9e3, 1.1e4, 'Vaswani et al. 2017')}
 
     def check(self) -> None:
         require_above_zero(self, 'longest')

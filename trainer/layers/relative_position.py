@@ -9,6 +9,7 @@ import numpy as np
 from trainer.layers.attention_position import AttentionPosition
 from trainer.layers.initialization import Gaussian, Initializer, table_init
 from trainer.symbolic.component import require_at_least
+from trainer.symbolic.usual_values import UsualValue
 
 
 class Alibi(AttentionPosition):
@@ -54,6 +55,11 @@ class RelativeBias(AttentionPosition):
     num_buckets: int = 32
     max_distance: int = 128
     init: Initializer = Gaussian(0.02)
+
+    usual = {
+        'num_buckets': UsualValue(32, 32, 64, 'T5 (Raffel et al. 2020)'),
+        'max_distance': UsualValue(128, 128, 256, 'T5 (Raffel et al. 2020)'),
+    }
 
     def check(self) -> None:
         require_at_least(self, 4, 'num_buckets')

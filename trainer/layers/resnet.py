@@ -10,6 +10,7 @@ from trainer.layers.initialization import Initializer
 from trainer.layers.normalization import Normalization
 from trainer.layers.pooling import Pool2D
 from trainer.symbolic.component import require_positive
+from trainer.symbolic.usual_values import UsualValue, choice
 
 
 class NormedConvolutions(Layer):
@@ -25,6 +26,11 @@ class NormedConvolutions(Layer):
     norm: Normalization = BatchNorm()
     activation: Activation = 'relu'
     init: Initializer | None = None
+
+    usual = {
+        'norm': choice(BatchNorm, 'Ioffe & Szegedy 2015, He et al. 2016'),
+        'activation': choice('relu', 'He et al. 2016'),
+    }
 
     def convolved(
         self,
@@ -110,6 +116,8 @@ class BottleneckBlock(ResidualBlock):
 
     expansion: int = 4
 
+    usual = {'expansion': UsualValue(4, 3, 4, 'He et al. 2016')}
+
     def check(self) -> None:
         require_positive(self, 'expansion')
 
@@ -142,6 +150,8 @@ class ResNet(ImageClassifier):
     width: int = 64
     stem: Layer = LargeStem()
     block: ResidualBlock = BasicBlock()
+
+    usual = {'width': UsualValue(64, 16, 128, 'He et al. 2016: 64, and 16 for small images')}
 
     def check(self) -> None:
         super().check()

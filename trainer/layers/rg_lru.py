@@ -10,8 +10,10 @@ from trainer.layers.initialization import Bias, Initializer, kernel_init
 from trainer.layers.positions import Positions
 from trainer.layers.projections import from_heads, to_heads
 from trainer.layers.recurrence import Recurrent, linear_scan
+from trainer.layers.width import width_span
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue, choice, over
 
 _SHARPNESS = 8.0
 """The constant c of the paper."""
@@ -44,6 +46,13 @@ class RGLRU(Recurrent):
     activation: Activation = 'gelu'
     bias: Bias = 'none'
     init: Initializer | None = None
+
+    usual = {'activation': choice('gelu', 'De et al. 2024 (Griffin)')}
+
+    def usual_values(self, experiment: Any) -> dict[str, UsualValue]:
+        ratio = UsualValue(4 / 3, 1.0, 1.5, 'De et al. 2024 (Griffin); 1: RecurrentGemma')
+        width = over(width_span(experiment), ratio.scaled)
+        return super().usual_values(experiment) | ({} if width is None else {'width': width})
 
     def check(self) -> None:
         require_positive(self, 'num_heads', 'width')

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from trainer.layers.attention_position import AttentionPosition, Position
 from trainer.layers.rotary_scaling import RotaryScaling
 from trainer.symbolic.component import require_above_zero, require_share
+from trainer.symbolic.usual_values import UsualValue
 
 
 class Rotary(AttentionPosition):
@@ -19,6 +20,11 @@ class Rotary(AttentionPosition):
     wavelength: float = 10_000.0
     fraction: float = 1.0
     scaling: RotaryScaling | None = None
+
+    usual = {
+        'wavelength': UsualValue(1e4, 1e4, 5e5, 'Su et al. 2021; 5e5: Llama 3; 1e6: Qwen2'),
+        'fraction': UsualValue(1.0, 0.25, 1.0, 'Su et al. 2021; 0.25: GPT-NeoX-20B, Pythia'),
+    }
 
     def check(self) -> None:
         require_above_zero(self, 'fraction')

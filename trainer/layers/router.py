@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from trainer.layers.base import Layer
 from trainer.layers.positions import Positions
 from trainer.symbolic.component import OptionalNumber, require_not_negative, require_positive
+from trainer.symbolic.usual_values import UsualValue, choice
 
 
 class Routing(NamedTuple):
@@ -42,6 +43,13 @@ class Router(Layer):
     normalize: bool = True
     balance_loss: OptionalNumber = 0.01
     z_loss: OptionalNumber = 0.001
+
+    usual = {
+        'experts_per_token': UsualValue(2, 1, 8, '2: Mixtral; 1: Switch; 8: OLMoE, DeepSeek-V3'),
+        'normalize': choice(True, 'Mixtral (Jiang et al. 2024), DeepSeek-V3'),
+        'balance_loss': UsualValue(0.01, 0.001, 0.02, 'Switch (Fedus et al. 2022), ST-MoE, OLMoE'),
+        'z_loss': UsualValue(1e-3, 1e-4, 2e-3, 'ST-MoE (Zoph et al. 2022), OLMoE'),
+    }
 
     def check(self) -> None:
         require_positive(self, 'experts_per_token')

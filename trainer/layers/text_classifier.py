@@ -21,6 +21,8 @@ class TextClassifier(TransformerLm):
     head: Linear
     pool: SequencePool = SequencePool()
 
+    usual = {'logits_cap': None}
+
     def check(self) -> None:
         for name in ('logits_cap', 'future_tokens'):
             if self.sym_getattr(name) is not None:

@@ -9,6 +9,7 @@ from trainer.layers.base import Layer, current_frame
 from trainer.layers.branch import apply_branch
 from trainer.layers.dropout import Dropout
 from trainer.layers.embedding import Embedding, check_head, token_logits
+from trainer.layers.feed_forward import GatedFeedForward
 from trainer.layers.future_tokens import FutureTokens
 from trainer.layers.linear import Linear
 from trainer.layers.logit_cap import soft_cap
@@ -18,6 +19,10 @@ from trainer.layers.position_embedding import PositionEmbedding
 from trainer.layers.positions import Positions
 from trainer.layers.stack import Stack
 from trainer.symbolic.component import OptionalNumber, require_above_zero
+from trainer.symbolic.usual_values import UsualValue, choice
+
+_NORM = choice(RMSNorm, 'Zhang & Sennrich 2019, T5, LLaMA')
+_POLICY = choice('pre', 'Xiong et al. 2020, GPT-2, LLaMA')
 
 
 class Identity(Layer):
@@ -45,6 +50,8 @@ class Residual(Layer):
     norm: Normalization = RMSNorm()
     dropout: Dropout | None = None
     norm_policy: NormPolicy = 'pre'
+
+    usual = {'norm': _NORM, 'norm_policy': _POLICY}
 
     @property
     def is_pointwise(self) -> bool:  # type: ignore[override]
@@ -87,6 +94,14 @@ class TransformerBlock(Layer):
     dropout: Dropout | None = None
     norm_policy: NormPolicy = 'pre'
     parallel: bool = False
+
+    usual = {
+        'feed_forward': choice(GatedFeedForward, 'Shazeer 2020, PaLM, LLaMA'),
+        'attention_norm': _NORM,
+        'feed_forward_norm': _NORM,
+        'norm_policy': _POLICY,
+        'parallel': choice(False, 'Vaswani et al. 2017, GPT-3, LLaMA'),
+    }
 
     def check(self) -> None:
         if self.parallel and self.norm_policy != 'pre':
@@ -135,6 +150,11 @@ class TransformerLm(Layer):
     position_embedding: PositionEmbedding | None = None
     logits_cap: OptionalNumber = None
     future_tokens: FutureTokens | None = None
+
+    usual = {
+        'final_norm': _NORM,
+        'logits_cap': UsualValue(30.0, 20.0, 50.0, 'Gemma 2 (Gemma Team 2024)'),
+    }
 
     def check(self) -> None:
         require_above_zero(self, 'logits_cap')

@@ -15,6 +15,7 @@ from trainer.layers.positions import Positions
 from trainer.layers.stack import Stack
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue, choice
 
 
 class VisionTransformer(ImageClassifier):
@@ -43,6 +44,12 @@ class VisionTransformer(ImageClassifier):
     pool: Literal['mean', 'class_token'] = 'mean'
     final_norm: Normalization = LayerNorm()
     dropout: Dropout | None = None
+
+    usual = {
+        'patch_size': UsualValue(16, 8, 16, 'Dosovitskiy et al. 2021; 8: DINO (Caron et al. 2021)'),
+        'dims': UsualValue(768, 192, 1024, 'Dosovitskiy et al. 2021; 192 and 384: DeiT'),
+        'final_norm': choice(LayerNorm, 'Dosovitskiy et al. 2021'),
+    }
 
     def check(self) -> None:
         super().check()

@@ -20,8 +20,9 @@ from trainer.learner.paths import (
     subtree,
     widened,
 )
-from trainer.learner.schedules import Constant, Noam, Schedule
+from trainer.learner.schedules import Constant, Cosine, Noam, Schedule
 from trainer.learner.skipping import SkipNonFinite, unless_skipped
+from trainer.learner.usual_rates import ema_decay
 from trainer.learner.width_scaling import WidthScaling
 from trainer.metrics import Count, Metrics, WeightedScalar
 from trainer.state import TrainState
@@ -128,10 +129,15 @@ class Learner(Component):
     norm_metrics: NormMetrics | None = None
     width_scaling: WidthScaling | None = None
 
-    usual = {'optimizer': choice(AdamW, 'Loshchilov & Hutter 2019; GPT-3, LLaMA, ViT')}
+    usual = {
+        'optimizer': choice(AdamW, 'Loshchilov & Hutter 2019, LLaMA, ViT'),
+        'schedule': choice(Cosine, 'Loshchilov & Hutter 2017, GPT-3, LLaMA, ViT'),
+        'clipping': choice(GlobalNorm, 'Pascanu et al. 2013, GPT-3, LLaMA, ViT'),
+    }
 
     def usual_values(self, experiment: Any) -> dict[str, UsualValue]:
-        return super().usual_values(experiment) | _usual_rate(self, experiment)
+        stated = super().usual_values(experiment) | {'ema_decay': ema_decay(experiment)}
+        return stated | _usual_rate(self, experiment)
 
     def check(self) -> None:
         require_not_negative(self, 'learning_rate')

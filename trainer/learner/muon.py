@@ -15,6 +15,7 @@ from trainer.symbolic.component import (
     require_positive,
 )
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue, choice
 
 _contrib: Any = optax.contrib  # Its names are not exported explicitly.
 
@@ -52,6 +53,13 @@ class Muon(AdamW):
     iterations: int = 6
     per_head: bool = True
     rms: Number = 0.2
+
+    usual = {
+        'momentum': UsualValue(0.95, 0.9, 0.96, 'Jordan et al. 2024, Liu et al. 2025'),
+        'nesterov': choice(True, 'Jordan et al. 2024'),
+        'iterations': UsualValue(5, 5, 6, 'Jordan et al. 2024, Liu et al. 2025'),
+        'rms': UsualValue(0.2, 0.2, 0.4, 'Liu et al. 2025, section 2.2'),
+    }
 
     def check(self) -> None:
         super().check()

@@ -7,9 +7,12 @@ from typing import Any
 import jax
 import optax
 import optax.contrib
+import pyglove as pg
 
-from trainer.learner.optimizers import Mask, Optimizer
+from trainer.learner.optimizers import SGD, AdamW, Lion, Mask, Optimizer
+from trainer.learner.usual_rates import adam_rate, lamb_rate, lion_rate, own_rate, sgd_rate
 from trainer.symbolic.component import Numbers
+from trainer.symbolic.usual_values import UsualValue, union
 
 _contrib: Any = optax.contrib  # Its names are not exported explicitly.
 _REFUSED = {
@@ -28,6 +31,25 @@ _USES_ALL_AT_ONCE = (
 )  # fmt: skip
 """Optimizers that draw random numbers, or use the norm of all parameters. They see scanned layers
 as one array. Schedule-free ones treat each element alike."""
+
+
+_LIKE_ADAM = (
+    'adam', 'adamw', 'adamax', 'adamaxw', 'amsgrad', 'nadam', 'nadamw', 'adabelief', 'radam',
+    'yogi', 'contrib.adopt', 'contrib.schedule_free_adamw',
+)  # fmt: skip
+_RATES: dict[str, Callable[[Any], UsualValue]] = {
+    **dict.fromkeys(_LIKE_ADAM, adam_rate),
+    **dict.fromkeys(('sgd', 'noisy_sgd', 'contrib.schedule_free_sgd'), sgd_rate),
+    **dict.fromkeys(('contrib.prodigy', 'contrib.dadapt_adamw'), own_rate),
+    'lamb': lamb_rate,
+    'lion': lion_rate,
+}
+_HYPERPARAMETERS = {
+    **dict.fromkeys((*_LIKE_ADAM, 'lamb', 'contrib.prodigy'), AdamW.usual),
+    **dict.fromkeys(('sgd', 'noisy_sgd'), SGD.usual),
+    'lion': Lion.usual,
+}
+"""Usual values of arguments by the name of the optimizer; `eps` is called `epsilon`."""
 
 
 class Optax(Optimizer):
@@ -52,6 +74,24 @@ class Optax(Optimizer):
     hyperparameters: Numbers = {}
     options: dict[str, bool | int | str] = {}
     vectorize_on_repeat_prefix: bool = True
+
+    def usual_values(self, experiment: Any) -> dict[str, UsualValue]:
+        stated = super().usual_values(experiment)
+        for argument in self.sym_getattr('hyperparameters'):
+            field = 'epsilon' if argument == 'eps' else argument
+            known = [_HYPERPARAMETERS.get(name, {}) for name in self._names()]
+            if all(field in usual for usual in known):
+                stated[f'hyperparameters.{argument}'] = union(usual[field] for usual in known)
+        return stated
+
+    def usual_rate(self, experiment: Any) -> UsualValue | None:
+        rates = [_RATES[name](experiment) for name in self._names() if name in _RATES]
+        return union(rates) if rates else None
+
+    def _names(self) -> list[str]:
+        """The name, or all candidates where it is a decision."""
+        name = self.sym_getattr('name')
+        return list(name.candidates) if isinstance(name, pg.hyper.OneOf) else [name]
 
     def check(self) -> None:
         super().check()

@@ -13,7 +13,7 @@ from trainer.learner.clipping import clip_rms
 from trainer.learner.norms import own_axes
 from trainer.learner.paths import keys, leaves
 from trainer.learner.per_layer import per_layer_transform
-from trainer.learner.usual_rates import adafactor_rate, adam_rate, sgd_rate
+from trainer.learner.usual_rates import adafactor_rate, adam_rate, lion_rate, sgd_rate
 from trainer.symbolic.component import (
     Component,
     Number,
@@ -317,8 +317,7 @@ class Lion(Optimizer):
         require_fraction(self, 'b1', 'b2')
 
     def usual_rate(self, experiment: Any) -> UsualValue | None:
-        source = 'Chen et al. 2023 (Lion): a third to a tenth of AdamW'
-        return adam_rate(experiment).scaled(0.18, source)
+        return lion_rate(experiment)
 
     def is_scale_invariant(self) -> bool:
         return True

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from trainer.learner.schedules import Schedule
 from trainer.symbolic.component import Count, CountList, Number, require_not_negative, require_share
+from trainer.symbolic.usual_values import UsualValue
 
 
 class DecayAtRungs(Schedule):
@@ -37,6 +38,11 @@ class DecayAtRungs(Schedule):
     final_factor: Number = 0.0
     shape: Literal['linear', 'cosine'] = 'linear'
     rewarm_steps: Count = 0
+
+    usual = {
+        'decay_share': UsualValue(0.2, 0.1, 0.3, 'Hägele et al. 2024; 0.1: Hu et al. 2024'),
+        'final_factor': UsualValue(0.0, 0.0, 0.1, 'Hägele et al. 2024, Bergsma et al. 2025'),
+    }
 
     def check(self) -> None:
         super().check()

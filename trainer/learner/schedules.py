@@ -4,7 +4,7 @@ Lengths are traced numbers, so trials with other lengths share one compiled prog
 schedules cannot do this: they branch on their lengths in Python.
 """
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from trainer.symbolic.component import (
     require_not_negative,
     require_positive,
 )
+from trainer.symbolic.usual_values import UsualValue, over, span_at
 
 
 class Schedule(Component):
@@ -28,6 +29,22 @@ class Schedule(Component):
     """
 
     warmup_steps: Count = 0
+
+    usual_shares: ClassVar[dict[str, UsualValue]] = {
+        'warmup_steps': UsualValue(
+            0.03, 0.01, 0.1, 'BERT, Pythia 1 %, ViT 3 %, Goyal et al. 2017 and AlgoPerf 5 %'
+        )
+    }
+    """Usual values that are shares of the steps of training."""
+
+    def usual_values(self, experiment: Any) -> dict[str, UsualValue]:
+        stated = super().usual_values(experiment)
+        # A schedule in another one counts other steps.
+        if self.sym_ancestor(lambda owner: isinstance(owner, Schedule)) is None:
+            for name, share in self.usual_shares.items():
+                steps = over(span_at(experiment, 'train.num_train_steps'), share.scaled)
+                stated |= {} if steps is None else {name: steps}
+        return stated
 
     def check(self) -> None:
         require_not_negative(self, 'warmup_steps')
@@ -80,6 +97,12 @@ class Decay(Schedule):
     final_factor: Number = 0.0
     hold_steps: Count = 0
 
+    usual = {'final_factor': UsualValue(0.1, 0.01, 0.1, 'GPT-3, LLaMA; 0: Bergsma et al. 2025')}
+    usual_shares = Schedule.usual_shares | {
+        'decay_steps': UsualValue(1.0, 0.9, 1.1, 'Hoffmann et al. 2022 (Chinchilla), appendix B'),
+        'hold_steps': UsualValue(0.8, 0.7, 0.9, 'Hägele et al. 2024; 0.9: Hu et al. 2024'),
+    }
+
     def check(self) -> None:
         super().check()
         require_not_negative(self, 'hold_steps')
@@ -117,6 +140,8 @@ class LinearSchedule(Decay):
         [1.0, 0.75, 0.0, 0.0]
     """
 
+    usual = {'final_factor': UsualValue(0.0, 0.0, 0.1, 'BERT; Bergsma et al. 2025')}
+
     def remaining(self, done: jax.Array) -> jax.Array:
         return 1 - done
 
@@ -149,6 +174,8 @@ class Polynomial(Decay):
     power: Number = 1.0
     origin: Literal['limit', 'start'] = 'limit'
 
+    usual = {'power': UsualValue(1.0, 1.0, 2.0, 'BERT; 2: You et al. 2017 (LARS)')}
+
     def check(self) -> None:
         super().check()
         require_above_zero(self, 'power')
@@ -167,6 +194,8 @@ class Exponential(Decay):
     """
 
     final_factor: Number = 0.1
+
+    usual = {'final_factor': UsualValue(0.01, 0.003, 0.1, 'EfficientNet (Tan & Le 2019)')}
 
     def check(self) -> None:
         super().check()
@@ -189,6 +218,10 @@ class SqrtDecay(Schedule):
     """
 
     decay_start: Count = 0
+
+    usual_shares = Schedule.usual_shares | {
+        'decay_start': UsualValue(0.02, 0.01, 0.04, 'T5 (Raffel et al. 2020); PaLM: 4 %')
+    }
 
     def check(self) -> None:
         super().check()

@@ -1,4 +1,7 @@
-"""Usual learning rates of optimizers, by the width of the model and the size of batches."""
+"""Usual learning rates of optimizers, by the width of the model and the size of batches.
+
+The decay of an average of parameters follows the number of steps.
+"""
 
 import math
 from typing import Any
@@ -45,6 +48,12 @@ def _width_of_rates(experiment: Any) -> tuple[float, float] | None:
     return width_span(experiment)
 
 
+def lion_rate(experiment: Any) -> UsualValue:
+    """The usual rate of Lion."""
+    source = 'Chen et al. 2023 (Lion): a third to a tenth of AdamW'
+    return adam_rate(experiment).scaled(0.18, source)
+
+
 def sgd_rate(experiment: Any) -> UsualValue:
     """The usual rate of SGD with momentum: 0.1 for 256 examples, in proportion to the batch."""
     return over(_batch(experiment), _sgd_rate_at) or _sgd_rate_at(256)
@@ -68,6 +77,12 @@ def _lamb_rate_at(batch: float) -> UsualValue:
     )
 
 
+def own_rate(experiment: Any) -> UsualValue:
+    """The usual factor of optimizers that find their own rate."""
+    source = 'Defazio & Mishchenko 2023 (D-Adaptation), Mishchenko & Defazio 2024 (Prodigy)'
+    return UsualValue(1.0, 0.5, 2.0, source)
+
+
 def adafactor_rate(experiment: Any, is_relative: bool) -> UsualValue:
     """The usual rate of Adafactor, relative to the size of parameters or as that of Adam."""
     if not is_relative:
@@ -80,6 +95,12 @@ def _batch(experiment: Any) -> tuple[float, float] | None:
     return span_at(experiment, 'train_input.batch_size')
 
 
-def num_steps(experiment: Any) -> tuple[float, float] | None:
-    """The smallest and the largest number of training steps."""
-    return span_at(experiment, 'train.num_train_steps')
+def ema_decay(experiment: Any) -> UsualValue:
+    """The usual decay of an average of the parameters, by the number of steps."""
+    usual = over(span_at(experiment, 'train.num_train_steps'), _ema_decay_of)
+    return usual or UsualValue(0.9999, 0.999, 0.9999, 'Szegedy et al. 2016, EfficientNet')
+
+
+def _ema_decay_of(steps: float) -> UsualValue:
+    value, low, high = (max(0.0, 1 - 1 / (share * steps)) for share in (0.1, 0.05, 0.25))
+    return UsualValue(value, low, high, 'Karras et al. 2024 (EDM2): 5 to 25 % of the steps')

@@ -14,6 +14,7 @@ from trainer.symbolic.component import (
     require_not_negative,
 )
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import UsualValue
 from trainer.task import DeviceBatch
 from trainer.tasks.language_model import LanguageModelTask, without_padding
 from trainer.tasks.tokens import TokenTask
@@ -45,6 +46,12 @@ class MaskedLanguageModelTask(LanguageModelTask):
     kept_share: Number = 0.1
     word_separators: list[int] = []
     model_type: Literal['bidirectional'] = 'bidirectional'
+
+    usual = {
+        'mask_rate': UsualValue(0.15, 0.15, 0.4, 'BERT; 0.4: Wettig et al. 2023'),
+        'random_share': UsualValue(0.1, 0.0, 0.1, 'BERT; 0: Wettig et al. 2023'),
+        'kept_share': UsualValue(0.1, 0.0, 0.1, 'BERT; 0: Wettig et al. 2023'),
+    }
 
     def check(self) -> None:
         super().check()

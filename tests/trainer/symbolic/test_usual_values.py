@@ -130,7 +130,7 @@ def test_usual_value_of_unknown_field_names_the_nearest() -> None:
 )
 def test_usual_value_is_checked(numbers: Any, source: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        UsualValue(*numbers, source)
+        UsualValue(numbers[0], numbers[1], numbers[2], source)
 
 
 def test_usual_candidate_is_a_name_a_class_or_a_component() -> None:

@@ -9,6 +9,7 @@ from trainer.inputs.indexed import IndexedInput
 from trainer.inputs.permutation import random_words_at
 from trainer.runtime.data_paths import data_path, local_copy
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import choice
 
 _FINGERPRINT_IMAGES = 64
 """Number of images in a fingerprint, beside all labels."""
@@ -33,6 +34,8 @@ class ImagesInput(IndexedInput):
     split: str
     image_shape: list[int]
     flip: bool = False
+
+    usual = {'flip': choice(True, 'He et al. 2016, also for CIFAR')}
 
     def _on_bound(self) -> None:
         super()._on_bound()
