@@ -33,7 +33,7 @@ class Default(Algorithm):
     Example:
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1e-2, 'log')))
         >>> Default().resolved(spec, 1)
-        Portfolio(num_initial=None, prior_strength=10.0)
+        Portfolio(num_initial=None, prior_strength=2.0)
         >>> Default().why(spec, 1)
         'one reward, 1 decision'
     """

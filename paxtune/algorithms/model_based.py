@@ -1,22 +1,19 @@
 """The base of algorithms that model earlier trials, and the trials before there are enough."""
 
-import statistics
 from collections.abc import Sequence
 
-import numpy as np
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.earlier import EarlierStudy, first_trial, is_own
 from paxtune.algorithms.encoding.history import encoded_rows
+from paxtune.algorithms.encoding.known_values import KnownRow, middle, truncated
 from paxtune.algorithms.encoding.novelty import EarlierTrials
-from paxtune.algorithms.encoding.sampling import draw, draw_eligible
+from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.component import require_at_least
-
-_CENTRAL = statistics.NormalDist(0.5, 0.2)  # Initial numbers, in units of their ranges.
 
 
 class ModelBased(Algorithm):
@@ -27,15 +24,16 @@ class ModelBased(Algorithm):
     Attributes:
         num_initial: number of quasi-random trials before the model is used; None for the number of
             decisions plus one, from 5 to 10.
-        prior_strength: weight of the user prior (the search's `prior`). It decays with the number
-            of trials.
+        prior_strength: weight of known values (the search's `prior`), in trials. It is multiplied
+            by the trust in them: see `KnownRow.trust`. On BBOB in 8 dimensions, with known values
+            off by a tenth or a fifth of the range, 2 was better than 0 and 10.
     """
 
     uses_prior = True
     uses_predicted_ends = True
 
     num_initial: int | None = None
-    prior_strength: float = 10.0
+    prior_strength: float = 2.0
 
     def check(self) -> None:
         require_at_least(self, 1, 'num_initial')
@@ -54,7 +52,7 @@ class ModelBased(Algorithm):
             turn, is_other = divmod(sum(trial.state != 'infeasible' for trial in own), 2)
             if not is_other and (found := first_trial(context, space, studies, turn)) is not None:
                 return Suggestion(found)
-            return Suggestion(_draw_initial(context, space))
+            return Suggestion(draw_initial(context, space))
         decisions = self._modelled(context, space)
         return Suggestion(draw_eligible(context, context.rng()) if decisions is None else decisions)
 
@@ -75,27 +73,30 @@ def _needs_more(
     return num_started < (num_initial or min(max(len(space) + 1, 5), 10)) or num_completed < 2
 
 
-def _draw_initial(context: SuggestionContext, space: FlatSpace) -> Decisions:
+def draw_initial(context: SuggestionContext, space: FlatSpace) -> Decisions:
     """Draws quasi-random decisions; the first trial has its numbers in the middle of their ranges.
 
     The numbers of later trials have a normal distribution about the middle: people choose ranges
-    whose ends are worse than the rest.
+    whose ends are worse than the rest. With known values, the first trial has these, and the second
+    the middle. Of the others, those with odd numbers are about the known values, until they lose
+    to the others.
 
     Raises:
         Exhausted: none exist.
         UserError: none were found, although some may exist.
     """
-    if context.number == 1:
-        row = np.nan_to_num(space.encode(draw(context.spec, context.rng())), nan=0.5)
-        is_number = [feature.kind != 'category' for feature in space.features]
-        middle = space.decode(np.where(is_number, 0.5, row))
-        if context.is_eligible(middle):
-            return middle
-    earlier = EarlierTrials(space, context.observations, encoded_rows(context, space))
-    return draw_quasi_random(context, lambda decisions: not earlier.has_close(decisions), _central)
-
-
-def _central(share: float) -> float:
-    """Quantile of the distribution of initial numbers, truncated to the unit interval."""
-    outside = _CENTRAL.cdf(0.0)
-    return min(max(_CENTRAL.inv_cdf(outside + share * (1.0 - 2.0 * outside)), 0.0), 1.0)
+    rows, known = encoded_rows(context, space), None
+    if context.prior:
+        row = KnownRow(space, context.prior)
+        if (center := row.center(context, rows)) is not None:
+            return center
+        if context.number % 2 and row.trust(context.observations, rows) >= 0.5:
+            known = row.quantiles()
+    if context.number == (2 if context.prior else 1):
+        central = middle(context, space)
+        if context.is_eligible(central):
+            return central
+    earlier = EarlierTrials(space, context.observations, rows)
+    return draw_quasi_random(
+        context, lambda decisions: not earlier.has_close(decisions), truncated(0.5), known
+    )

@@ -41,12 +41,15 @@ def draw_quasi_random(
     context: SuggestionContext,
     is_new: Callable[[Decisions], bool] = lambda decisions: True,
     quantile: Callable[[float], float] = float,
+    known: Mapping[str, Callable[[float], float]] | None = None,
 ) -> Decisions:
     """Draws eligible decisions that are evenly spread together with other trial numbers.
 
     Args:
         is_new: further condition on decisions of a sequence.
         quantile: inverse distribution function of numbers in the unit interval; uniform by default.
+        known: the same of decisions that have another one, by their ids. Unit values of choices are
+            those of `FlatSpace`.
 
     Raises:
         Exhausted: none exist.
@@ -55,7 +58,7 @@ def draw_quasi_random(
     columns = _columns(context.spec)
     for sequence in range(_MAX_SEQUENCES if columns else 0):
         row = _point(len(columns), context.number - 1, f'{context.seed}/sobol/{sequence}')
-        decisions = _decode(context.spec, columns, row, quantile)
+        decisions = _decode(context.spec, columns, row, quantile, known or {})
         if is_new(decisions) and context.is_eligible(decisions):
             return decisions
     return draw_eligible(context, context.rng())
@@ -87,6 +90,7 @@ def _decode(
     columns: Mapping[str, tuple[int, tuple[int, ...]]],
     row: Sequence[float],
     quantile: Callable[[float], float],
+    known: Mapping[str, Callable[[float], float]],
 ) -> Decisions:
     """Decodes a row, so that candidates are equally frequent and numbers have their distribution.
 
@@ -96,10 +100,17 @@ def _decode(
 
     def choose(point: DecisionPoint) -> Sequence[int] | float:
         if isinstance(point, pg.geno.Float):
-            return from_unit(point, quantile(row[columns[point.id.path][0]]))
+            id_ = point.id.path
+            return from_unit(point, known.get(id_, quantile)(row[columns[id_][0]]))
         chosen: list[int] = []
         for id_ in slot_ids(point):
             column, order = columns[id_]
+            if id_ in known:
+                cell = int(known[id_](row[column]) * len(order))
+                preferred = order[min(cell, len(order) - 1)]
+                if not (point.distinct and preferred in chosen):
+                    chosen.append(preferred)
+                    continue
             free = [each for each in order if not (point.distinct and each in chosen)]
             chosen.append(free[min(int(row[column] * len(free)), len(free) - 1)])
         return sorted(chosen) if point.sorted else chosen

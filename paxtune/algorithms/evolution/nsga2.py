@@ -5,8 +5,10 @@ import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import changeable_points
+from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.evolution.crossover import Crossover, UniformCrossover
 from paxtune.algorithms.evolution.mutations import ChangeOneDecision, Mutation
+from paxtune.algorithms.model_based import draw_initial
 from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.algorithms.ranking import survivors
 from paxtune.objectives.pareto import Fitness
@@ -19,11 +21,11 @@ _MAX_TRIES = 100
 class NSGA2(Algorithm):
     """NSGA-II: an elitist genetic algorithm for one or several objectives.
 
-    The first trials are quasi-random. After them the population consists of the best completed
-    trials: whole Pareto fronts and, of the last front, the least crowded trials. Each of two
-    parents wins a binary tournament. Crossover mixes their decisions, and about one mutates. A
-    trial counts as soon as it has ended (steady state), so that any number may run at once.
-    Infeasible trials do not count; trials of earlier studies do.
+    The first trials are quasi-random, half of them about known values. After them the population
+    consists of the best completed trials: whole Pareto fronts and, of the last front, the least
+    crowded trials. Each of two parents wins a binary tournament. Crossover mixes their decisions,
+    and about one mutates. A trial counts as soon as it has ended (steady state), so that any number
+    may run at once. Infeasible trials do not count; trials of earlier studies do.
 
     K. Deb, A. Pratap, S. Agarwal, T. Meyarivan, "A fast and elitist multiobjective genetic
     algorithm: NSGA-II", IEEE Transactions on Evolutionary Computation 6(2), 2002. J. J. Durillo,
@@ -38,6 +40,7 @@ class NSGA2(Algorithm):
     """
 
     names_parents = True
+    uses_prior = True
 
     population_size: int = 20
     crossover_rate: float = 0.9
@@ -56,6 +59,8 @@ class NSGA2(Algorithm):
     def suggest(self, context: SuggestionContext) -> Suggestion:
         completed = [trial for trial in context.observations if trial.scores]
         if len(completed) < self.population_size:
+            if context.prior:
+                return Suggestion(draw_initial(context, FlatSpace(context.spec)))
             return Suggestion(draw_quasi_random(context))
         rng = context.rng()
         population, fitness = survivors(completed, self.population_size, context.memo)

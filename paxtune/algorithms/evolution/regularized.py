@@ -6,8 +6,10 @@ import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import draw_eligible
+from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.evolution.crossover import Crossover
 from paxtune.algorithms.evolution.mutations import ChangeOneDecision, Mutation
+from paxtune.algorithms.model_based import draw_initial
 from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.objectives.pareto import crowded_fitness
 from trainer.symbolic.component import require_share
@@ -30,13 +32,15 @@ class RegularizedEvolution(Algorithm):
     Attributes:
         population_size: number of trials in the population.
         tournament_size: number of trials in a tournament.
-        first: distribution of the trials before the population is full.
+        first: distribution of the trials before the population is full. With known values, these
+            are the first trials of a model.
         mutation: mutation of children.
         crossover: crossover of two parents; None for a single parent.
         crossover_rate: fraction of the children with two parents, from 0 to 1.
     """
 
     names_parents = True
+    uses_prior = True
 
     population_size: int = 50
     tournament_size: int = 10
@@ -74,6 +78,8 @@ class RegularizedEvolution(Algorithm):
             child = self.mutation.mutate(context.spec, origin, rng)
             if child is not None and context.is_eligible(child):
                 return Suggestion(child, parent.id if parent.id > 0 else None)
+        if context.prior and not is_full:
+            return Suggestion(draw_initial(context, FlatSpace(context.spec)))
         # The population is not full, or all drawn children were tried.
         spread = self.first == 'quasi_random' and not is_full
         return Suggestion(draw_quasi_random(context) if spread else draw_eligible(context, rng))

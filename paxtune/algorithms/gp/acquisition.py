@@ -30,8 +30,8 @@ class AcquisitionContext(NamedTuple):
 
     Attributes:
         incumbent: score to improve upon.
-        prior: row of the user prior [features].
-        prior_weight: strength of the user prior [features]; 0 where there is none.
+        prior: row of the known values [features].
+        prior_weight: weight of each known value [features]; 0 where there is none.
         center: center of the trust region: a row [features].
         radius: half width of the trust region [features]; 1 for the whole range.
         log_cost_slopes: of the predicted logarithm of a trial's cost [columns].

@@ -9,7 +9,8 @@ import numpy as np
 from paxtune.algorithms.base import Observation, SuggestionContext
 from paxtune.algorithms.encoding.costs import log_cost_slopes
 from paxtune.algorithms.encoding.earlier import EarlierStudy, is_own, spread
-from paxtune.algorithms.encoding.known_values import known_rows
+from paxtune.algorithms.encoding.history import encoded_rows
+from paxtune.algorithms.encoding.known_values import KnownRow
 from paxtune.algorithms.encoding.novelty import RESOLUTION, WIDE, EarlierTrials, first_new
 from paxtune.algorithms.encoding.points import EncodingSpec, encoder, encoding_spec
 from paxtune.algorithms.encoding.sampling import changeable_points, mutate
@@ -108,7 +109,7 @@ def suggest_decisions(
 ) -> Decisions | None:
     """Returns eligible decisions of high acquisition value, or None if none were found.
 
-    `prior_strength` is the weight of the user prior after one trial.
+    `prior_strength` is the weight of known values after one trial.
     """
     space, encoding, trials, data, *_ = fitted
     completed = fitted.completed
@@ -238,9 +239,12 @@ def _prior(
     context: SuggestionContext, space: FlatSpace, strength: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Row of the known values, and the weight of each feature; 0 without a known value."""
-    values, deviations = known_rows(space, context.prior)
-    weights = strength / (2 * deviations**2)
-    return np.nan_to_num(values, nan=0.5), np.nan_to_num(weights, nan=0.0)
+    if not context.prior:
+        return np.full(len(space), 0.5), np.zeros(len(space))
+    known = KnownRow(space, context.prior)
+    trust = known.trust(context.observations, encoded_rows(context, space))
+    weights = strength * trust / (2 * known.deviations**2)
+    return np.nan_to_num(known.values, nan=0.5), np.nan_to_num(weights, nan=0.0)
 
 
 def trust_region(

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from paxtune.algorithms.base import Observation, SuggestionContext
+from paxtune.algorithms.encoding import density
 from paxtune.algorithms.encoding.costs import log_cost_slopes
 from paxtune.algorithms.encoding.earlier import is_own
 from paxtune.algorithms.encoding.history import encoded_rows
-from paxtune.algorithms.encoding.known_values import known_rows
+from paxtune.algorithms.encoding.known_values import KnownRow
 from paxtune.algorithms.encoding.novelty import RESOLUTION, EarlierTrials, first_new
 from paxtune.algorithms.encoding.points import encoder, encoding_spec
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp.earlier_studies import compared
 from paxtune.algorithms.ranking import best_trials
-from paxtune.algorithms.tpe import density
 from paxtune.search_space.decisions import Decisions
 
 _GOOD_SHARE, _MAX_GOOD = 0.1, 25  # As in Optuna.
@@ -30,19 +30,20 @@ def suggest_decisions(
 ) -> Decisions | None:
     """Returns eligible decisions of a high ratio of densities, or None if none were found.
 
-    The context has a completed trial. `prior_strength` is the weight of the user prior in trials.
+    The context has a completed trial. `prior_strength` is the weight of known values in trials.
     """
     rng = np.random.default_rng(context.rng().getrandbits(64))
     encoding = encoding_spec(space)
-    prior = known_rows(space, context.prior)
-    strength = prior_strength if context.prior else 0.0
-
     tried = encoded_rows(context, space)
     weights = _weights(context, space)
+    known, strength = KnownRow(space, context.prior), 0.0
+    if context.prior:
+        strength = prior_strength * known.trust(context.observations, tried)
 
     def fitted(places: Sequence[int], strength: float = 0.0) -> density.Density:
         at = np.array(places, int)
-        return density.fit(encoding, tried[at], *prior, strength, weights[at])
+        extra = known.values, known.deviations, strength
+        return density.fit(encoding, tried[at], *extra, weights[at])
 
     good, bad, infeasible = _split(context, weights)
     some_bad = _thinned(bad, context.observations)
@@ -50,8 +51,8 @@ def suggest_decisions(
     of_feasible = fitted([*good, *some_bad])
     of_infeasible = fitted(_thinned(infeasible, context.observations))
     encode = encoder(encoding)
-    _, known, _ = encode(np.nan_to_num(tried, nan=0.5))
-    slopes = log_cost_slopes(context.observations, known)
+    _, points_tried, _ = encode(np.nan_to_num(tried, nan=0.5))
+    slopes = log_cost_slopes(context.observations, points_tried)
     earlier = EarlierTrials(space, context.observations, tried)
     num_good, num_bad, num_infeasible = (weights[each].sum() for each in (good, bad, infeasible))
     # All draws of a round may be known or infeasible.

@@ -2,9 +2,9 @@ import numpy as np
 import pyglove as pg
 import pytest
 
+from paxtune.algorithms.encoding import density
 from paxtune.algorithms.encoding.points import encoding_spec
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
-from paxtune.algorithms.tpe import density
 
 SPACE = FlatSpace(
     pg.dna_spec(

@@ -1,0 +1,96 @@
+from collections.abc import Sequence
+
+import numpy as np
+import pyglove as pg
+import pytest
+
+from paxtune.algorithms import KnownValue, Observation
+from paxtune.algorithms.encoding.known_values import KnownRow, truncated
+from paxtune.algorithms.encoding.unit_cube import FlatSpace
+from paxtune.search_space.decisions import Decisions
+
+SPACE = FlatSpace(
+    pg.dna_spec(
+        pg.Dict(
+            x=pg.floatv(0.0, 1.0),
+            y=pg.floatv(0.0, 1.0),
+            kind=pg.oneof(['a', pg.Dict(rate=pg.floatv(0.0, 1.0)), 'c']),
+        )
+    )
+)
+PRIOR = {'x': KnownValue(0.9, 0.05), 'kind': KnownValue(1, 0.1)}
+NEAR: Decisions = {'x': 0.88, 'y': 0.2, 'kind': 1, 'kind[=1/3].rate': 0.4}
+AWAY: Decisions = {'x': 0.45, 'y': 0.2, 'kind': 0}
+
+
+def trusted(*trials: tuple[Decisions, Sequence[float] | None]) -> float:
+    """The trust after trials with these scores; one with None is infeasible."""
+    observations = [
+        Observation(
+            i + 1, decisions, 'infeasible' if scores is None else 'completed', tuple(scores or ())
+        )
+        for i, (decisions, scores) in enumerate(trials)
+    ]
+    rows = np.array([SPACE.encode(trial.decisions) for trial in observations]).reshape(-1, 4)
+    return KnownRow(SPACE, PRIOR).trust(observations, rows)
+
+
+def test_a_loss_lowers_the_trust_and_a_win_raises_it() -> None:
+    begun = trusted()
+    assert trusted((NEAR, [1.0]), (AWAY, [0.0])) > begun > trusted((NEAR, [0.0]), (AWAY, [1.0]))
+
+
+def test_trust_falls_with_each_trial_away_that_wins() -> None:
+    lost = [(NEAR, [0.0]), (NEAR, [0.0])]
+    found = [trusted(*lost, *[(AWAY, [1.0 + i]) for i in range(count)]) for count in (0, 2, 6)]
+    assert found == sorted(found, reverse=True)
+    assert found[-1] < 0.15
+
+
+def test_the_number_of_trials_is_no_evidence() -> None:
+    begun = trusted()
+    for trials in ([NEAR], [AWAY]):
+        assert trusted(*[(each, [float(i)]) for each in trials for i in range(40)]) == (
+            pytest.approx(begun, abs=1e-6)
+        )
+
+
+def test_equal_scores_are_no_evidence() -> None:
+    tied = [(each, [1.0]) for each in (NEAR, AWAY) * 4]
+    assert trusted(*tied) == pytest.approx(trusted(*tied[::-1]))
+    assert trusted(*tied) == pytest.approx(trusted(), abs=0.05)
+
+
+def test_infeasible_trials_are_the_worst() -> None:
+    won = [(AWAY, [1.0]), (AWAY, [0.5])]
+    assert trusted(*won, (NEAR, None)) < trusted(*won)
+    assert trusted((NEAR, None), (NEAR, None)) == trusted()
+
+
+def test_several_scores_count_by_their_fronts() -> None:
+    worse, better = [0.0, 0.0], [1.0, 2.0]
+    assert trusted((NEAR, better), (AWAY, worse)) > trusted((NEAR, worse), (AWAY, better))
+
+
+def test_trust_ignores_decisions_without_a_known_value_and_inactive_ones() -> None:
+    other = {**NEAR, 'y': 0.9, 'kind[=1/3].rate': 0.1}
+    for scores in ([1.0], [0.0]):
+        assert trusted((NEAR, scores), (AWAY, [0.5])) == trusted((other, scores), (AWAY, [0.5]))
+
+
+@pytest.mark.parametrize('center', [0.0, 0.03, 0.5, 1.0])
+def test_quantiles_stay_in_the_range(center: float) -> None:
+    quantile = truncated(center, 0.01)
+    found = [quantile(share) for share in (0.0, 1e-9, 0.25, 0.5, 0.75, 1.0)]
+    assert found == sorted(found)
+    assert found[0] >= 0.0
+    assert found[-1] <= 1.0
+    assert found[3] == pytest.approx(center, abs=0.01)
+
+
+def test_a_tiny_deviation_is_no_single_point() -> None:
+    known = KnownRow(SPACE, {'x': KnownValue(0.5, 0.0), 'kind': KnownValue(1, 0.0)})
+    quantiles = known.quantiles()
+    assert 0.505 < quantiles['x'](0.95) < 0.55
+    assert quantiles['kind'](0.5) == 0.5
+    assert quantiles['kind'](0.999) != 0.5
