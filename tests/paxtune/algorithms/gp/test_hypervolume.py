@@ -5,7 +5,7 @@ import pyglove as pg
 import pytest
 import scipy.optimize
 
-from paxtune.algorithms import GPBandit, Observation, RandomSearch
+from paxtune.algorithms import TPE, GPBandit, Observation, Portfolio, RandomSearch
 from paxtune.algorithms.encoding.points import encoder, encoding_spec
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp import model
@@ -16,6 +16,7 @@ from paxtune.algorithms.gp.hypervolume import (
     boxes_beyond,
     undominated_boxes,
 )
+from paxtune.algorithms.model_based import ModelBased
 from paxtune.analysis.hypervolume import volumes
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, searched, small
@@ -23,8 +24,9 @@ from trainer.symbolic.errors import UserError
 
 
 @pytest.mark.slow
-def test_conforms_with_several_rewards() -> None:
-    check_algorithm(GPBandit(num_initial=2), (conditional, small), num_objectives=2)
+@pytest.mark.parametrize('kind', [GPBandit, Portfolio, TPE], ids=lambda each: each.__name__)
+def test_conforms_with_several_rewards(kind: type[ModelBased]) -> None:
+    check_algorithm(kind(num_initial=2), (conditional, small), num_objectives=2)
 
 
 def _front(rewards: int, count: int = 9) -> np.ndarray:
@@ -175,3 +177,21 @@ def test_more_rewards_than_a_model_takes_are_refused() -> None:
         GPBandit().check_space(SPEC, 5)
     with pytest.raises(UserError, match=r"acquisition='ucb_pe' needs one reward; there are 2"):
         GPBandit(acquisition='ucb_pe').check_space(SPEC, 2)
+
+
+def test_a_misleading_earlier_study_of_several_rewards_is_ignored() -> None:
+    history = searched(RandomSearch(), SPEC, _two, 12)
+    others = searched(RandomSearch(), SPEC, _two, 12, seed=1)
+
+    def beside(sign: float) -> Decisions:
+        earlier = [
+            Observation(
+                trial.id - 12, trial.decisions, 'completed',
+                (trial.scores[0], sign * trial.scores[1]), source='another',
+            )
+            for trial in others
+        ]  # fmt: skip
+        return ask(GPBandit(), SPEC, [*earlier, *history]).decisions
+
+    alone = ask(GPBandit(), SPEC, history).decisions
+    assert beside(-1.0) == alone != beside(1.0)
