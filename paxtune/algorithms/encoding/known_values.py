@@ -64,6 +64,19 @@ class KnownRow:
             if not math.isnan(value)
         }
 
+    def penalties(self) -> np.ndarray:
+        """Returns the loss of log density by the square of the distance [features].
+
+        The distance is the one of unit values. Two different candidates without an order have 1/2.
+        It is 0 where no value is known.
+        """
+        counts = np.array([len(each.order) for each in self._space.features])
+        is_category = np.array([each.kind == 'category' for each in self._space.features])
+        # The probability of the known candidate, by the one of each other candidate.
+        ratios = np.maximum((1 - self.deviations) * (counts - 1) / self.deviations, 1.0)
+        found = np.where(is_category, 4.0 * np.log(ratios), 0.5 / self.deviations**2)
+        return np.nan_to_num(found, nan=0.0)
+
     def center(self, context: SuggestionContext, rows: np.ndarray) -> Decisions | None:
         """Returns the known values themselves, with other numbers in the middle.
 

@@ -243,8 +243,7 @@ def _prior(
         return np.full(len(space), 0.5), np.zeros(len(space))
     known = KnownRow(space, context.prior)
     trust = known.trust(context.observations, encoded_rows(context, space))
-    weights = strength * trust / (2 * known.deviations**2)
-    return np.nan_to_num(known.values, nan=0.5), np.nan_to_num(weights, nan=0.0)
+    return np.nan_to_num(known.values, nan=0.5), strength * trust * known.penalties()
 
 
 def trust_region(

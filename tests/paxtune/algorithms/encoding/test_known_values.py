@@ -88,6 +88,13 @@ def test_quantiles_stay_in_the_range(center: float) -> None:
     assert found[3] == pytest.approx(center, abs=0.01)
 
 
+def test_penalties_are_those_of_the_density() -> None:
+    known = KnownRow(SPACE, PRIOR)
+    assert known.penalties() == pytest.approx([0.5 / 0.05**2, 0.0, 4 * np.log(0.9 / 0.05), 0.0])
+    uniform = KnownRow(SPACE, {'kind': KnownValue(1, 2 / 3)})
+    assert uniform.penalties() == pytest.approx(0.0)
+
+
 def test_a_tiny_deviation_is_no_single_point() -> None:
     known = KnownRow(SPACE, {'x': KnownValue(0.5, 0.0), 'kind': KnownValue(1, 0.0)})
     quantiles = known.quantiles()
