@@ -57,7 +57,7 @@ BUDGETS = {
     'trainer/measures': 484,
     'trainer/program': 2_517,
     'trainer/runtime': 2_185,
-    'trainer/symbolic': 3_829,
+    'trainer/symbolic': 3_839,
     'trainer/tasks': 738,
     'trainer/warm_start': 960,
 }

@@ -20,6 +20,7 @@ from trainer.symbolic import fields
 from trainer.symbolic.component import Component
 from trainer.symbolic.derived import SHARED, Derived
 from trainer.symbolic.errors import UserError, nearest
+from trainer.symbolic.user_code import described
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +108,8 @@ def usual_values(experiment: Any) -> dict[str, UsualValue]:
         field that is derived from it alone.
 
     Raises:
-        UserError: a component states the value of a field that it does not have.
+        UserError: a component states the value of a field that it does not have, or something else
+            than a `UsualValue`, or its `usual_values` fails.
 
     Example:
         >>> class Bulb(Component):
@@ -151,13 +153,21 @@ def _collect(
 def _stated(node: Component, experiment: Any, path: pg.KeyPath) -> dict[str, UsualValue]:
     """The usual values of the fields of a component, integers for fields of integers."""
     stated: dict[str, UsualValue] = {}
-    for name, usual in node.usual_values(experiment).items():
+    kind = type(node).__name__
+    try:
+        given = node.usual_values(experiment).items()
+    except Exception as error:
+        where = f'{path}: ' if path else ''
+        raise UserError(f'{where}{kind}.usual_values fails: {described(error)}') from error
+    for name, usual in given:
         if not node.sym_has(name):
             hint = nearest(name, map(str, node.__schema__.fields))
             raise UserError(
-                f'{path + name}: {type(node).__name__} states the usual value of a field that it '
-                f'does not have. {hint}'.strip()
+                f'{path + name}: {kind} states the usual value of a field that it does not have. '
+                f'{hint}'.strip()
             )
+        if not isinstance(usual, UsualValue):
+            raise UserError(f'{path + name}: {kind} must state a UsualValue: {usual!r}')
         is_integer = usual.is_number and fields.wants_integer(fields.spec_of(node, name))
         stated[name] = usual.rounded() if is_integer else usual
     return stated

@@ -120,6 +120,23 @@ def test_usual_value_of_unknown_field_names_the_nearest() -> None:
         usual_values(pg.Dict(lamp=Misspelt()))
 
 
+def test_usual_value_must_be_one() -> None:
+    class Plain(Bulb):
+        usual = {'watts': 60.0}
+
+    with pytest.raises(UserError, match=r'lamp\.watts: Plain must state a UsualValue: 60\.0'):
+        usual_values(pg.Dict(lamp=Plain()))
+
+
+def test_usual_values_that_fail_name_the_component() -> None:
+    class Broken(Bulb):
+        def usual_values(self, experiment: Any) -> dict[str, UsualValue]:
+            return {'watts': UsualValue(1.0, 2.0, 3.0, SOURCE)}
+
+    with pytest.raises(UserError, match=r'lamp: Broken\.usual_values fails: .*from low to high'):
+        usual_values(pg.Dict(lamp=Broken()))
+
+
 @pytest.mark.parametrize(
     ('numbers', 'source', 'message'),
     [
