@@ -24,7 +24,7 @@ MAX_PUBLIC_MEMBERS = 25
 
 BUDGETS = {
     'paxtune': 2_029,
-    'paxtune/algorithms': 5_992,
+    'paxtune/algorithms': 6_046,
     'paxtune/analysis': 2_514,
     'paxtune/config': 473,
     'paxtune/engines': 3_016,

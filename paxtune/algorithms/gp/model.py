@@ -3,6 +3,7 @@
 It is written in NumPy: compilation and the import of JAX would take longer than small studies.
 """
 
+import functools
 import math
 from typing import NamedTuple, TypeAlias
 
@@ -110,8 +111,9 @@ class Prediction(NamedTuple):
 def _distances(ones: Array, others: Array) -> Array:
     """Distances of points [A, columns] and [B, columns], times √5: [A, B]."""
     squares = (-2.0 * ones) @ others.T
-    squares += np.sum(ones**2, axis=1)[:, None]
-    squares += np.sum(others**2, axis=1)
+    norms = (ones**2).sum(1)
+    squares += norms[:, None]
+    squares += norms if others is ones else (others**2).sum(1)
     np.maximum(squares, 1e-15, out=squares)  # Rounding may lead below 0.
     squares *= 5.0
     return np.sqrt(squares, out=squares)
@@ -139,14 +141,19 @@ def _slopes(distances: Array) -> Array:
     return slopes
 
 
+@functools.cache
 def _hyperprior(num_features: int) -> tuple[Array, Array]:
     both = np.array([_LOG_AMPLITUDE, _LOG_NOISE, *[_LOG_LENGTH] * num_features])
     return both[:, 0], both[:, 1]
 
 
 def _cholesky(matrix: Array, noise: float) -> tuple[Array, Array]:
-    """Cholesky factor of a kernel matrix with noise, and the inverse of the factor."""
-    root = np.linalg.cholesky(matrix + (noise + _JITTER) * np.eye(len(matrix)))
+    """Cholesky factor of a kernel matrix with noise, and the inverse of the factor.
+
+    Noise is added to the matrix itself.
+    """
+    matrix.flat[:: len(matrix) + 1] += noise + _JITTER
+    root = np.linalg.cholesky(matrix)
     return root, _TRTRI(root, lower=1)[0]
 
 
@@ -167,14 +174,14 @@ def loss(
     weights = inverse_root.T @ white
     mean, width = _hyperprior(len(theta) - 2)
     prior = (theta - mean) / width
-    total = white @ white / 2 + np.sum(np.log(np.diag(root))) + prior @ prior / 2
+    total = white @ white / 2 + np.log(root.diagonal()).sum() + prior @ prior / 2
     # Derivative by the covariance matrix.
-    outer = (inverse_root.T @ inverse_root - np.outer(weights, weights)) / 2
+    outer = (inverse_root.T @ inverse_root - weights[:, None] * weights) / 2
     by_square = amplitude * outer * _slopes(distances) * relations
     # The sum of element (a, b) times the squared difference of points a and b, by column.
-    by_column = 2 * (by_square.sum(1) @ scaled**2 - np.sum(scaled * (by_square @ scaled), axis=0))
+    by_column = 2 * (by_square.sum(1) @ scaled**2 - (scaled * (by_square @ scaled)).sum(0))
     lengths = np.bincount(columns, by_column, len(theta) - 2)
-    slope = np.array([amplitude * np.sum(outer * kernel), noise * np.trace(outer), *lengths])
+    slope = np.array([amplitude * (outer * kernel).sum(), noise * outer.trace(), *lengths])
     return float(total), slope + prior / width
 
 

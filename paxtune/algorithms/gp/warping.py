@@ -1,9 +1,11 @@
 import numpy as np
+import scipy.optimize
 import scipy.special
 import scipy.stats
 
 _MIN_DISTINCT = 4  # Fewer distinct values do not determine a transform.
 _POWERS = (-3.0, 5.0)
+_FLOATS = np.finfo(np.float64)
 
 
 def warp(scores: np.ndarray) -> np.ndarray:
@@ -47,5 +49,40 @@ def _normal(values: np.ndarray) -> np.ndarray:
     if len(np.unique(values)) < _MIN_DISTINCT:
         return values
     # Applied to losses, the transform stretches the range near the best.
-    power = scipy.stats.yeojohnson_normmax(-values)
-    return _normalized(-scipy.stats.yeojohnson(-values, float(np.clip(power, *_POWERS))))
+    return _normalized(-_yeo_johnson(-values))
+
+
+def _yeo_johnson(values: np.ndarray) -> np.ndarray:
+    """Transforms numbers of both signs by the likeliest power.
+
+    `scipy.stats` finds the same power, but its checks take a sixth of a suggestion's time.
+    """
+    logs, is_positive = np.log1p(np.abs(values)), values >= 0
+    positive, negative = logs[is_positive], logs[~is_positive]
+    slope = np.sum(np.sign(values) * logs)
+    transformed = np.empty_like(values)
+
+    def transform(power: float) -> np.ndarray:
+        transformed[is_positive] = _powered(positive, power)
+        transformed[~is_positive] = -_powered(negative, 2 - power)
+        return transformed
+
+    def loss(power: float) -> float:
+        variance = transform(power).var()
+        if variance < _FLOATS.smallest_normal:
+            return np.inf
+        return -(-len(values) / 2 * np.log(variance) + (power - 1) * slope)
+
+    # Within these powers, the variance of numbers 20 times as large is a normal float.
+    width = np.log1p(20 * np.max(np.abs(values)))
+    log_eps = np.log(_FLOATS.eps)
+    low = (np.log(_FLOATS.tiny) - log_eps) / 2 / width
+    high = (np.log(_FLOATS.max) + log_eps) / 2 / width
+    ends = max(2 - high, low), min(2 - low, high)
+    power = scipy.optimize.fminbound(loss, *ends, xtol=1.48e-8)
+    return transform(float(np.clip(power, *_POWERS)))
+
+
+def _powered(logs: np.ndarray, power: float) -> np.ndarray:
+    """Returns (x^power - 1) / power of the numbers x with these logarithms."""
+    return logs if abs(power) < _FLOATS.eps else np.expm1(power * logs) / power
