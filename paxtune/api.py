@@ -27,7 +27,7 @@ from paxtune.schedulers import Scheduler
 from paxtune.storage.open_study import load_study, open_plan
 from paxtune.storage.preview import Preview
 from paxtune.storage.similar_studies import PriorStudy, StudiesBelow
-from paxtune.study import trial_import
+from paxtune.study import known_values, trial_import
 from paxtune.study.reasons import commonest
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
@@ -120,7 +120,9 @@ def tune(
             where processes cannot import the function.
         should_interrupt: asked after every execution of training steps; on True the trial is
             saved, and `Paused` raised.
-        **search: other fields of `Search`, such as `limits` and `budget`.
+        **search: other fields of `Search`, such as `limits` and `prior`. `prior={'lr': 1e-3}` says
+            where good values lie. Usual values are known by common names of arguments, too;
+            `prior=None` searches without them.
 
     Returns:
         The study, open. An interrupt of a study in memory ends the search: `study.interrupted` is
@@ -182,13 +184,15 @@ def tune(
             held.enter_context(opened)
         else:
             study = open_plan(None, plan, store=study.store)
+        if not quiet and callbacks != [] and not study.trials:
+            _say_known(study, workload)
         job = Job(study, workload.runner(), _listening(callbacks, quiet), should_interrupt)
         run_trials(engine, job, fork_study)
     return engine.reopened(study)
 
 
 def preview(
-    tunable: Tunable,
+    what: Tunable | Workload,
     *,
     job_log_dir: PathLike,
     engine: Engine | None = None,
@@ -211,7 +215,7 @@ def preview(
     Raises:
         UserError: as `tune`.
     """
-    workload = workload_of(tunable, exp=exp)
+    workload = workload_of(what, exp=exp)
     engine = engine_for(workload, engine, None, num_processes)
     directory = engine.directory(job_log_dir)
     assert directory is not None
@@ -315,6 +319,14 @@ def _listening(callbacks: Callbacks | None, quiet: bool) -> list[Callback]:
         is_seen = sys.stdout.isatty() or is_notebook
         callbacks = [progress.Progress() if is_seen else progress.Lines()]
     return [each if isinstance(each, Callback) else OnTrialEnd(each) for each in callbacks]
+
+
+def _say_known(study: Study, workload: Workload) -> None:
+    """Prints the known values that a new search begins with."""
+    if known := study.record.known:
+        off = '--prior=none' if workload.command else 'prior=None'
+        text = f'Known values: {known_values.in_words(study.space, known)}.'
+        command.say(f'{text} {off} searches without them.', sys.stderr)
 
 
 def _fork(source: Study, study: Study) -> None:

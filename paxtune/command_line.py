@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import argparse
 
     from paxtune.experiment import Tunable
+    from paxtune.running.workloads import Workload
     from paxtune.study.study import Study
     from paxtune.study.workload import RunnerWorkload
     from paxtune.terminal.progress import Progress
@@ -39,7 +40,7 @@ _FIELDS: 'dict[str, tuple[str, type, str]]' = {
 
 
 def run(
-    what: 'Tunable | RunnerWorkload',
+    what: 'Tunable | RunnerWorkload | Workload',
     argv: Sequence[str],
     summarize: 'Callable[[Study], str]',
     job_log_dir: str,
@@ -136,10 +137,12 @@ def search_parser(description: str | None) -> 'argparse.ArgumentParser':
         action='store_true',
         help="run the experiment's defaults as the first trial",
     )
-    flags.add_argument(
-        '--prior_defaults',
-        action='store_true',
-        help='search near the defaults of the experiment first',
+    command.add_list_flag(
+        flags,
+        '--prior',
+        'PATH=VALUE',
+        'good values, or intervals: task.learner.learning_rate=[1e-4,1e-3]; none: also without '
+        'usual values',
     )
     command.add_list_flag(flags, '--prior_studies', 'DIR', 'studies that the algorithm learns from')
     flags.add_argument(
@@ -179,6 +182,12 @@ def study_options(args: 'argparse.Namespace', name: str) -> dict[str, Any]:
 
 def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
     """The experiment that the flags ask for; raises UserError for bad input."""
+    tunable: Tunable = workload_for(args).what
+    return tunable
+
+
+def workload_for(args: 'argparse.Namespace', argv: Sequence[str] = ()) -> 'Workload':
+    """The workload that the flags ask for, in a command of `argv`; raises UserError as above."""
     from trainer.experiment import Experiment
     from trainer.symbolic import overrides, registry
 
@@ -193,7 +202,11 @@ def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
     for name in ('algorithm', 'scheduler'):
         if (text := getattr(args, name)) is not None:
             tunable = with_part(tunable, name, text)
-    return _with_initial_trials(tunable, base, args)
+    tunable = _with_prior(_with_initial_trials(tunable, base, args), args.prior)
+    # Imported last: it takes a while, and bad input is refused at once.
+    from paxtune.running.workloads import Workload
+
+    return Workload(tunable, args.exp, tuple(argv), base)
 
 
 def _with_objective(experiment: 'Experiment', args: 'argparse.Namespace') -> 'Tunable':
@@ -223,16 +236,28 @@ def _with_initial_trials(
 
     file = args.initial_trials
     given = initial_trials.read(file, Space(tunable)) if file else []
-    names = ('initial_defaults', 'prior_defaults')
-    wants_defaults = [name for name in names if getattr(args, name)]
-    if wants_defaults:
-        defaults = initial_trials.defaults(Space(tunable), base, f'--{wants_defaults[0]}')
-        if args.initial_defaults:
-            given = [defaults, *given]
-        if args.prior_defaults:
-            tunable.rebind({'search.prior': {**defaults, **tunable.search.prior}})
+    if args.initial_defaults:
+        defaults = initial_trials.defaults(Space(tunable), base, '--initial_defaults')
+        given = [defaults, *given]
     if given:
         tunable.rebind({'search.initial_trials': [*tunable.search.initial_trials, *given]})
+    return tunable
+
+
+def _with_prior(tunable: 'Tunable', assignments: Sequence[str]) -> 'Tunable':
+    from trainer.symbolic import literals
+
+    if list(assignments) == ['none']:
+        return tunable.rebind({'search.prior': None}, raise_on_no_change=False)
+    given: dict[str, Any] = {}
+    for each in assignments:
+        path, sign, text = each.partition('=')
+        if not (path and sign):
+            raise UserError(f'--prior={each}: expected PATH=VALUE, or none alone')
+        value = literals.parse(text, f'--prior: {path}')
+        given[path] = list(value) if isinstance(value, tuple) else value
+    if given:
+        tunable.rebind({'search.prior': {**(tunable.search.prior or {}), **given}})
     return tunable
 
 

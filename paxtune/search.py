@@ -47,8 +47,9 @@ def main(argv: Sequence[str] | None) -> int:
     is_apart = args.workers is not None or getattr(args, 'engine', None) is not None
     if args.coordinator is not None or not is_apart:
         processes.start(args)
+    again = ['paxtune.search', *command.given(argv)]
     with processes.together():
-        tunable = command_line.tunable_for(args)
+        workload = command_line.workload_for(args, again)
         name = command_line.study_name(args)
         engine = engine_flags.from_flags(args, name)
 
@@ -56,15 +57,15 @@ def main(argv: Sequence[str] | None) -> int:
 
     try:
         return command_line.run(
-            tunable,
-            ['paxtune.search', *command.given(argv)],
+            workload,
+            again,
             lambda study: command_line.summary(study, args.exp),
             engine=engine,
             quiet=args.quiet,
             **command_line.study_options(args, name),
         )
     except MissingDataError as error:
-        raise _with_a_way_out(error, tunable, args) from error
+        raise _with_a_way_out(error, workload.what, args) from error
 
 
 def _dry_run(args: 'argparse.Namespace') -> int:
@@ -77,16 +78,16 @@ def _dry_run(args: 'argparse.Namespace') -> int:
     from trainer.runtime import processes
 
     processes.require_flags(args)
-    tunable, name = command_line.tunable_for(args), command_line.study_name(args)
+    workload, name = command_line.workload_for(args), command_line.study_name(args)
     options = command_line.study_options(args, name)
     engine, where = engine_flags.from_flags(args, name), options['job_log_dir']
     try:
         with readable(where, Path(where)):
             found, engine = preview(
-                tunable, engine=engine, num_processes=args.num_processes or 1, **options
+                workload, engine=engine, num_processes=args.num_processes or 1, **options
             )
     except MissingDataError as error:
-        raise _with_a_way_out(error, tunable, args) from error
+        raise _with_a_way_out(error, workload.what, args) from error
     with found.study:
         show_dry_run(found, engine, standard_console())
     return 0

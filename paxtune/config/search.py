@@ -31,8 +31,9 @@ class Search(Component):
         limits: bounds on metrics. A trial beyond one is infeasible: before its first step if the
             metric is a cost that is known by then, such as `num_params`.
         initial_trials: decisions of the first trials, by path. Missing ones are drawn at random.
-        prior: decisions, by path, that are expected to be good. Algorithms that support it search
-            around them first. Missing decisions may have any value.
+        prior: decisions, by path, that are expected to be good: values, or intervals of numbers,
+            such as [1e-4, 1e-3]. Algorithms that support it search around them first. Other
+            decisions have the values of the experiment, or usual ones; None for no such value.
         replicates: the number of trials of each decision, each with its own training seed, for
             noisy rewards. All of them are trials; decisions are compared by their means.
         warm_start: 'parent' starts a trial from the weights of the trial that the algorithm
@@ -52,7 +53,7 @@ class Search(Component):
     constraints: list[Constraint] = []
     limits: list[Limit] = []
     initial_trials: list[dict[str, Any]] = []
-    prior: dict[str, Any] = {}
+    prior: dict[str, Any] | None = {}
     replicates: int = 1
     warm_start: Literal['parent'] | None = None
     child_overrides: dict[str, Any] = {}

@@ -3,12 +3,14 @@
 import collections
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from paxtune.reports.space_costs import costs, show_costs
 from paxtune.reports.space_tables import samples, show
 from paxtune.reports.tables import Table, print_line, print_table
+from paxtune.search_space.decisions import all_slots
 from paxtune.study.default_scheduler import default_scheduler
+from paxtune.study.known_values import interval, name_of
 from paxtune.study.record import Status
 from trainer import command
 from trainer.symbolic.errors import in_short
@@ -56,13 +58,18 @@ def show_dry_run(preview: 'Preview', engine: Place, console: 'Console') -> None:
         preview: the study of the search.
         engine: would run the trials.
     """
-    space = preview.study.space
+    study = preview.study
+    space = study.space
     print_line(console, 'A dry run: nothing is written, and nothing starts.')
     if preview.replaced:
         print_line(console, preview.replaced)
     rows = [{'part': name, 'plan': text} for name, text in plan_lines(preview, engine)]
     print_table(console, Table(rows, ['part', 'plan']))
     show(space, console, ())
+    if known := _known_rows(study):
+        print_table(
+            console, Table(known, ['decision', 'value', 'usually', 'reason'], 'Known values')
+        )
     decided = samples(space, _COSTED, _SEED)
     show_costs(costs(space, decided), console)
     print_line(console, f'Device memory: {_memory_text(space, decided)}')
@@ -80,6 +87,7 @@ def plan_lines(preview: 'Preview', engine: Place) -> 'Iterator[tuple[str, str]]'
     yield 'objective', ', '.join(goals) or 'none: trials are only measured'
     yield 'algorithm', _algorithm(study)
     yield 'scheduler', _scheduler(study)
+    yield 'known values', _known(study)
     yield 'seed', str(search.seed)
     yield 'budget', _budget(search.budget, study.num_trials)
     if search.replicates > 1:
@@ -134,6 +142,29 @@ def _scheduler(study: 'Study') -> str:
     if study.search.scheduler != 'default':
         return text
     return f'{text}, the default for {default_scheduler(study.search, study.space)[1]}'
+
+
+def _known(study: 'Study') -> str:
+    known = study.record.known or {}
+    if study.search.prior is None:
+        return 'none, as --prior=none says'
+    if not study.suggester.algorithm.uses_prior:
+        return f'none: {type(study.suggester.algorithm).__name__} uses none'
+    if not known:
+        return 'none: neither the experiment nor its fields have usual values'
+    count = command.counted(len(study.space.ids), 'decision')
+    return f'of {len(known)} of {count}, below; --prior=none searches without them'
+
+
+def _known_rows(study: 'Study') -> list[dict[str, Any]]:
+    slots = {slot.id.path: slot for slot in all_slots(study.space.spec)}
+    rows = []
+    for id_, known in (study.record.known or {}).items():
+        ends = interval(slots[id_], known)
+        usually = '' if ends is None else f'{ends[0]:.3g} to {ends[1]:.3g}'
+        value = name_of(study.space, id_, known)
+        rows.append({'decision': id_, 'value': value, 'usually': usually, 'reason': known.reason})
+    return rows
 
 
 def _component(value: 'Component | None') -> str:

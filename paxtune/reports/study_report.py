@@ -26,6 +26,7 @@ from paxtune.search_space.decision_rows import rows as decision_rows
 from paxtune.search_space.labels import display_value
 from paxtune.study import replicates
 from paxtune.study.columns import reward_columns
+from paxtune.study.known_values import in_words
 from paxtune.study.record import Status
 from paxtune.study.replicates import LeaderboardEntry
 from paxtune.study.study import Study
@@ -127,7 +128,7 @@ def _how(study: Study, trials: Sequence[Trial]) -> Section:
         'replicates': search.replicates,
         'warm start': search.warm_start,
         'initial trials': len(search.initial_trials) or None,
-        'prior': display_value(search.prior) if search.prior else None,
+        'known values': in_words(study.space, study.record.known or {}) or None,
         'completed trials of other studies': len(study.record.priors) or None,
     }
     limits = [row for row in budgets(study, trials) if row['limit'] is not None or row['used']]

@@ -45,11 +45,13 @@ class Workload:
         what: an experiment, a function, or recorded trials.
         exp: the name of the experiment on the command line, which the study shows.
         command: the module and the flags of the command, which reports show.
+        base: an experiment before its decisions were opened; None where they are its own.
     """
 
     what: Any
     exp: str = ''
     command: Sequence[str] = ()
+    base: Any = None
 
     @property
     def trains(self) -> bool:
@@ -70,7 +72,7 @@ class Workload:
         made = _made(changes, self.what.search, known)
         value = _changed(self.what, {f'search.{name}': each for name, each in made.items()})
         data = value.data() if isinstance(value, RunnerWorkload) else None
-        return SearchPlan.compile(value, None, data, self.exp, self.command)
+        return SearchPlan.compile(value, None, data, self.exp, self.command, base=self.base)
 
     def runner(self) -> Runner:
         """Makes the runner of its trials."""
@@ -178,7 +180,9 @@ def workload_of(
     tunable = experiments.as_tunable(what, Search(None))
     if space is not None and not isinstance(space, Mapping):
         raise UserError('space: expected values by path, {"task.learner.learning_rate": …}')
-    return Workload(tunable if space is None else _with_values(tunable, space), **named)
+    if space is None:
+        return Workload(tunable, **named)
+    return Workload(_with_values(tunable, space), base=tunable, **named)
 
 
 def _with_values(tunable: 'experiments.Tunable', space: Mapping[str, Any]) -> 'experiments.Tunable':
@@ -205,6 +209,9 @@ def _made(
             raise UserError(f'a search has no {name!r}. {hint}'.rstrip())
     if (objective := changes.get('objective')) is not None:
         changes = {**changes, 'objective': objective_of(objective)}
+    if isinstance(prior := changes.get('prior'), Mapping):
+        listed = {path: list(one) if type(one) is tuple else one for path, one in prior.items()}
+        changes = {**changes, 'prior': listed}
     made = {
         name: named_part(search, name, value, f'{name}={value!r}', known())
         if name in ('algorithm', 'scheduler') and isinstance(value, str)

@@ -74,6 +74,14 @@ def is_integer(point: DecisionPoint) -> bool:
     return isinstance(point, IntPoint)
 
 
+def is_legal(slot: DecisionPoint, value: int | float) -> bool:
+    """Returns True for the index of a candidate, or a number of a range."""
+    if isinstance(slot, pg.geno.Choices):
+        return isinstance(value, int) and 0 <= value < len(slot.candidates)
+    has_type = isinstance(value, int) or not is_integer(slot)
+    return has_type and bool(slot.min_value <= value <= slot.max_value)
+
+
 def slots(point: DecisionPoint) -> list[DecisionPoint]:
     """Single choices of a choice of several candidates, with own ids; a range stands alone."""
     if isinstance(point, pg.geno.Float):
@@ -97,6 +105,11 @@ def numeric_candidates(choice: pg.geno.Choices) -> list[float]:
 def slot_ids(point: DecisionPoint) -> list[str]:
     """Ids of the decisions at a point: one, or one for each slot."""
     return [slot.id.path for slot in slots(point)]
+
+
+def all_slots(spec: pg.DNASpec) -> list[DecisionPoint]:
+    """Single decisions of a space, parents before their children."""
+    return [slot for point in decision_points(spec) for slot in slots(point)]
 
 
 def decision_points(spec: pg.DNASpec) -> Iterator[DecisionPoint]:

@@ -94,6 +94,7 @@ class Space:
                 "pg.oneof([…]) or pg.floatv(low, high). Add one, or use --tune 'path=…'."
             )
         self._labels, self._texts = dict[str, list[Any]](), dict[str, list[Any]]()
+        self._candidates = dict[str, Sequence[Any]]()
         self._label(template, self.spec)
         self._decoder = Decoder(template, self.spec)
 
@@ -107,6 +108,7 @@ class Space:
             texts = texts if len({*map(repr, texts)}) == len(texts) else names
             for slot in slots(point):
                 self._labels[slot.id.path], self._texts[slot.id.path] = names, texts
+                self._candidates[slot.id.path] = hyper.candidates
                 opened = zip(hyper.candidate_templates, slot.candidates, strict=True)
                 for candidate_template, candidate_spec in opened:
                     self._label(candidate_template, candidate_spec)
@@ -212,7 +214,7 @@ class Space:
         decisions: Decisions = {}
         missing: list[str] = []
         self._parse(self.spec, readable, decisions, missing)
-        self._validate_names(readable)
+        self.require_names(readable)
         if missing and not partial:
             raise MissingDecisionsError('\n  '.join(['These decisions are missing:', *missing]))
         if inactive := set(readable) - set(map(parameter_path, decisions)):
@@ -229,7 +231,7 @@ class Space:
 
         def choose(point: DecisionPoint) -> Sequence[int] | float:
             values = [
-                self._value(slot, value_at(parameter_path(slot.id.path))) for slot in slots(point)
+                self.legal(slot, value_at(parameter_path(slot.id.path))) for slot in slots(point)
             ]
             if None in values:
                 raise LookupError(point.id.path)
@@ -255,14 +257,15 @@ class Space:
             if name not in readable:
                 missing.append(f'{name}: {self.legal_values(slot)}')
                 continue
-            value = self._value(slot, readable[name])
+            value = self.legal(slot, readable[name])
             if value is None:
                 raise UserError(f'{name} must be {self.legal_values(slot)}: {readable[name]!r}')
             made[slot.id.path] = value
             if isinstance(slot, pg.geno.Choices):
                 self._parse(slot.candidates[value], readable, made, missing)
 
-    def _value(self, point: DecisionPoint, value: Any) -> int | float | None:
+    def legal(self, point: DecisionPoint, value: Any) -> int | float | None:
+        """Parses the value of one decision, as `parse`; None if it is illegal."""
         if isinstance(point, pg.geno.Choices):
             found = match_candidate(value, self._labels[point.id.path])
             # A candidate itself, or its text, in place of its name.
@@ -289,7 +292,12 @@ class Space:
         """Names of the candidates of a slot."""
         return list(self._labels[slot.id.path])
 
-    def _validate_names(self, names: Iterable[str]) -> None:
+    def candidates(self, slot: pg.geno.Choices) -> Sequence[Any]:
+        """Candidates of a slot, in which decisions may be open."""
+        return self._candidates[slot.id.path]
+
+    def require_names(self, names: Iterable[str]) -> None:
+        """Raises UserError for a path that no decision has."""
         known = self.paths
         for name in names:
             if name not in known:

@@ -124,7 +124,7 @@ def open_plan(
     except BaseException:
         store.close()
         raise
-    return Study(folder, plan, record.priors, store)
+    return Study(folder, plan, record, store)
 
 
 def _learnt(
@@ -278,7 +278,7 @@ def join_study(
         if directory is not None:
             require_own(directory, record.uuid)
         plan = SearchPlan.of(record, str(directory or 'the study'), may_lack_classes)
-        return Study(directory, plan, record.priors, store)
+        return Study(directory, plan, record, store)
     except BaseException:
         store.close()
         raise

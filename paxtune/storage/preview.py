@@ -79,7 +79,7 @@ def preview_plan(
             new = open_plan(None, plan)
             return Preview(new, directory, is_new=True, replaced=error.changes)
         on_error.pop_all()
-        return Preview(Study(directory, plan, stored.priors, store), directory, is_new=False)
+        return Preview(Study(directory, plan, stored, store), directory, is_new=False)
 
 
 def _require_same(stored: StudyRecord, plan: SearchPlan, directory: JobPath) -> None:

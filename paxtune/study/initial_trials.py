@@ -6,6 +6,7 @@ from typing import Any
 import pyglove as pg
 from absl import logging
 
+from paxtune.search_space.decisions import slots
 from paxtune.search_space.labels import display_value
 from paxtune.search_space.space import Space
 from trainer.runtime.directory import read_json
@@ -99,7 +100,10 @@ def defaults(space: Space, base: Any, flag: str) -> dict[str, Any]:
     for path in space.paths:
         if '[=' in path:
             continue
-        for value in _candidates(pg.KeyPath.parse(path), base):
+        for value in (
+            *_own(pg.KeyPath.parse(path), base),
+            *_of_class(pg.KeyPath.parse(path), base),
+        ):
             if not pg.is_deterministic(value):
                 continue
             try:
@@ -113,13 +117,42 @@ def defaults(space: Space, base: Any, flag: str) -> dict[str, Any]:
     return found
 
 
-def _candidates(path: pg.KeyPath, base: Any) -> Iterator[Any]:
+def own_values(space: Space, base: Any) -> dict[str, tuple[int | float, bool]]:
+    """Finds the legal values that decisions have without a search, by the id of the decision.
+
+    Decisions inside candidates have none.
+
+    Args:
+        base: as of `defaults`.
+
+    Returns:
+        Each value, and whether it is the default of the component that it is a field of.
+    """
+    found: dict[str, tuple[int | float, bool]] = {}
+    for slot in (slot for point in space.spec.elements for slot in slots(point)):
+        path = pg.KeyPath.parse(slot.id.path)
+        defaults = list(_of_class(path, base))
+        for value in _own(path, base):
+            if not pg.is_deterministic(value):
+                continue
+            if (legal := space.legal(slot, display_value(value))) is not None:
+                found[slot.id.path] = legal, any(pg.eq(value, each) for each in defaults)
+                break
+    return found
+
+
+def _own(path: pg.KeyPath, base: Any) -> Iterator[Any]:
+    """Yields the values of an experiment, and of the experiments that it is derived from."""
     if base.sym_has(path):
         yield base.sym_get(path)
     for cls in type(base).__mro__:
         if issubclass(cls, Component):
             yield from _default(cls, path)
-    if base.sym_has(path.parent):
+
+
+def _of_class(path: pg.KeyPath, base: Any) -> Iterator[Any]:
+    """Yields the default of the component that a path is a field of."""
+    if path and base.sym_has(path.parent):
         yield from _default(type(base.sym_get(path.parent)), pg.KeyPath(path.key))
 
 

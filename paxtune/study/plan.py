@@ -13,10 +13,11 @@ from paxtune.config.search import Search
 from paxtune.schedulers.base import Scheduler
 from paxtune.search_space.decisions import spec_to_json
 from paxtune.search_space.space import Space
-from paxtune.study import code_versions, provenance, stand_ins
+from paxtune.study import code_versions, provenance, stand_ins, usual_names
 from paxtune.study.default_scheduler import default_scheduler
 from paxtune.study.feasibility import Feasibility
-from paxtune.study.record import CodeVersion, PriorTrial, Provenance, StudyRecord
+from paxtune.study.known_values import known_values
+from paxtune.study.record import CodeVersion, KnownDecision, PriorTrial, Provenance, StudyRecord
 from paxtune.study.samples import first_fitting
 from paxtune.study.validation import (
     validate_search,
@@ -42,6 +43,7 @@ class SearchPlan:
         exp: the `--exp` of the command; '' without one.
         command: the module of the command and its flags; empty without one.
         function: the function that trials call; None for an experiment.
+        known: known values by the id of their decision.
     """
 
     feasibility: Feasibility
@@ -50,6 +52,7 @@ class SearchPlan:
     exp: str = ''
     command: tuple[str, ...] = ()
     function: Callable[..., Any] | None = None
+    known: Mapping[str, KnownDecision] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def compile(
@@ -60,6 +63,7 @@ class SearchPlan:
         exp: str = '',
         command: Sequence[str] = (),
         function: Callable[..., Any] | None = None,
+        base: Any = None,
     ) -> 'SearchPlan':
         """Builds a plan, and makes all checks of it.
 
@@ -71,6 +75,7 @@ class SearchPlan:
             exp: the `--exp` of the command.
             command: the module of the command and its flags.
             function: the function that trials call; None for an experiment.
+            base: the experiment before its decisions were opened, whose values are known.
 
         Raises:
             UserError: the space cannot be searched, or not so.
@@ -87,7 +92,9 @@ class SearchPlan:
             from paxtune.study.data_fingerprints import fingerprints
 
             data = fingerprints(sample(0).values)
-        plan = cls(feasibility, search is None, data or {}, exp, tuple(command), function)
+        named = usual_names.of_arguments(space) if function is not None else {}
+        known = known_values(space, feasibility.search, base, named)
+        plan = cls(feasibility, search is None, data or {}, exp, tuple(command), function, known)
         if is_trained:
             validate_steps(feasibility)
             validate_training(plan.search, plan.scheduler, space, sample)
@@ -152,6 +159,7 @@ class SearchPlan:
             spec=spec_to_json(self.space.spec),
             data=dict(sorted(self.data.items())),
             priors=tuple(priors),
+            known=self.known,
             algorithm=type(self.search.algorithm).__name__,
             goals=tuple(reward.goal for reward in self.search.rewards),
             exp=self.exp,

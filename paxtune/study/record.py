@@ -277,6 +277,21 @@ class PriorTrial:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class KnownDecision:
+    """A value of a decision that was expected to be good when the study was created.
+
+    Attributes:
+        value: index of a candidate, or a number.
+        deviation: as of `paxtune.algorithms.KnownValue`.
+        reason: why it is expected to be good, with the source, for people.
+    """
+
+    value: Integer | float
+    deviation: float
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Provenance:
     """The origin of a study, for people. Nothing depends on it.
 
@@ -332,6 +347,8 @@ class StudyRecord:
         note: of people, on the study itself; '' without one.
         profile: the wall clock of workers before and after their trials, by phase.
         code: versions of the users' code that the study has had, by their first trial.
+        known: known values by the id of their decision; None in a study that was created before
+            they were recorded.
     """
 
     value: str
@@ -354,6 +371,7 @@ class StudyRecord:
     note: str = ''
     profile: Mapping[str, Seconds] = dataclasses.field(default_factory=dict)
     code: tuple[CodeVersion, ...] = ()
+    known: Mapping[str, KnownDecision] | None = None
 
     @property
     def experiment(self) -> str:

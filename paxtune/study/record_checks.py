@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from paxtune.objectives.measurement import Measurement
-from paxtune.search_space.decisions import Decisions, spec_from_json
+from paxtune.search_space.decisions import Decisions, all_slots, is_legal, spec_from_json
 from paxtune.search_space.parameters import reader
 from paxtune.study import invariants, notes
 from paxtune.study.attributes import validated
@@ -217,8 +217,18 @@ def check_study(record: StudyRecord) -> Rules:
     for prior in record.priors:
         count = len(prior.scores)
         _require(count == rules.num_rewards, f'a prior has {count} scores')
+    _check_known(record)
     check_requests(record)
     return rules
+
+
+def _check_known(record: StudyRecord) -> None:
+    legal = {slot.id.path: slot for slot in all_slots(spec_from_json(record.spec))}
+    for id_, known in (record.known or {}).items():
+        _require(id_ in legal, f'a known value is of no decision: {id_!r:.200}')
+        _require(is_legal(legal[id_], known.value), f'the known value of {id_} is {known.value!r}')
+        _require(0.0 <= known.deviation <= 1.0, f'the known value of {id_} has no deviation')
+        _require(len(known.reason) <= MAX_TEXT, f'the known value of {id_} has a long reason')
 
 
 def _check_budgets(record: StudyRecord) -> None:

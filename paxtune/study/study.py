@@ -13,8 +13,9 @@ from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.parameters import to_parameters
 from paxtune.study import notes, replicates, stop_requests, transfer
 from paxtune.study.checkpoint_retention import require_weights
+from paxtune.study.known_values import for_algorithm, given_values
 from paxtune.study.plan import SearchPlan
-from paxtune.study.record import RETRY, Lineage, PriorTrial, TrialRecord
+from paxtune.study.record import RETRY, Lineage, StudyRecord, TrialRecord
 from paxtune.study.record_checks import DamagedRecordError
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.schedule import Action
@@ -69,14 +70,19 @@ class Study(StudyView):
         self,
         directory: JobPath | None,
         plan: SearchPlan,
-        priors: Sequence[PriorTrial],
+        record: StudyRecord,
         store: StudyStore,
     ) -> None:
         """Not called directly: see `paxtune.storage.open_study`."""
         super().__init__(directory, plan, store)
         space, search = plan.space, plan.search
-        observations = transfer.observations_of(priors)
-        self.suggester = Suggester(plan.feasibility, observations, lambda: self.current)
+        known = given_values(space, search) if record.known is None else record.known
+        self.suggester = Suggester(
+            plan.feasibility,
+            transfer.observations_of(record.priors),
+            lambda: self.current,
+            for_algorithm(known),
+        )
         self._scheduling: TrialScheduling | None = None
         if (scheduler := self.scheduler) is not None:
             self._scheduling = TrialScheduling(

@@ -46,17 +46,20 @@ class Suggester:
         feasibility: Feasibility,
         priors: Sequence[Observation],
         read_trials: Callable[[], Sequence[Trial]],
+        known: Mapping[str, KnownValue] | None = None,
     ) -> None:
-        """Suggests nothing yet; `read_trials` returns the study's trials as they stand.
+        """Suggests nothing yet.
 
-        Raises:
-            UserError: the prior of the search is not in the space.
+        Args:
+            feasibility: of decisions.
+            priors: trials of other studies.
+            read_trials: returns the study's trials as they stand.
+            known: known values by the id of their decision.
         """
         self.feasibility, self._priors = feasibility, priors
         space, search = self._space, self._search = feasibility.space, feasibility.search
         self.algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
-        given = space.parse(dict(search.prior), partial=True)
-        self._prior = {id_: KnownValue(value) for id_, value in given.items()}
+        self._known = dict(known or {})
         self._read_trials, self._read_parameters = read_trials, reader(space.spec)
         self._memo: dict[str, Any] = {}
         self._tried: set[Key] = set()
@@ -126,7 +129,7 @@ class Suggester:
             number if ordinal is None else ordinal,
             lambda: self._history(number),
             self.feasibility.why_infeasible,
-            self._prior,
+            self._known,
             self._memo,
             lambda: self._tried_before(number),
         )

@@ -15,6 +15,7 @@ from paxtune.schedulers.rungs import first_rung
 from paxtune.search_space.constraints import Constraint
 from paxtune.search_space.space import Space
 from paxtune.study.feasibility import Feasibility
+from paxtune.study.known_values import given_values
 from paxtune.study.reasons import commonest
 from paxtune.study.samples import NothingFits, Sample, draws, fitting
 from paxtune.study.suggester import Suggester
@@ -50,11 +51,12 @@ def validate_search(feasibility: Feasibility, sample: Samples) -> None:
     _validate_warm_start(search, space, algorithm)
     _validate_child_overrides(search, space)
     try:
-        suggestions = Suggester(feasibility, [], list)
+        given_values(space, search)
     except UserError as error:
         raise UserError(f'search.prior: {error}') from error
     _validate_scheduler(search, space)
     _validate_constraints(search, space, sample)
+    suggestions = Suggester(feasibility, [], list)
     for i, seed in enumerate(search.initial_trials):
         try:
             suggestions.completed(seed, i + 1)

@@ -26,12 +26,9 @@ from paxtune.running.trial_errors import StudyStoppedError
 from paxtune.running.trial_spec import experiments
 from paxtune.schedulers import ThresholdStopping
 from paxtune.search_space.constraints import Requires
-from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
 from paxtune.study.checkpoint_retention import CheckpointCleaner
-from paxtune.study.feasibility import Feasibility
 from paxtune.study.record import Lineage, TrialRecord
-from paxtune.study.suggester import Suggester
 from tests.factories.parts import GRADIENTS, stepped
 from tests.factories.runs import without_speed
 from tests.factories.tiny import CountingInput, experiment
@@ -189,7 +186,8 @@ def tuned(search: Search) -> object:
 
 def suggested(search: Search) -> object:
     """The prior of the first suggestion."""
-    return Suggester(Feasibility(Space(SPACE), search), [], list).context(1).prior
+    with open_study(None, SPACE, search=search) as study:
+        return study.suggester.context(1).prior
 
 
 def kept(search: Search) -> object:

@@ -25,6 +25,8 @@ from paxtune.schedulers import (
 )
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study
+from paxtune.study.known_values import GIVEN, OWN, known_values
+from paxtune.study.record import KnownDecision
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
 from tests.factories import tunables
@@ -205,12 +207,24 @@ def test_tune_opens_fields_and_set_fixes_them() -> None:
     assert (tunable.task.learner.learning_rate, tunable.search.budget.trials) == (0.01, 3)
 
 
-def test_a_search_may_believe_in_the_defaults() -> None:
-    flags = [f'--exp={MODULE}.Rates', '--tune', 'train.random_seed=intv(0, 100)']
-    args = search.parser().parse_args([*flags, '--prior_defaults', '--algorithm=gp_bandit'])
-    tunable = command_line.tunable_for(args)
-    assert tunable.search.prior['train.random_seed'] == 0
-    assert not tunable.search.initial_trials
+def test_a_search_knows_the_values_before_its_decisions_were_opened() -> None:
+    def known(*flags: str) -> dict[str, KnownDecision]:
+        opened = ['--tune', 'task.learner.optimizer.b1=floatv(0.5, 0.99)', '--algorithm=gp_bandit']
+        args = search.parser().parse_args([f'--exp={MODULE}.Rates', *opened, *flags])
+        made = command_line.workload_for(args)
+        return known_values(Space(made.what), made.what.search, made.base)
+
+    b1 = 'task.learner.optimizer.b1'
+    assert known()[b1].value == 0.9
+    assert known('--set', f'{b1}=0.8')[b1].reason == OWN
+    given = known('--prior', f'{b1}=[0.6, 0.7]', f'{RATE}=1e-3')
+    assert (given[b1].value, given[RATE].value) == pytest.approx((0.65, 1e-3))
+    assert given[RATE].reason == GIVEN
+    assert known('--prior=none') == {}
+    with pytest.raises(UserError, match=r'--prior=1e-3: expected PATH=VALUE'):
+        known('--prior=1e-3')
+    with pytest.raises(UserError, match=r'task\.learner\.rate is no decision'):
+        known('--prior=task.learner.rate=1e-3')
 
 
 def test_a_directory_in_use_is_refused_with_the_holder(tmp_path: Path) -> None:

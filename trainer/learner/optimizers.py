@@ -14,6 +14,7 @@ from trainer.learner.norms import own_axes
 from trainer.learner.paths import keys, leaves
 from trainer.learner.per_layer import per_layer_transform
 from trainer.learner.usual_rates import adafactor_rate, adam_rate, lion_rate, sgd_rate
+from trainer.symbolic import recipes
 from trainer.symbolic.component import (
     Component,
     Number,
@@ -227,9 +228,9 @@ class AdamW(Optimizer):
     mu_dtype: Literal['float32', 'bfloat16'] = 'float32'
 
     usual = {
-        'b1': UsualValue(0.9, 0.88, 0.95, 'Kingma & Ba 2015; GPT-3 (Brown et al. 2020)'),
-        'b2': UsualValue(0.98, 0.95, 0.999, '0.999: Kingma & Ba 2015; 0.95: GPT-3, LLaMA'),
-        'epsilon': UsualValue(1e-8, 1e-9, 1e-6, 'Kingma & Ba 2015; 1e-6: BERT, RoBERTa'),
+        'b1': recipes.B1,
+        'b2': recipes.B2,
+        'epsilon': recipes.EPSILON,
         'weight_decay': UsualValue(0.1, 0.03, 0.2, 'GPT-3, LLaMA, ViT; 0.05: DeiT, MAE'),
         'clip_threshold': UsualValue(1.0, 0.5, 2.0, 'Shazeer & Stern 2018'),
     }
@@ -268,11 +269,9 @@ class SGD(Optimizer):
     nesterov: bool = False
 
     usual = {
-        'momentum': UsualValue(0.9, 0.85, 0.95, 'Sutskever et al. 2013, He et al. 2016'),
+        'momentum': recipes.MOMENTUM,
         'nesterov': choice(True, 'Sutskever et al. 2013'),
-        'l2_regularizer_weight': UsualValue(
-            1e-4, 5e-5, 5e-4, 'He et al. 2016; 5e-4: Zagoruyko & Komodakis 2016'
-        ),
+        'l2_regularizer_weight': recipes.L2,
     }
 
     def check(self) -> None:
