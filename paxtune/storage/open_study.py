@@ -133,9 +133,9 @@ def _learnt(
     found = list[PriorTrial]()
     for each in priors:
         if isinstance(each, StudiesBelow):
-            taken = {trial.source for trial in found}
+            taken = {os.path.realpath(trial.source) for trial in found}
             similar = similar_trials(each, plan, folder, load_study)
-            found += [trial for trial in similar if trial.source not in taken]
+            found += [it for it in similar if os.path.realpath(it.source) not in taken]
         elif isinstance(each, Study):
             found += transfer.priors(each, plan.space, plan.search)
         else:

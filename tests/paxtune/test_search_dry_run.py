@@ -158,6 +158,16 @@ def test_a_study_without_rewards_would_be_replaced(home: Path, shown) -> None:
     assert content(home) == before
 
 
+@pytest.mark.slow
+def test_the_studies_that_it_learns_from_are_named_with_their_trials(home: Path, shown) -> None:
+    for name, count in (('one', 2), ('two', 3)):
+        opened(home / 'old' / name, count).close()
+    _, plan = shown(EXP, '--learn_from=old', '--job_log_dir=old/new')
+    assert plan['learns from'] == '3 trials of old/two, 2 trials of old/one'
+    _, plan = shown(EXP, '--prior_studies', 'old/one', '--learn_from=old')
+    assert plan['learns from'].count('old/one') == 1
+
+
 @pytest.mark.fast(2)
 @pytest.mark.parametrize(
     'flags',
@@ -169,6 +179,7 @@ def test_a_study_without_rewards_would_be_replaced(home: Path, shown) -> None:
         ['--engine=rya'],
         ['--algorithm=random_serach'],
         ['--prior_studies', 'nowhere'],
+        ['--learn_from=nowhere'],
         ['--fork_study=nowhere'],
         ['--job_log_dir=gs://bucket/study'],
         ['--job_log_dir=other', '--seed=3'],
