@@ -30,7 +30,7 @@ MAX_STUDIES = 10
 MAX_TRIALS = 100
 """Trials of each of them: the best half, and others evenly."""
 
-_LEAST_OVERLAP = 0.5  # Share of the decisions of both studies that both have.
+_MIN_OVERLAP = 0.5  # Share of the decisions of both studies that both have.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ def similar_trials(
             ranked.append((overlap, record.goals == goals, -place, path))
     found, count = list[PriorTrial](), 0
     for overlap, _, _, path in sorted(ranked, reverse=True):
-        if overlap < _LEAST_OVERLAP or count == MAX_STUDIES:
+        if overlap < _MIN_OVERLAP or count == MAX_STUDIES:
             break
         if time.monotonic() - started > below.max_seconds:
             _skip(below.root, f'reading took {below.max_seconds:g} seconds: the rest is left out')

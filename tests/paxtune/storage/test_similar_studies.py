@@ -51,7 +51,7 @@ def test_the_study_with_the_most_decisions_in_common_comes_first(tmp_path: Path)
         assert len(study.record.priors) == 6
 
 
-def test_what_cannot_be_read_is_skipped_with_a_line_each(
+def test_an_unreadable_study_is_skipped_with_a_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _search(tmp_path / 'good', 'xy')
