@@ -11,13 +11,13 @@ Methods: our default, NSGA-II and quasi-random points; Optuna's Gaussian process
 All have their defaults, 50 trials one after another, and 20 seeds. None knows the reference. An
 infeasible trial is one that failed, and has no values.
 
-The remaining volume is the share of the best hypervolume, above the problem's reference, that the
-trials do not dominate: 1 before the first good trial, 0 for the whole front. Means are geometric, a
-share below 0.001 counts as 0.001, and intervals hold 95 % of what drawing seeds and problems again
-gives.
+The remaining volume is the share of the best hypervolume that the trials do not dominate. It is 1
+before the first trial below the problem's reference, and 0 for the whole front. Means are
+geometric, and a share below 0.001 counts as 0.001. Intervals hold 95 % of what drawing seeds and
+problems again gives.
 
-Goals after 50 trials, over all problems: the remaining volume of the default is at most that of Ax
-and that of Optuna's Gaussian process, and at most 0.6 of NSGA-II's.
+Goals for the remaining volume of the default after 50 trials, over all problems: at most Ax's, at
+most the one of Optuna's Gaussian process, and at most 0.6 of NSGA-II's.
 
 Cells are kept in `--cache_dir`, as those of `benchmarks/search_quality.py`. Peers are installed
 into `.venv-search` and `.venv-ax` when they first run. `--only=METHOD,...` and `--seeds=N` run a

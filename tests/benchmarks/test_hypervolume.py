@@ -1,4 +1,4 @@
-"""The problems of `benchmarks/hypervolume.py`, and a run of ours on one."""
+"""The problems of `benchmarks/hypervolume.py`, and a run on one of them."""
 
 import random
 
@@ -36,7 +36,7 @@ def test_some_trials_are_infeasible() -> None:
         assert 0 < found.count(None) < 200
 
 
-def test_a_run_of_ours_has_a_value_of_each_objective() -> None:
+def test_a_run_has_a_value_of_each_objective() -> None:
     problem = PROBLEMS['loss_and_size']
     found = cells.run(make('quasi_random', problem, 0), problem.instance(0), 12)
     assert {len(each) for each in found['values'] if each is not None} == {2}
