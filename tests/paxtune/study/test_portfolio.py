@@ -24,6 +24,7 @@ def _search(directory: Path, best: float, trials: int = 10) -> None:
     ).close()
 
 
+@pytest.mark.slow
 def test_a_portfolio_is_good_in_every_study_and_no_longer_than_it_helps(tmp_path: Path) -> None:
     """Two studies like a small number, one a large one: the small one comes first."""
     for name, best in (('a', 0.1), ('b', 0.1), ('c', 0.9)):
