@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from benchmarks.search.problems import Problem, Value
 
@@ -52,6 +52,7 @@ class Method:
         seeds: how many runs of a problem there are.
         problems: those that it is run on; none for all.
         parallel: trials that run at once: all are asked for, then their results are given.
+        prior: 'known' where it has the problem's usual values, 'mirrored' where it has wrong ones.
     """
 
     name: str
@@ -61,11 +62,12 @@ class Method:
     seeds: int
     problems: tuple[str, ...] = ()
     parallel: int = 1
+    prior: Literal['none', 'known', 'mirrored'] = 'none'
 
     @property
     def algorithm(self) -> str:
         """Name of the algorithm in `--algorithm`."""
-        return 'portfolio' if self.name in LIMITS else self.name.removesuffix('_parallel')
+        return 'portfolio' if self.name in LIMITS else without_suffix(self.name)
 
     @property
     def is_peer(self) -> bool:
@@ -96,6 +98,14 @@ METHODS: Sequence[Method] = (
     Method('stock_vizier', STOCK, 'stock_vizier', 25, 3, ('rastrigin_4', 'schaffers_20', 'mixed')),
 )
 
+KNOWING: Sequence[Method] = (
+    Method('default', OWN, 'ours', 50, 100),
+    Method('default_known', OWN, 'ours', 50, 100, prior='known'),
+    Method('default_mirrored', OWN, 'ours', 50, 100, prior='mirrored'),
+    Method('optuna_tpe', 'search', 'optuna_samplers', 50, 100),
+    Method('optuna_tpe_known', 'search', 'optuna_samplers', 50, 100, prior='known'),
+)
+"""The contenders of `benchmarks/search_tables.py`."""
 
 PEERS = tuple(each.name for each in METHODS if each.is_peer)
 
@@ -122,6 +132,16 @@ FRONT_METHODS = (
     Method('ax', 'ax', _FRONTS, 50, 20),
 )
 """Searches of several objectives, for `benchmarks/hypervolume.py`."""
+
+
+def without_suffix(name: str) -> str:
+    """The name of a method without how it is run.
+
+    Example:
+        >>> without_suffix('default_parallel'), without_suffix('optuna_tpe_known')
+        ('default', 'optuna_tpe')
+    """
+    return re.sub('_(parallel|known|mirrored)$', '', name)
 
 
 @functools.cache

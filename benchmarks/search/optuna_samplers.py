@@ -1,7 +1,8 @@
 """Samplers of Optuna, their settings as they come. This runs in the peers' environment.
 
 A range of whole numbers is one. Ordered numbers are a range of their places, which has more
-information than a choice between them. An infeasible trial is reported as one that failed.
+information than a choice between them. An infeasible trial is reported as one that failed. Known
+values are those of the first trial.
 """
 
 import warnings
@@ -11,7 +12,7 @@ from typing import Any
 
 import optuna
 
-from benchmarks.search.methods import Searcher
+from benchmarks.search.methods import Searcher, without_suffix
 from benchmarks.search.problems import Parameter, Problem, Value, opened
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -40,6 +41,8 @@ class Study:
 
     def __init__(self, sampler: Any, problem: Problem) -> None:
         self.study: Any = optuna.create_study(sampler=sampler)
+        if problem.known:
+            self.study.enqueue_trial({name: each.value for name, each in problem.known.items()})
         self._problem = problem
         self._running: deque[Any] = deque()
 
@@ -89,4 +92,4 @@ def _distribution(parameter: Parameter) -> Any:
 
 def make(name: str, problem: Problem, seed: int) -> Searcher:
     """A run of the sampler with that name."""
-    return Study(SAMPLERS[name](seed=seed), problem)
+    return Study(SAMPLERS[without_suffix(name)](seed=seed), problem)

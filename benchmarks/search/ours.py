@@ -7,7 +7,7 @@ from typing import Any
 import pyglove as pg
 
 import paxtune
-from benchmarks.search.methods import Refused, Searcher, own_algorithm
+from benchmarks.search.methods import Refused, Searcher, own_algorithm, without_suffix
 from benchmarks.search.problems import Parameter, Problem, Value
 from paxtune.search_space.decisions import Decisions, decide
 from paxtune.study.running_trial import RunningTrial
@@ -75,7 +75,14 @@ class Study:
         self._problem = problem
         self._running: deque[RunningTrial] = deque()
         reward = paxtune.MetricReward('minimize', 'loss')
-        search = paxtune.Search(reward, paxtune.Budget(_MANY), algorithm, seed=seed)
+        prior = {name: [each.low, each.high] for name, each in problem.known.items()}
+        search = paxtune.Search(
+            reward,
+            paxtune.Budget(_MANY),
+            algorithm,
+            seed=seed,
+            prior=prior or None,
+        )
         try:
             self.study = paxtune.open_study(None, space(problem), search=search)
         except UserError as error:
@@ -109,4 +116,4 @@ def twin(problem: Problem, others: Sequence[str]) -> str | None:
 
 def make(name: str, problem: Problem, seed: int) -> Searcher:
     """A run of the algorithm with that name, its settings as they come."""
-    return Study(own_algorithm(name.removesuffix('_parallel')), problem, seed)
+    return Study(own_algorithm(without_suffix(name)), problem, seed)

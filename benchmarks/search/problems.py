@@ -90,6 +90,21 @@ class Instance:
 
 
 @dataclasses.dataclass(frozen=True)
+class Known:
+    """The usual value of a number.
+
+    Attributes:
+        value: usual.
+        low: the first number of the interval in which two thirds of good values lie.
+        high: the last number of the interval.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Problem:
     """Parameters and their instances.
 
@@ -97,16 +112,38 @@ class Problem:
         name: for people, and for what is kept on disk.
         parameters: owners before what they open.
         instance: the instance of a seed.
+        known: usual values of some parameters, by name.
     """
 
     name: str
     parameters: tuple[Parameter, ...]
     instance: Callable[[int], Instance]
+    known: Mapping[str, Known] = dataclasses.field(default_factory=dict, kw_only=True)
 
     @property
     def is_conditional(self) -> bool:
         """True if some parameters are opened by others."""
         return any(each.condition for each in self.parameters)
+
+    def knowing(self, prior: Literal['none', 'known', 'mirrored']) -> 'Problem':
+        """The problem with its known values, without any, or with wrong ones.
+
+        Mirrored values lie on the other side of the middle of each range.
+        """
+        if prior == 'known':
+            return self
+        ranges = {each.name: each for each in self.parameters}
+        mirrored = {name: _mirrored(ranges[name], each) for name, each in self.known.items()}
+        return dataclasses.replace(self, known=mirrored if prior == 'mirrored' else {})
+
+
+def _mirrored(range_: Parameter, known: Known) -> Known:
+    def mirror(number: float) -> float:
+        if range_.log:
+            return range_.low * (range_.high / number)
+        return range_.low + range_.high - number
+
+    return Known(mirror(known.value), mirror(known.high), mirror(known.low))
 
 
 def drawn(parameters: Sequence[Parameter], rng: random.Random) -> dict[str, Value]:

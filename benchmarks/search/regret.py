@@ -47,9 +47,9 @@ Logs = Mapping[str, np.ndarray]
 """By problem: the logarithms of the regrets of all seeds, [seeds]."""
 
 
-def logs(regrets: Sequence[float]) -> np.ndarray:
-    """Logarithms of regrets, none of them below that of `FLOOR`."""
-    return np.log(np.maximum(np.array(regrets, float), FLOOR))
+def logs(regrets: Sequence[float] | Sequence[Sequence[float]], floor: float = FLOOR) -> np.ndarray:
+    """Logarithms of regrets of any shape, none of them below that of the floor."""
+    return np.log(np.maximum(np.array(regrets, float), floor))
 
 
 def over_seeds(of_problem: np.ndarray) -> Interval:

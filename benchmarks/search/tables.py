@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.search.problems import Instance, Objective, Parameter, Problem, Values
+from benchmarks.search.problems import Instance, Known, Objective, Parameter, Problem, Values
 from paxtune.simulate.nearest_row import Box, Unused, one_minus_betas
 
 NAMES = (
@@ -24,6 +24,17 @@ NAMES = (
     'imdb_patch32_VRNN128_tanh_bs128',
     'imdb_patch32_VRNN64_relu_avg_bs128',
 )
+
+KNOWN = {
+    'learning_rate': Known(1e-3, 3e-4, 3e-3),
+    'one_minus_beta1': Known(0.1, 0.05, 0.12),
+    'one_minus_beta2': Known(0.02, 1e-3, 0.05),
+    'epsilon': Known(1e-8, 1e-9, 1e-6),
+}
+"""The usual values of Adam, as `trainer.learner.optimizers.AdamW` states them.
+
+The peers' environments lack the trainer, so they stand here, too; a test compares both.
+"""
 
 
 def path(data_dir: Path, name: str) -> Path:
@@ -83,7 +94,8 @@ def table_problem(name: str, names: Sequence[str], hp: np.ndarray, losses: np.nd
 
     feasible = losses[np.isfinite(losses)]
     instance = Instance(start, float(feasible.min()), float(np.median(feasible)))
-    return Problem(name, parameters, functools.partial(_the, instance))
+    known = {label: KNOWN[label] for label in labels if label in KNOWN}
+    return Problem(name, parameters, functools.partial(_the, instance), known=known)
 
 
 def _the(instance: Instance, seed: int) -> Instance:

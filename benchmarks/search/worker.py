@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.search.cells import Cell, run
 from benchmarks.search.fronts import front_problems
-from benchmarks.search.methods import FRONT_METHODS, LIMITED, METHODS, Refused
+from benchmarks.search.methods import FRONT_METHODS, KNOWING, LIMITED, METHODS, Refused
 from benchmarks.search.problems import problems
 
-_METHODS = {method.name: method for method in (*METHODS, *LIMITED)}
+_METHODS = {method.name: method for method in (*KNOWING, *METHODS, *LIMITED)}
 _FRONT_METHODS = {method.name: method for method in FRONT_METHODS}
 
 
@@ -36,7 +36,7 @@ def answer(cell: Cell, data_dir: Path, cache_dir: Path) -> dict[str, Any]:
         problem = (fronts if is_front else problems(data_dir))[cell.problem]
         module: Any = importlib.import_module(f'benchmarks.search.{method.module}')
         try:
-            searcher = module.make(cell.method, problem, cell.seed)
+            searcher = module.make(cell.method, problem.knowing(method.prior), cell.seed)
         except Refused as refused:
             cell.write(cache_dir, {'refused': str(refused)})
         else:
