@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.metrics import weighted
+from trainer.symbolic import recipes
 from trainer.symbolic.component import (
     Component,
     Number,
@@ -71,7 +72,7 @@ class SoftmaxCrossEntropy(Loss):
     z_loss_weight: Number = 0.0
 
     usual = {
-        'label_smoothing': UsualValue(0.1, 0.05, 0.15, 'Szegedy et al. 2016, Vaswani et al. 2017'),
+        'label_smoothing': recipes.LABEL_SMOOTHING,
         'z_loss_weight': UsualValue(1e-4, 1e-5, 2e-4, 'PaLM (Chowdhery et al. 2022); 1e-5: OLMo 2'),
     }
 

@@ -9,9 +9,9 @@ import pyglove as pg
 
 from trainer.inputs.interpretation import Interpretation
 from trainer.inputs.weights import weight_features
+from trainer.symbolic import recipes
 from trainer.symbolic.component import components, require_not_negative, require_positive
 from trainer.symbolic.errors import UserError
-from trainer.symbolic.usual_values import UsualValue
 
 Batch = dict[str, np.ndarray]
 """Arrays by feature name; the first axis is the examples of one host's batch."""
@@ -67,7 +67,7 @@ class Input(Interpretation):
     repeat: bool | None = None
     batch_padding_size: int = 0
 
-    usual = {'batch_size': UsualValue(128, 32, 512, '32 to 512: Keskar et al. 2017')}
+    usual = {'batch_size': recipes.BATCH_SIZE}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -2,8 +2,8 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import Layer
+from trainer.symbolic import recipes
 from trainer.symbolic.component import Number, require_fraction
-from trainer.symbolic.usual_values import UsualValue
 
 
 class Dropout(Layer):
@@ -17,9 +17,7 @@ class Dropout(Layer):
 
     rate: Number = 0.1
 
-    usual = {
-        'rate': UsualValue(0.1, 0.05, 0.3, 'Vaswani et al. 2017, BERT, ViT; more: Srivastava 2014')
-    }
+    usual = {'rate': recipes.DROPOUT}
 
     def check(self) -> None:
         require_fraction(self, 'rate')

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import optax
 
 from trainer.learner.norms import map_layers
+from trainer.symbolic import recipes
 from trainer.symbolic.component import Component, Number, require_above_zero
-from trainer.symbolic.usual_values import UsualValue
 
 _TINY = 1e-12
 
@@ -35,7 +35,7 @@ class GlobalNorm(Clipping):
     max_norm: Number
     per_optimizer: bool = False
 
-    usual = {'max_norm': UsualValue(1.0, 0.3, 1.0, 'GPT-3, LLaMA, ViT; 0.25: Merity et al. 2018')}
+    usual = {'max_norm': recipes.CLIP_NORM}
 
     def check(self) -> None:
         require_above_zero(self, 'max_norm')
