@@ -16,8 +16,8 @@ before the first trial below the problem's reference, and 0 for the whole front.
 geometric, and a share below 0.001 counts as 0.001. Intervals hold 95 % of what drawing seeds and
 problems again gives.
 
-Goals for the remaining volume of the default after 50 trials, over all problems: at most Ax's, at
-most the one of Optuna's Gaussian process, and at most 0.6 of NSGA-II's.
+Goals: over all problems and after 50 trials, the default has at most the remaining volume of Ax and
+of Optuna's Gaussian process, and at most 0.6 of NSGA-II's.
 
 Cells are kept in `--cache_dir`, as those of `benchmarks/search_quality.py`. Peers are installed
 into `.venv-search` and `.venv-ax` when they first run. `--only=METHOD,...` and `--seeds=N` run a
