@@ -22,9 +22,10 @@ class _Ours:
         search = paxtune.Search(objectives, paxtune.Budget(_MANY), algorithm, seed=seed)
         self._study = paxtune.open_study(None, ours.space(problem), search=search)
         self._names, self._values_of = names, lambda by_id: ours.values_of(problem, by_id)
+        self._trial: Any = None
 
     def ask(self) -> Mapping[str, Value]:
-        self._trial: Any = self._study.ask()
+        self._trial = self._study.ask()
         return self._values_of(self._trial.view.by_id)
 
     def tell(self, value: Any) -> None:
@@ -46,7 +47,7 @@ def _optuna(name: str, problem: FrontProblem, seed: int) -> Searcher:
     made = {'optuna_gp': optuna.samplers.GPSampler, 'optuna_nsga2': optuna.samplers.NSGAIISampler}
     sampler: Any = made[name](seed=seed)
     found = optuna_samplers.Study(sampler, problem)
-    directions = ['minimize'] * problem.num_objectives
+    directions: Any = ['minimize'] * problem.num_objectives
     found.study = optuna.create_study(sampler=sampler, directions=directions)
     return found
 

@@ -1,6 +1,7 @@
 """The problems of `benchmarks/hypervolume.py`, and a run on one of them."""
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ PROBLEMS = front_problems()
 def test_draws_dominate_less_than_the_best_front(name: str) -> None:
     problem, rng = PROBLEMS[name], random.Random(0)
     instance = problem.instance(3)
-    objective = instance.start()
+    objective: Any = instance.start()
     found = [objective(drawn(problem.parameters, rng)) for _ in range(400)]
     assert 0.0 < remaining(found, problem, instance.best) < 1.0
     points = np.array([each for each in found if each is not None])
