@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from benchmarks.search import regret, tables
 from benchmarks.search.methods import PEERS
 
-PARALLEL, PARALLEL_AT, MAX_PARALLEL = 'default_parallel', 96, 1.15
+PARALLEL = {'default_parallel': (96, 1.15), 'default_parallel_64': (128, 1.2)}
+"""Number of trials of each parallel run, and the largest ratio to one trial at a time."""
+
 MAX_ON_TABLES, MAX_ON_A_TABLE = 0.8, 1.1
 GOALS_AT, INTERVAL_AT = (25, 50, 100), 50
 TABLES = tuple(name.removeprefix('imdb_') for name in tables.NAMES)
@@ -49,7 +51,7 @@ def missed(ratios: Mapping[str, float], goal_at: int, counts: Sequence[int]) -> 
     """The goals that are missed, in words.
 
     Args:
-        ratios: of `to_peers`, and 'parallel_to_sequential'.
+        ratios: of `to_peers`, and those of `PARALLEL`, as '<method>_to_sequential'.
         goal_at: the number of trials of the goal over all problems.
         counts: numbers of trials of the goals on the tables; empty without tables.
 
@@ -65,7 +67,8 @@ def missed(ratios: Mapping[str, float], goal_at: int, counts: Sequence[int]) -> 
             found.append(f'{text}: {value:.3g}, at most {most}')
 
     check(f'default_to_peers_{goal_at}_low', 1.0, f'lower end after {goal_at}', 2.0)
-    check('parallel_to_sequential', MAX_PARALLEL, '8 trials at a time', 0.0)
+    for method, (_, most) in PARALLEL.items():
+        check(f'{method}_to_sequential', most, method, 0.0)
     for count in counts:
         check(f'default_to_peers_tables_{count}', MAX_ON_TABLES, f'on the tables after {count}', 0)
         for name in TABLES:

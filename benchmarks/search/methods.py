@@ -88,6 +88,7 @@ METHODS: Sequence[Method] = (
     Method('portfolio', OWN, 'ours', 200, 20),
     Method('default', OWN, 'ours', 200, 20),
     Method('default_parallel', OWN, 'ours', 96, 20, parallel=8),
+    Method('default_parallel_64', OWN, 'ours', 128, 20, parallel=64),
     Method('optuna_tpe', 'search', 'optuna_samplers', 200, 20),
     Method('optuna_gp', 'search', 'optuna_samplers', 50, 10),
     Method('smac', 'smac', 'smac_search', 50, 10),
@@ -141,7 +142,7 @@ def without_suffix(name: str) -> str:
         >>> without_suffix('default_parallel'), without_suffix('optuna_tpe_known')
         ('default', 'optuna_tpe')
     """
-    return re.sub('_(parallel|known|mirrored)$', '', name)
+    return re.sub('_(parallel(_64)?|known|mirrored)$', '', name)
 
 
 @functools.cache
