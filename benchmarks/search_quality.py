@@ -19,8 +19,8 @@ first 10 seeds, HEBO and Ax with the first 5. 50 trials of the table patch32_GRU
 SMAC 41 s, Ax 210 s and HEBO 437 s, beside much other work on the machine. Suggestions after 25
 trials took Ax 2.5 s and HEBO 5 s with less of it. Stock Vizier takes 8 s for a suggestion, so it
 has three problems, 3 seeds and 25 trials; it is no peer in the ratios. `default_parallel` runs 8
-trials at a time, 96 in all, and `default_parallel_64` 64, 128 in all. A method that refuses a problem is left out there, and a line says so: HEBO has no
-conditions.
+trials at a time, 96 in all, and `default_parallel_64` 64, 128 in all. A method that refuses a
+problem is left out there, and a line says so: HEBO has no conditions.
 
 Normalized regret is (best so far - optimum) / (median of random draws - optimum): 1 is no better
 than one random draw, 0 perfect. Means are geometric, a regret below 0.001 counts as 0.001, and

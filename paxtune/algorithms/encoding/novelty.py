@@ -16,6 +16,9 @@ RESOLUTION = 1e-3
 WIDE = 1e-2
 """Distance to earlier trials after a candidate that repeats one: the next is worth its trial."""
 
+_MAX_NEAR_RUNNING = 0.25
+"""Share of a single range that may be too close to running trials on either side."""
+
 _MAX_INFEASIBLE = 40  # A check of feasibility takes some hundredths of a second.
 _INACTIVE = -1.0  # Farther from any unit value than every distance.
 
@@ -44,17 +47,25 @@ class EarlierTrials:
             rows = np.array(encoded).reshape(len(encoded), len(space))
         is_own = np.array([trial.id > 0 for trial in observations], bool)
         self._rows = np.nan_to_num(rows[is_own], nan=_INACTIVE)
+        # The score of a running trial will tell whether its neighbours are worth trials.
+        is_running = np.array([each.state == 'pending' for each in observations], bool)[is_own]
+        distance = min(WIDE, _MAX_NEAR_RUNNING / max(is_running.sum(), 1))
+        self._least = np.where(is_running, distance, 0.0)[:, None]
         self._is_fine = np.array([_is_fine(space, feature) for feature in space.features], bool)
 
     def has_close(self, decisions: Decisions, distance: float = RESOLUTION) -> bool:
         """Returns True if all numbers are within a distance of an earlier trial's.
+
+        A running trial has the wider distance, or less with more than 25 of them. At distance 0
+        only equal decisions are close.
 
         Decisions without a fine number are close to none: they are untried unless they are equal.
         """
         row = self._row(decisions)
         if not np.any(self._is_fine & (row != _INACTIVE)):
             return False
-        limits = np.where(self._is_fine, distance, 1e-9)
+        distances = np.maximum(distance, self._least) if distance else np.zeros((1, 1))
+        limits = np.where(self._is_fine, distances, 1e-9)
         return bool(np.any(np.all(np.abs(self._rows - row) <= limits, axis=1)))
 
     def _row(self, decisions: Decisions) -> np.ndarray:

@@ -121,7 +121,10 @@ def suggest_decisions(
     posteriors = [
         model.posterior(theta, each, encoding.columns) for each, theta in fitted.processes
     ]
-    points = data.points[data.is_observed & np.array([is_own(trial) for trial in trials])]
+    # A running trial is believed to reach its mean, so others look for more than that (kriging
+    # believer: Ginsbourger et al. 2010).
+    is_counted = data.is_observed_or_pending & np.array([is_own(trial) for trial in trials])
+    points = data.points[is_counted]
     means = np.array([model.predict(posterior, points).mean for posterior in posteriors])
     prior = _prior(context, space, prior_strength / len(completed))
     region = _region(context.number, fitted, num_running, rng)

@@ -12,7 +12,7 @@ from trainer.symbolic.ranges import intv
 
 
 def _earlier(value, *decisions: Decisions, first: int = 1) -> EarlierTrials:
-    trials = [Observation(first + i, each, 'pending') for i, each in enumerate(decisions)]
+    trials = [Observation(first + i, each, 'infeasible') for i, each in enumerate(decisions)]
     return EarlierTrials(FlatSpace(pg.dna_spec(value)), trials)
 
 
@@ -33,6 +33,19 @@ def test_a_number_within_a_thousandth_of_its_range_is_not_new(decision, near, fa
     assert not earlier.has_close({'x': far, 'y': 0.5009})
     assert not earlier.has_close({'x': near, 'y': 0.5011})
     assert earlier.has_close({'x': far, 'y': 0.5011}, 0.01) == (far != 6)
+
+
+@pytest.mark.parametrize(('count', 'distance'), [(1, 0.01), (25, 0.01), (50, 0.005)])
+def test_running_trials_have_a_wider_distance_that_leaves_half_of_a_range(
+    count: int, distance: float
+) -> None:
+    trials = [Observation(i + 1, {'x': i / 50}, 'pending') for i in range(count)]
+    earlier = EarlierTrials(FlatSpace(pg.dna_spec({'x': pg.floatv(0.0, 1.0)})), trials)
+    beyond = trials[-1].decisions['x'] + distance
+    assert earlier.has_close({'x': beyond - 1e-6})
+    assert not earlier.has_close({'x': beyond + 1e-6})
+    assert not earlier.has_close({'x': beyond - 1e-6}, 0.0)
+    assert earlier.has_close({'x': beyond + 0.004}, 0.02)
 
 
 def test_other_candidates_and_inactive_numbers_are_new():

@@ -3,6 +3,7 @@ import random
 import subprocess
 import sys
 
+import numpy as np
 import pyglove as pg
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -141,6 +142,32 @@ def test_the_user_prior_attracts_early_suggestions_and_fades():
 
     assert suggested(1000.0) < 1.0
     assert suggested(1000.0) < suggested(0.0)
+
+
+def _batch(count: int) -> tuple[float, np.ndarray]:
+    """Trials that run at once after 20 random ones.
+
+    Returns:
+        The share of random trials that are worse than their median, and their distances from the
+        nearest other one, in shares of the ranges [count].
+    """
+    spec = pg.dna_spec(BRANIN)
+    history = searched(RandomSearch(), spec, _branin, 20)
+    random_scores = [trial.scores[0] for trial in history]
+    for number in range(21, 21 + count):
+        history.append(Observation(number, ask(GPBandit(), spec, history).decisions, 'pending'))
+    batch = [trial.decisions for trial in history[20:]]
+    median = np.median([_branin(each) for each in batch])
+    points = np.array([[each['x'] / 15, each['y'] / 15] for each in batch])
+    apart = np.linalg.norm(points[:, None] - points, axis=-1) + np.eye(count)
+    return float(np.mean(random_scores < median)), apart.min(axis=1)
+
+
+@pytest.mark.parametrize('count', [8, pytest.param(64, marks=pytest.mark.slow)])
+def test_trials_that_run_at_once_are_good_and_do_not_repeat_each_other(count: int):
+    share_worse, apart = _batch(count)
+    assert share_worse > 0.7
+    assert apart.min() >= (0.01 if count <= 25 else 0.25 / count)
 
 
 def test_large_studies_are_subsampled_by_pending_best_and_latest_trials():
