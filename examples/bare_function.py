@@ -74,7 +74,9 @@ def search(num_trials: int, num_epochs: int = 30, job_log_dir: str | None = None
 
 def ask_and_tell(num_trials: int, num_epochs: int = 30) -> Study:
     """Tunes with a loop of your own over the trials."""
-    how = Search(MetricReward('minimize', 'error'), Budget(num_trials))
+    # `tune` knows where good learning rates usually lie; here it is said.
+    prior = {'learning_rate': 1e-3}
+    how = Search(MetricReward('minimize', 'error'), Budget(num_trials), prior=prior)
     study = open_study(None, pg.Dict(SPACE), search=how)
     while (trial := study.ask()) is not None:
         try:
