@@ -44,7 +44,7 @@ ARGUMENTS: list[tuple[str, Any, str]] = [
     ('limits', [3], 'limits[0]: expected Limit, got 3'),
     ('constraints', 3, 'constraints: expected a list, each item Constraint or '),
     ('initial_trials', {'x': 1}, 'initial_trials: expected a list, each item a mapping, got {'),
-    ('prior', [], 'prior: expected a mapping, got []'),
+    ('prior', [], 'prior: expected a mapping or None, got []'),
     ('replicates', 0, 'replicates must be at least 1: 0'),
     ('warm_start', 'x', "warm_start: expected 'parent' or None, got 'x'"),
 ]  # fmt: skip
