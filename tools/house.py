@@ -33,7 +33,7 @@ BUDGETS = {
     'paxtune/page': 4_162,
     'paxtune/plots': 1_991,
     'paxtune/pyglove_backend': 900,
-    'paxtune/reports': 3_093,
+    'paxtune/reports': 3_110,
     'paxtune/running': 3_663,
     'paxtune/scale': 430,
     'paxtune/schedulers': 2_250,

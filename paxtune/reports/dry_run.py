@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import pyglove as pg
+
 from paxtune.reports.space_costs import costs, show_costs
 from paxtune.reports.space_tables import samples, show
 from paxtune.reports.tables import Table, print_line, print_table
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from paxtune.config.budget import Budget
+    from paxtune.config.search import Search
     from paxtune.search_space.decisions import Decisions
     from paxtune.search_space.space import Space
     from paxtune.storage.preview import Preview
@@ -88,7 +91,7 @@ def plan_lines(preview: 'Preview', engine: Place) -> 'Iterator[tuple[str, str]]'
     yield 'algorithm', _algorithm(study)
     yield 'scheduler', _scheduler(study)
     yield 'known values', _known(study)
-    yield 'seed', str(search.seed)
+    yield from _defaults(search)
     yield 'budget', _budget(search.budget, study.num_trials)
     if search.replicates > 1:
         yield 'replicates', f'{search.replicates} trials of each decision'
@@ -142,6 +145,20 @@ def _scheduler(study: 'Study') -> str:
     if study.search.scheduler != 'default':
         return text
     return f'{text}, the default for {default_scheduler(study.search, study.space)[1]}'
+
+
+def _defaults(search: 'Search') -> 'Iterator[tuple[str, str]]':
+    """Yields parts of a search that have defaults, with the reason for a default."""
+    for name, field, reason in (
+        ('seed', 'seed', 'the same seed gives the same trials'),
+        ('final metrics', 'metric_aggregation', 'a trial counts by its last evaluation'),
+        ('faults', 'faults', f'a crashed trial has {search.faults.max_attempts} attempts'),
+        ('retention', 'retention', f'the {search.retention.best} best trials keep checkpoints'),
+    ):
+        value = search.sym_getattr(field)
+        is_default = pg.eq(value, type(search).__schema__.get_field(field).default_value)
+        text = _component(value) if isinstance(value, pg.Object) else str(value)
+        yield name, f'{text}, the default: {reason}' if is_default else text
 
 
 def _known(study: 'Study') -> str:

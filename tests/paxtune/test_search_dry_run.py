@@ -108,9 +108,16 @@ def test_the_place_of_trials_is_described_and_nothing_starts(
 
 
 @pytest.mark.slow
-def test_the_default_algorithm_is_named_with_the_reason(shown) -> None:
-    _, plan = shown(EXP, '--algorithm=default')
+def test_defaults_are_named_with_their_reasons(shown) -> None:
+    text, plan = shown(EXP, '--algorithm=default')
     assert plan['algorithm'] == 'Portfolio(), the default for one reward, 1 decision'
+    assert plan['seed'] == '0, the default: the same seed gives the same trials'
+    assert plan['final metrics'].startswith('LastStep(), the default: ')
+    assert plan['faults'] == 'Faults(), the default: a crashed trial has 3 attempts'
+    assert plan['retention'] == 'Retention(), the default: the 10 best trials keep checkpoints'
+    assert plan['known values'].startswith('of 1 of 1 decision, below; --prior=none')
+    _, _, known = text.partition('Known values')
+    assert 'task.learner.learning_rate' in known and 'by width: GPT-3' in known
 
 
 @pytest.mark.slow
