@@ -47,7 +47,7 @@ class EarlierTrials:
             rows = np.array(encoded).reshape(len(encoded), len(space))
         is_own = np.array([trial.id > 0 for trial in observations], bool)
         self._rows = np.nan_to_num(rows[is_own], nan=_INACTIVE)
-        # The score of a running trial will tell whether its neighbours are worth trials.
+        # Only the score of a running trial shows whether its neighbours are worth trials.
         is_running = np.array([each.state == 'pending' for each in observations], bool)[is_own]
         distance = min(WIDE, _MAX_NEAR_RUNNING / max(is_running.sum(), 1))
         self._least = np.where(is_running, distance, 0.0)[:, None]
