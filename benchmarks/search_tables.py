@@ -5,9 +5,9 @@
 Problems are the eight tables of TaskSet: see `benchmarks/search_quality.py`, whose cells, crew and
 peers these are. Others are named by `--problems`, and have no known values.
 
-Methods: the default algorithm without a prior, with the usual values of Adam, and with the same
-values on the wrong side of the middle of each range; Optuna's TPE, and TPE with the same values
-queued as its first trial. `--only=METHOD,...` runs some of them.
+Methods: the default algorithm without a prior, with the usual values of Adam, and with mirrored
+ones, on the wrong side of the middle of each range; Optuna's TPE without them, and with the same
+values queued as its first trial. `--only=METHOD,...` runs some of them.
 
 A run's regret is (best so far - optimum) / (median of random draws - optimum), at least 0.01. A
 smaller floor adds noise: a few lucky runs decide its mean of logarithms. `10–50` is the mean of the
@@ -19,7 +19,7 @@ Goals, by TPE without and with the same values, and by the default without a pri
   0.35 after 10, 0.85 after 25, and 1 after 50;
 - a wrong prior: at most 1.15 of the regret without one after 25, and 1.1 after 50.
 
-A full run has 100 seeds and 50 trials, and takes an hour on two cores. Cells are kept in
+A full run has 100 seeds and 50 trials, and takes half an hour on two cores. Cells are kept in
 `--cache_dir`: a run that was interrupted goes on. `--quick` has one table, 3 seeds and 25 trials.
 """
 
@@ -109,8 +109,8 @@ def compared(by_label: Mapping[str, Mapping[str, regret.Logs]]) -> dict[str, flo
     for ours, rival in pairs:
         row = []
         for label, each in by_label.items():
-            is_there = ours in each and rival in each
-            ratio = regret.ratios(each[ours], [each[rival]]).overall if is_there else None
+            has_both = ours in each and rival in each
+            ratio = regret.ratios(each[ours], [each[rival]]).overall if has_both else None
             row.append(str(ratio or ''))
             if ratio is not None:
                 found[f'{ours}_to_{rival}_{label}'] = ratio.value

@@ -24,7 +24,7 @@ MAX_PUBLIC_MEMBERS = 25
 
 BUDGETS = {
     'paxtune': 2_051,
-    'paxtune/algorithms': 6_060,
+    'paxtune/algorithms': 6_067,
     'paxtune/analysis': 2_514,
     'paxtune/config': 474,
     'paxtune/engines': 3_016,
@@ -42,7 +42,7 @@ BUDGETS = {
     'paxtune/simulate': 1_750,
     'paxtune/storage': 2_391,
     'paxtune/studies': 870,
-    'paxtune/study': 7_397,
+    'paxtune/study': 7_398,
     'paxtune/supernet': 500,
     'paxtune/terminal': 959,
     'paxtune/vizier_service': 1_170,
@@ -57,7 +57,7 @@ BUDGETS = {
     'trainer/measures': 484,
     'trainer/program': 2_517,
     'trainer/runtime': 2_185,
-    'trainer/symbolic': 3_863,
+    'trainer/symbolic': 3_866,
     'trainer/tasks': 738,
     'trainer/warm_start': 960,
 }

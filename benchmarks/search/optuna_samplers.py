@@ -42,7 +42,12 @@ class Study:
     def __init__(self, sampler: Any, problem: Problem) -> None:
         self.study: Any = optuna.create_study(sampler=sampler)
         if problem.known:
-            self.study.enqueue_trial({name: each.value for name, each in problem.known.items()})
+            ranges = {each.name: each for each in problem.parameters}
+            values = {
+                name: min(max(each.value, ranges[name].low), ranges[name].high)
+                for name, each in problem.known.items()
+            }
+            self.study.enqueue_trial(values)
         self._problem = problem
         self._running: deque[Any] = deque()
 

@@ -1,5 +1,6 @@
 """Algorithms of paxtune, each in a study that is asked for one trial after another."""
 
+import dataclasses
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,9 +11,13 @@ import paxtune
 from benchmarks.search.methods import Refused, Searcher, own_algorithm, without_suffix
 from benchmarks.search.problems import Parameter, Problem, Value
 from paxtune.search_space.decisions import Decisions, decide
+from paxtune.storage.open_study import open_plan
+from paxtune.study.known_values import known_values
+from paxtune.study.plan import SearchPlan
 from paxtune.study.running_trial import RunningTrial
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
+from trainer.symbolic.usual_values import UsualValue
 
 _MANY = 10_000  # Trials; a run ends earlier.
 
@@ -75,16 +80,17 @@ class Study:
         self._problem = problem
         self._running: deque[RunningTrial] = deque()
         reward = paxtune.MetricReward('minimize', 'loss')
-        prior = {name: [each.low, each.high] for name, each in problem.known.items()}
         search = paxtune.Search(
-            reward,
-            paxtune.Budget(_MANY),
-            algorithm,
-            seed=seed,
-            prior=prior or None,
+            reward, paxtune.Budget(_MANY), algorithm, seed=seed, prior={} if problem.known else None
         )
+        named = {
+            name: UsualValue(each.value, each.low, each.high, problem.name)
+            for name, each in problem.known.items()
+        }
         try:
-            self.study = paxtune.open_study(None, space(problem), search=search)
+            plan = SearchPlan.compile(space(problem), search, {})
+            known = known_values(plan.space, search, named=named)
+            self.study = open_plan(None, dataclasses.replace(plan, known=known))
         except UserError as error:
             raise Refused(str(error)) from error
 

@@ -112,7 +112,8 @@ class Problem:
         name: for people, and for what is kept on disk.
         parameters: owners before what they open.
         instance: the instance of a seed.
-        known: usual values of some parameters, by name.
+        known: usual values of some parameters, by name. One outside of its range means the nearer
+            end.
     """
 
     name: str
@@ -139,6 +140,7 @@ class Problem:
 
 def _mirrored(range_: Parameter, known: Known) -> Known:
     def mirror(number: float) -> float:
+        number = min(max(number, range_.low), range_.high)
         if range_.log:
             return range_.low * (range_.high / number)
         return range_.low + range_.high - number

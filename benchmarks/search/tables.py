@@ -30,6 +30,11 @@ KNOWN = {
     'one_minus_beta1': Known(0.1, 0.05, 0.12),
     'one_minus_beta2': Known(0.02, 1e-3, 0.05),
     'epsilon': Known(1e-8, 1e-9, 1e-6),
+    'l1': Known(0.0, 0.0, 1e-5),
+    'l2': Known(0.0, 0.0, 1e-5),
+    # Adam as published has a constant rate: no component states a value for these two.
+    'linear_decay': Known(0.0, 0.0, 1e-6),
+    'exponential_decay': Known(0.0, 0.0, 1e-5),
 }
 """The usual values of Adam, as `trainer.learner.optimizers.AdamW` states them.
 

@@ -25,7 +25,7 @@ class ModelBased(Algorithm):
         num_initial: number of quasi-random trials before the model is used; None for the number of
             decisions plus one, from 5 to 10.
         prior_strength: weight of known values (the search's `prior`), in trials. It is multiplied
-            by the trust in them: see `KnownRow.trust`. On BBOB in 8 dimensions, with known values
+            by their support: see `KnownRow.support`. On BBOB in 8 dimensions, with known values
             off by a tenth or a fifth of the range, 2 was better than 0 and 10.
     """
 

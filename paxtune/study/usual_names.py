@@ -20,6 +20,7 @@ _GRADIENT_NAMES: Mapping[UsualValue, str] = {
     recipes.EPSILON: 'eps epsilon adam_eps adam_epsilon',
     recipes.WEIGHT_DECAY: 'wd weight_decay',
     recipes.MOMENTUM: 'momentum',
+    recipes.NO_PENALTY: 'l1 l1_reg l1_weight l2 l2_reg l2_weight',
     recipes.DROPOUT: 'dropout dropout_rate dropout_prob dropout_p drop_rate',
     recipes.LABEL_SMOOTHING: 'label_smoothing smoothing',
     recipes.WARMUP_SHARE: 'warmup_ratio warmup_fraction warmup_proportion warmup_share',
@@ -29,7 +30,7 @@ _GRADIENT_NAMES: Mapping[UsualValue, str] = {
 }
 _SGD_NAMES: Mapping[UsualValue, str] = {
     recipes.SGD_RATE: _GRADIENT_NAMES[recipes.RATE],
-    recipes.L2: _GRADIENT_NAMES[recipes.WEIGHT_DECAY],
+    recipes.L2: f'{_GRADIENT_NAMES[recipes.WEIGHT_DECAY]} l2 l2_reg l2_weight',
 }
 _BOOSTING_NAMES: Mapping[UsualValue, str] = {
     recipes.SHRINKAGE: 'learning_rate eta lr',

@@ -25,6 +25,9 @@ def test_known_values_of_tables_are_those_that_adam_states() -> None:
     assert dataclasses.astuple(tables.KNOWN['epsilon']) == pytest.approx(
         (stated['epsilon'].value, stated['epsilon'].low, stated['epsilon'].high)
     )
+    for label in ('l1', 'l2'):
+        none = stated[f'{label}_regularizer_weight']
+        assert tables.KNOWN[label] == Known(none.value, none.low, none.high)
     for label, name in (('one_minus_beta1', 'b1'), ('one_minus_beta2', 'b2')):
         values = (1 - stated[name].value, 1 - stated[name].high, 1 - stated[name].low)
         assert dataclasses.astuple(tables.KNOWN[label]) == pytest.approx(values)
@@ -43,11 +46,11 @@ def test_a_mirrored_value_is_as_far_on_the_other_side_of_the_middle() -> None:
 
 def test_the_first_trial_of_a_search_with_a_prior_has_its_values() -> None:
     first = [
-        ours.make(name, table().knowing(prior), 0).ask()
-        for name, prior in (('default_known', 'known'), ('default_mirrored', 'mirrored'))
+        ours.make('default', problem, 0).ask()
+        for problem in (table().knowing('known'), table().knowing('mirrored'))
     ]
-    assert first[0]['one_minus_beta1'] == pytest.approx((0.05 * 0.12) ** 0.5)
-    assert first[1]['one_minus_beta1'] == pytest.approx(5e-4 / (0.05 * 0.12) ** 0.5)
+    assert first[0]['one_minus_beta1'] == pytest.approx(0.1)
+    assert first[1]['one_minus_beta1'] == pytest.approx(5e-3)
 
 
 def test_means_of_logarithms_have_a_floor(tmp_path: Path) -> None:

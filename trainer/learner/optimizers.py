@@ -232,6 +232,8 @@ class AdamW(Optimizer):
         'b2': recipes.B2,
         'epsilon': recipes.EPSILON,
         'weight_decay': UsualValue(0.1, 0.03, 0.2, 'GPT-3, LLaMA, ViT; 0.05: DeiT, MAE'),
+        'l1_regularizer_weight': recipes.NO_PENALTY,
+        'l2_regularizer_weight': recipes.NO_PENALTY,
         'clip_threshold': UsualValue(1.0, 0.5, 2.0, 'Shazeer & Stern 2018'),
     }
 

@@ -13,6 +13,9 @@ WEIGHT_DECAY = UsualValue(0.01, 1e-3, 0.1, 'Loshchilov & Hutter 2019, BERT: 0.01
 MOMENTUM = UsualValue(0.9, 0.85, 0.95, 'Sutskever et al. 2013, He et al. 2016')
 SGD_RATE = UsualValue(0.1, 0.01, 0.3, 'He et al. 2016, Goyal et al. 2017: 0.1; Bengio 2012: 0.01')
 L2 = UsualValue(1e-4, 5e-5, 5e-4, 'He et al. 2016; 5e-4: Zagoruyko & Komodakis 2016')
+NO_PENALTY = UsualValue(
+    0.0, 0.0, 1e-5, 'none in the recipes of Adam: Loshchilov & Hutter 2019, BERT, GPT-3, LLaMA'
+)
 DROPOUT = UsualValue(0.1, 0.05, 0.3, 'Vaswani et al. 2017, BERT: 0.1; Srivastava et al. 2014: more')
 LABEL_SMOOTHING = UsualValue(0.1, 0.05, 0.15, 'Szegedy et al. 2016, Vaswani et al. 2017')
 WARMUP_SHARE = UsualValue(0.06, 0.02, 0.1, 'RoBERTa (Liu et al. 2019): 0.06; BERT: 0.01 to 0.1')

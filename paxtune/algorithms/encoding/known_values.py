@@ -139,6 +139,13 @@ class KnownRow:
         # A trial's logarithm is bounded, so that the exponential is, too.
         return 1.0 / (1.0 + (1.0 / _TRUST - 1.0) * math.exp(min(-evidence, 700.0)))
 
+    def support(self, observations: Sequence[Observation], rows: np.ndarray) -> float:
+        """Returns the weight of known values in a model: 2 × trust - 1, at least 0.
+
+        So values that lose have none. A small weight would do harm: no bad trial is near them.
+        """
+        return max(2.0 * self.trust(observations, rows) - 1.0, 0.0)
+
     def _share_near(self, rows: np.ndarray) -> np.ndarray:
         """Probability that each row [N, features] comes from the prior, not the middle."""
         # Imported here: `scipy.special` takes a quarter of a second.

@@ -245,8 +245,8 @@ def _prior(
     if not context.prior:
         return np.full(len(space), 0.5), np.zeros(len(space))
     known = KnownRow(space, context.prior)
-    trust = known.trust(context.observations, encoded_rows(context, space))
-    return np.nan_to_num(known.values, nan=0.5), strength * trust * known.penalties()
+    support = known.support(context.observations, encoded_rows(context, space))
+    return np.nan_to_num(known.values, nan=0.5), strength * support * known.penalties()
 
 
 def trust_region(

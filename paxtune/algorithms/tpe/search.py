@@ -38,7 +38,7 @@ def suggest_decisions(
     weights = _weights(context, space)
     known, strength = KnownRow(space, context.prior), 0.0
     if context.prior:
-        strength = prior_strength * known.trust(context.observations, tried)
+        strength = prior_strength * known.support(context.observations, tried)
 
     def fitted(places: Sequence[int], strength: float = 0.0) -> density.Density:
         at = np.array(places, int)

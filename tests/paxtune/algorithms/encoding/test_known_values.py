@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyglove as pg
@@ -23,8 +24,12 @@ NEAR: Decisions = {'x': 0.88, 'y': 0.2, 'kind': 1, 'kind[=1/3].rate': 0.4}
 AWAY: Decisions = {'x': 0.45, 'y': 0.2, 'kind': 0}
 
 
-def trusted(*trials: tuple[Decisions, Sequence[float] | None]) -> float:
-    """The trust after trials with these scores; one with None is infeasible."""
+Trial: TypeAlias = tuple[Decisions, Sequence[float] | None]
+"""The decisions and the scores of a trial; None for an infeasible one."""
+
+
+def observed(trials: Sequence[Trial]) -> tuple[list[Observation], np.ndarray]:
+    """The trials, and their rows."""
     observations = [
         Observation(
             i + 1, decisions, 'infeasible' if scores is None else 'completed', tuple(scores or ())
@@ -32,7 +37,12 @@ def trusted(*trials: tuple[Decisions, Sequence[float] | None]) -> float:
         for i, (decisions, scores) in enumerate(trials)
     ]
     rows = np.array([SPACE.encode(trial.decisions) for trial in observations]).reshape(-1, 4)
-    return KnownRow(SPACE, PRIOR).trust(observations, rows)
+    return observations, rows
+
+
+def trusted(*trials: Trial) -> float:
+    """The trust after trials with these scores."""
+    return KnownRow(SPACE, PRIOR).trust(*observed(trials))
 
 
 def test_a_loss_lowers_the_trust_and_a_win_raises_it() -> None:
@@ -45,6 +55,13 @@ def test_trust_falls_with_each_trial_away_that_wins() -> None:
     found = [trusted(*lost, *[(AWAY, [1.0 + i]) for i in range(count)]) for count in (0, 2, 6)]
     assert found == sorted(found, reverse=True)
     assert found[-1] < 0.15
+
+
+def test_known_values_that_lose_have_no_weight_in_a_model() -> None:
+    row = KnownRow(SPACE, PRIOR)
+    lost = [(NEAR, [0.0]), (AWAY, [1.0])]
+    assert 0 < row.support(*observed([])) < row.support(*observed([(NEAR, [1.0]), (AWAY, [0.0])]))
+    assert row.support(*observed([*lost, (NEAR, [0.0]), (AWAY, [2.0])])) == 0
 
 
 def test_the_number_of_trials_is_no_evidence() -> None:
