@@ -6,8 +6,8 @@ Problems are the eight tables of TaskSet: see `benchmarks/search_quality.py`, wh
 peers these are. Others are named by `--problems`, and have no known values.
 
 Methods: the default algorithm without a prior, with the usual values of Adam, and with mirrored
-ones, on the wrong side of the middle of each range; Optuna's TPE without them, and with the same
-values queued as its first trial. `--only=METHOD,...` runs some of them.
+ones, on the wrong side of the middle of each range. The peer is Optuna's TPE, without these values
+and with them queued as its first trial. `--only=METHOD,...` runs some of them.
 
 A run's regret is (best so far - optimum) / (median of random draws - optimum), at least 0.01. A
 smaller floor adds noise: a few lucky runs decide its mean of logarithms. `10–50` is the mean of the

@@ -15,6 +15,8 @@ from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.component import require_at_least
 
+_CERTAIN = 0.95  # The trust that needs no hedge.
+
 
 class ModelBased(Algorithm):
     """Suggests quasi-random trials until there are enough for a model.
@@ -79,7 +81,7 @@ def draw_initial(context: SuggestionContext, space: FlatSpace) -> Decisions:
     The numbers of later trials have a normal distribution about the middle: people choose ranges
     whose ends are worse than the rest. With known values, the first trial has these, and the second
     the middle. Of the others, those with odd numbers are about the known values, until they lose
-    to the others.
+    to the others. Once they have surely won, all are.
 
     Raises:
         Exhausted: none exist.
@@ -90,7 +92,7 @@ def draw_initial(context: SuggestionContext, space: FlatSpace) -> Decisions:
         row = KnownRow(space, context.prior)
         if (center := row.center(context, rows)) is not None:
             return center
-        if context.number % 2 and row.trust(context.observations, rows) >= 0.5:
+        if row.trust(context.observations, rows) >= (0.5 if context.number % 2 else _CERTAIN):
             known = row.quantiles()
     if context.number == (2 if context.prior else 1):
         central = middle(context, space)

@@ -84,6 +84,11 @@ def slope(decisions: Decisions) -> float:
     return -sum(abs(each - 5 / 6) for each in place(decisions))
 
 
+def level(decisions: Decisions) -> float:
+    """The same score everywhere, which says nothing of known values."""
+    return 0.0
+
+
 def cross(decisions: Decisions) -> tuple[float, float]:
     """Two scores."""
     return slope(decisions), -place(decisions)[0]
@@ -92,7 +97,7 @@ def cross(decisions: Decisions) -> tuple[float, float]:
 @pytest.mark.parametrize('algorithm', USES_PRIOR, ids=lambda each: type(each).__name__)
 def test_first_trials_alternate_between_known_values_and_the_middle(algorithm: Algorithm) -> None:
     assert algorithm.uses_prior
-    score = cross if isinstance(algorithm, NSGA2) else slope
+    score = cross if isinstance(algorithm, NSGA2) else level
     known, middle, *others = hedged(algorithm, CUBE, NEAR, score, 5)
     assert known == {f'x{i}': 1e-1 for i in range(4)}
     assert middle == {f'x{i}': pytest.approx(1e-3) for i in range(4)}
@@ -104,6 +109,13 @@ def test_first_trials_leave_known_values_that_lose() -> None:
     found = hedged(TPE(num_initial=12), CUBE, WRONG, slope, 12)
     near = [i for i, each in enumerate(found, 1) if away(each, 1 / 6) < 0.2]
     assert near in ([1, 3], [1, 3, 5])
+
+
+def test_first_trials_stay_at_known_values_that_surely_win() -> None:
+    found = hedged(TPE(num_initial=12), CUBE, NEAR, narrow, 12)
+    near = [away(each, 5 / 6) < 0.25 for each in found]
+    assert near[:2] == [True, False]
+    assert all(near[8:])
 
 
 def test_known_values_come_first_after_trials_of_a_user() -> None:
