@@ -60,6 +60,14 @@ def report_(directory: Path, shown: Shown) -> None:
     assert result(shown, 'report', directory, f'--out={file}')['bytes'] == file.stat().st_size
 
 
+def portfolio(directory: Path, shown: Shown) -> None:
+    made = result(shown, 'portfolio', directory)
+    assert (made['studies'], len(made['portfolio'])) == ([str(directory)], 1)
+    file = directory.parent / 'known.json'
+    assert result(shown, 'portfolio', directory, f'--out={file}') == {'file': str(file)}
+    assert json.loads(file.read_text()) == made
+
+
 def import_(directory: Path, shown: Shown) -> None:
     file = directory.parent / 'study.json'
     shown('export', directory, f'--out={file}')
@@ -114,6 +122,7 @@ OTHERS = {
     'export': export,
     'curves': curves,
     'report': report_,
+    'portfolio': portfolio,
     'import': import_,
     'add': add,
     'retry': retry,
