@@ -16,10 +16,8 @@ Cells are kept in `--cache_dir`, as those of `search_quality.py`. A full run tak
 on two cores. `--quick` has 3 problems, 2 seeds and 15 trials.
 """
 
-import argparse
 import json
 import math
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,7 +27,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import search_quality
-from benchmarks.search import methods, tables
+from benchmarks.search import flags as shared
+from benchmarks.search import methods
 from benchmarks.search.cells import Cell
 from benchmarks.search.methods import LIMITED, Method
 from benchmarks.search.problems import problems
@@ -104,22 +103,13 @@ def planned(names: Sequence[str], is_quick: bool) -> list[tuple[Method, Cell]]:
 
 
 def main() -> int:
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument('--quick', action='store_true')
-    flags.add_argument('--data_dir', type=Path, default=ROOT.parent / 'shared' / 'data')
-    flags.add_argument('--cache_dir', type=Path, default=Path('~/.cache/paxtune/search_quality'))
-    args = flags.parse_args()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    cache_dir, data_dir = args.cache_dir.expanduser().resolve(), args.data_dir.resolve()
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    for name in tables.missing(data_dir):
-        print(f'left out: {name}, which is not in {data_dir / "taskset"}')
-    all_ = problems(data_dir)
+    args = shared.parsed(shared.parser(__doc__), None)
+    all_ = problems(args.data_dir)
     names = [name for name in all_ if name in search_quality.QUICK or not args.quick]
     plan = planned(names, args.quick)
-    num_failed = search_quality.run_missing(plan, data_dir, cache_dir)
+    num_failed = search_quality.run_missing(plan, args.data_dir, args.cache_dir)
     count = plan[0][1].trials
-    logs = search_quality.regrets(search_quality.read(plan, cache_dir), all_, count)
+    logs = search_quality.regrets(search_quality.read(plan, args.cache_dir), all_, count)
     for candidate, each in logs.items():
         print(f'{candidate:16} {math.exp(_mean(each, sorted(each))):.3g} over {len(each)} problems')
     if num_failed:

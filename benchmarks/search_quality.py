@@ -44,7 +44,6 @@ run. A full run takes many hours on two cores, HEBO's part four to six. `--only=
 
 import argparse
 import json
-import signal
 import statistics
 import sys
 import time
@@ -55,7 +54,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.common.environments import python_of
-from benchmarks.search import goals, methods, regret, tables
+from benchmarks.search import flags as shared
+from benchmarks.search import goals, methods, regret
 from benchmarks.search.cells import Cell
 from benchmarks.search.crew import Crew
 from benchmarks.search.goals import PARALLEL
@@ -213,23 +213,15 @@ def result(by_count: Mapping[int, Mapping[str, regret.Logs]]) -> dict[str, float
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument('--quick', action='store_true')
+    flags = shared.parser(__doc__)
     flags.add_argument('--check', action='store_true')
-    flags.add_argument('--data_dir', type=Path, default=ROOT.parent / 'shared' / 'data')
-    flags.add_argument('--cache_dir', type=Path, default=Path('~/.cache/paxtune/search_quality'))
     flags.add_argument('--only', help='methods, with commas between them')
     flags.add_argument('--problems', help='problems, with commas between them')
-    args = flags.parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    cache_dir = args.cache_dir.expanduser().resolve()
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    for name in tables.missing(args.data_dir):
-        print(f'left out: {name}, which is not in {args.data_dir / "taskset"}')
-    all_ = problems(args.data_dir.resolve())
+    args = shared.parsed(flags, argv)
+    all_ = problems(args.data_dir)
     plan = planned(args, all_)
-    num_failed = run_missing(plan, args.data_dir.resolve(), cache_dir)
-    found = read(plan, cache_dir)
+    num_failed = run_missing(plan, args.data_dir, args.cache_dir)
+    found = read(plan, args.cache_dir)
     budgets, goal_at = ((10, 15), 15) if args.quick else (BUDGETS, GOAL_AT)
     by_count = {count: regrets(found, all_, count) for count in budgets}
     by_count = {count: logs for count, logs in by_count.items() if logs}

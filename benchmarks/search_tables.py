@@ -25,7 +25,6 @@ A full run has 100 seeds and 50 trials, and takes half an hour on two cores. Cel
 
 import argparse
 import json
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,7 +34,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import search_quality
-from benchmarks.search import methods, regret, tables
+from benchmarks.search import flags as shared
+from benchmarks.search import methods, regret
 from benchmarks.search.cells import Cell
 from benchmarks.search.methods import KNOWING, Method
 from benchmarks.search.problems import Problem, problems
@@ -135,24 +135,16 @@ def missed(ratios: Mapping[str, float]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument('--quick', action='store_true')
+    flags = shared.parser(__doc__)
     flags.add_argument('--check', action='store_true')
     flags.add_argument('--seeds', type=int, default=100)
-    flags.add_argument('--data_dir', type=Path, default=ROOT.parent / 'shared' / 'data')
-    flags.add_argument('--cache_dir', type=Path, default=Path('~/.cache/paxtune/search_quality'))
     flags.add_argument('--only', help='methods, with commas between them')
     flags.add_argument('--problems', help='problems, with commas between them')
-    args = flags.parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    cache_dir, data_dir = args.cache_dir.expanduser().resolve(), args.data_dir.resolve()
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    for name in tables.missing(data_dir):
-        print(f'left out: {name}, which is not in {data_dir / "taskset"}')
-    all_ = problems(data_dir)
+    args = shared.parsed(flags, argv)
+    all_ = problems(args.data_dir)
     plan = planned(args, all_)
-    num_failed = search_quality.run_missing(plan, data_dir, cache_dir)
-    found = search_quality.read(plan, cache_dir)
+    num_failed = search_quality.run_missing(plan, args.data_dir, args.cache_dir)
+    found = search_quality.read(plan, args.cache_dir)
     budgets = BUDGETS[:2] if args.quick else BUDGETS
     by_label = {str(count): logs(found, all_, [count]) for count in budgets}
     if not args.quick:

@@ -82,7 +82,9 @@ def test_measured_claims_have_results() -> None:
     [
         ('search_quality', '0.36 of the regret', 'is 0.36 of the better of'),
         ('search_quality', 'interval 0.22 to 0.64', '(0.22 to 0.64)'),
-        ('search_quality', '1.07 after 25 trials', '1.07 at 25 trials, 1.02 at 50 and 0.98 at 100'),
+        ('search_tables', '1.00 after 25 trials', '0.89 (0.80–0.98) | 1.00 (0.86–1.17) | 0.98'),
+        ('search_tables', '0.24 and 0.32', '| 0.18 (0.09–0.33) | 0.24 (0.12–0.45) | 0.32'),
+        ('search_tables', '1.32 and 1.39', '| 1.22 (1.10–1.34) | 1.32 (1.09–1.60) | 1.39'),
         ('early_stopping', '5.4 times less', 'promoting_asha 5.42'),
         ('early_stopping', '4.3 with ASHA', 'asha 4.28'),
         ('early_stopping', '1.9 with the median', 'median 1.85'),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.search.problems import Instance, Parameter, Problem, Values
+from benchmarks.search.problems import Instance, Parameter, Problem, Values, conditional
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,17 +165,10 @@ def loss_and_size() -> FrontProblem:
 
     Forests are best where small, networks where large. The largest networks are infeasible.
     """
-    network, sgd, adam = ('model', 'network'), ('optimizer', 'sgd'), ('optimizer', 'adam')
-    parameters = (
-        Parameter('model', 'category', values=('linear', 'forest', 'network')),
-        Parameter('penalty', 'number', 1e-6, 1e2, log=True, condition=('model', 'linear')),
-        Parameter('trees', 'integer', 10, 1000, log=True, condition=('model', 'forest')),
-        Parameter('splits', 'integer', 2, 20, condition=('model', 'forest')),
-        Parameter('layers', 'integer', 1, 6, condition=network),
-        Parameter('width', 'integer', 8, 1024, log=True, condition=network),
-        Parameter('optimizer', 'category', values=('sgd', 'adam'), condition=network),
-        Parameter('sgd_rate', 'number', 1e-4, 10.0, log=True, condition=sgd),
-        Parameter('adam_rate', 'number', 1e-6, 1e-1, log=True, condition=adam),
+    parameters = tuple(
+        dataclasses.replace(each, high=1024) if each.name == 'width' else each
+        for each in conditional().parameters
+        if each.name not in ('momentum', 'epsilon')
     )
     reference = (1.0, 7.0)
 

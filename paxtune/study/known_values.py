@@ -18,6 +18,7 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms.base import KnownValue
+from paxtune.algorithms.encoding.known_values import MIN_DEVIATION
 from paxtune.algorithms.encoding.scaling import from_unit, to_unit
 from paxtune.config.search import Search
 from paxtune.search_space.decisions import (
@@ -37,7 +38,6 @@ GIVEN, OWN, DEFAULT = 'given', 'the value of the experiment', 'the default of th
 """Reasons of known values; other reasons are the sources of usual values."""
 
 _DEVIATION = KnownValue(0).deviation
-_MIN_DEVIATION = 0.02
 _OTHERS = 0.32
 """Probability of all other candidates of a choice: a usual value holds for 68 % of recipes."""
 
@@ -216,7 +216,7 @@ class _Scale:
         inside = [abs(self.unit(end) - at) for end in (low, high) if self.low <= end <= self.high]
         whole = (self.unit(high) - self.unit(low)) / 2
         deviation = sum(inside) / len(inside) if inside else whole
-        return made, min(max(deviation, _MIN_DEVIATION), 1.0)
+        return made, min(max(deviation, MIN_DEVIATION), 1.0)
 
     def middle(self, low: float, high: float) -> float:
         """Returns the middle of an interval on the scale."""

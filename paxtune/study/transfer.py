@@ -6,6 +6,7 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms import Observation
+from paxtune.algorithms.encoding import earlier
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import NonFiniteRewardError, Reward, measured_rewards
 from paxtune.search_space.decisions import Decisions
@@ -51,13 +52,9 @@ def prior_trials(source: StudyView, space: Space, search: Search) -> list[PriorT
 
 def spread(trials: Sequence[PriorTrial], count: int) -> list[PriorTrial]:
     """Takes the best half of a number of trials, and the others evenly; in their order."""
-    if len(trials) <= count:
-        return list(trials)
-    ranked = sorted(range(len(trials)), key=lambda i: trials[i].scores, reverse=True)
-    best, rest = ranked[: count // 2], ranked[count // 2 :]
-    left = count - len(best)
-    kept = best + [rest[(i + 1) * len(rest) // left - 1] for i in range(left)]
-    return [trials[i] for i in sorted(kept)]
+    observed = observations_of(trials)
+    kept = {each.id for each in earlier.spread(observed, count)}
+    return [trial for trial, each in zip(trials, observed, strict=True) if each.id in kept]
 
 
 def observations_of(priors: Sequence[PriorTrial]) -> list[Observation]:

@@ -18,7 +18,8 @@ Quantile = Callable[[float], float]
 """Function of a share of the probability; it returns a unit value."""
 
 _CENTRAL = 0.2  # Deviation of initial numbers about the middle, as a share of their ranges.
-_MIN_DEVIATION = 0.01  # A smaller deviation would try the same value again and again.
+MIN_DEVIATION = 0.01
+"""A smaller deviation would try the same value again and again."""
 _TRUST, _ODDS = 0.75, 3.0
 _MAX_RANKED = 2000
 
@@ -50,7 +51,7 @@ class KnownRow:
         self.deviations = np.full(len(space), math.nan)
         for i, feature in enumerate(space.features):
             if feature.id in prior:
-                self.deviations[i] = max(prior[feature.id].deviation, _MIN_DEVIATION)
+                self.deviations[i] = max(prior[feature.id].deviation, MIN_DEVIATION)
         self._is_known = ~np.isnan(self.values)
 
     def quantiles(self) -> dict[str, Quantile]:
