@@ -42,7 +42,7 @@ BUDGETS = {
     'paxtune/simulate': 1_750,
     'paxtune/storage': 2_391,
     'paxtune/studies': 870,
-    'paxtune/study': 7_398,
+    'paxtune/study': 7_406,
     'paxtune/supernet': 500,
     'paxtune/terminal': 959,
     'paxtune/vizier_service': 1_170,

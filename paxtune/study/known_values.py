@@ -208,6 +208,7 @@ class _Scale:
         """Returns a legal value and its deviation; None if `low` to `high` is outside.
 
         The deviation is the mean distance of the ends that are inside. An end outside is not known.
+        It is at least half of a step between candidates or integers, so that neighbours may come.
         """
         if high < self.low or low > self.high:
             return None
@@ -216,7 +217,17 @@ class _Scale:
         inside = [abs(self.unit(end) - at) for end in (low, high) if self.low <= end <= self.high]
         whole = (self.unit(high) - self.unit(low)) / 2
         deviation = sum(inside) / len(inside) if inside else whole
-        return made, min(max(deviation, MIN_DEVIATION), 1.0)
+        return made, min(max(deviation, self._least(made)), 1.0)
+
+    def _least(self, decision: int | float) -> float:
+        """Returns the least deviation at a decision."""
+        if self._order:
+            return 0.5 / len(self._order)
+        if is_integer(self._slot):
+            at = self.unit(decision)
+            steps = [abs(self.unit(decision + by) - at) for by in (-1, 1)]
+            return max(max(steps) / 2, MIN_DEVIATION)
+        return MIN_DEVIATION
 
     def middle(self, low: float, high: float) -> float:
         """Returns the middle of an interval on the scale."""

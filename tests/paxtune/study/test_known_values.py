@@ -95,6 +95,16 @@ def test_integers_and_choices_have_usual_values() -> None:
     assert known(Lamp(glass=pg.oneof(['red', 'blue']))) == {}
 
 
+def test_neighbours_of_a_usual_value_may_come() -> None:
+    # The usual interval ends at the first of these numbers.
+    watts_ = pg.oneof([80.0, 160.0, 320.0])
+    made = known(Lamp(watts=watts_, hours=intv(999, 1003), volts=pg.floatv(1.0, 2.0)))
+    assert made['watts'].value == 0
+    assert made['watts'].deviation == pytest.approx(0.5 / 3)
+    assert made['hours'].value == 999
+    assert made['hours'].deviation >= 0.5 / 5
+
+
 def test_each_candidate_has_its_own_usual_values() -> None:
     value = pg.Dict(
         lamp=pg.oneof([watts(10.0, 160.0), None, Lamp(hours=intv(1, 4000))]),
