@@ -35,6 +35,13 @@ install_newest() {
     "$scratch/newest/bin/python" -c 'import jax; print("jax", jax.__version__)'
 }
 
+# Installs torch and the libraries of Hugging Face, which slow tests run beside ours.
+install_transformers() {
+    "$newest" -m venv "$scratch/transformers"
+    "$scratch/transformers/bin/pip" install -q -r tests/trainer/pretrained/requirements.txt
+    export TRANSFORMERS_PYTHON=$scratch/transformers/bin/python
+}
+
 # Runs tests on two cores and prints the ten slowest.
 suite() { python -m pytest -n 2 --dist=loadfile --durations=10 "$@"; }
 

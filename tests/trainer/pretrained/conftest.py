@@ -1,0 +1,1 @@
+collect_ignore = ['reference.py']  # It runs in the environment of transformers alone.

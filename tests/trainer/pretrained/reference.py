@@ -1,0 +1,182 @@
+"""Tiny checkpoints and logits of the real `transformers`, in an environment of its own.
+
+    python reference.py write [NAME...]
+    python reference.py compare DIR reference.npz [DIR reference.npz...]
+
+`write` makes `fixtures/NAME/`: `config.json`, safetensors files, `reference.npz`. `compare` loads
+each DIR with `transformers` and prints the largest difference of its logits. The file imports no
+other file here; `requirements.txt` beside it has the packages. No norm or bias has its usual
+first value, so an array in a wrong place shows in the logits.
+
+A reference has the calls 0, 1, ...: `input_ids_0` (or `pixel_values_0`), perhaps `token_type_ids_0`
+and `attention_mask_0`, and `logits_0`. `continuation_1` has 12 greedy tokens after the prompt 1.
+"""
+
+import copy
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+FIXTURES = Path(__file__).parent / 'fixtures'
+LENGTHS = 3, 9, 21
+"""Tokens of the prompts. The windows have 6, so the last prompt leaves it three times over."""
+
+_TEXT = {
+    'vocab_size': 64,
+    'hidden_size': 24,
+    'intermediate_size': 32,
+    'num_hidden_layers': 2,
+    'num_attention_heads': 4,
+    'max_position_embeddings': 64,
+}
+_CAUSAL = _TEXT | {'num_key_value_heads': 2, 'head_dim': 8, 'rms_norm_eps': 1e-3}
+_LLAMA_3 = {
+    'rope_type': 'llama3',
+    'rope_theta': 500.0,
+    'factor': 8.0,
+    'low_freq_factor': 1.0,
+    'high_freq_factor': 4.0,
+    'original_max_position_embeddings': 16,
+}
+_GEMMA = _CAUSAL | {
+    'num_hidden_layers': 3,
+    'sliding_window': 6,
+    'query_pre_attn_scalar': 12,
+    'layer_types': ['sliding_attention', 'sliding_attention', 'full_attention'],
+}
+_ROPE_OF_KINDS = {
+    'sliding_attention': {'rope_type': 'default', 'rope_theta': 100.0},
+    'full_attention': {'rope_type': 'linear', 'rope_theta': 1000.0, 'factor': 4.0},
+}
+_BERT = _TEXT | {'type_vocab_size': 2, 'layer_norm_eps': 1e-3}
+_GPT_2 = {'vocab_size': 64, 'n_embd': 24, 'n_layer': 2, 'n_head': 4, 'n_positions': 64}
+_GPT_2 |= {'bos_token_id': 1, 'eos_token_id': 2}
+_IMAGE = {'hidden_size': 24, 'intermediate_size': 32, 'num_hidden_layers': 2}
+_IMAGE |= {'num_attention_heads': 4, 'image_size': 12, 'patch_size': 4, 'num_labels': 5}
+
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    'llama_2': ('Llama', _CAUSAL | {'tie_word_embeddings': False}),
+    'llama_3': ('Llama', _CAUSAL | {'rope_parameters': _LLAMA_3, 'tie_word_embeddings': True}),
+    'mistral': ('Mistral', _CAUSAL | {'sliding_window': 6, 'tie_word_embeddings': False}),
+    'qwen_2': ('Qwen2', _CAUSAL | {'tie_word_embeddings': True}),
+    'qwen_3': ('Qwen3', _CAUSAL | {'tie_word_embeddings': False}),
+    'mixtral': ('Mixtral', _CAUSAL | {'num_local_experts': 4, 'num_experts_per_tok': 2}),
+    'gemma_2': (
+        'Gemma2',
+        _GEMMA | {'attn_logit_softcapping': 3.0, 'final_logit_softcapping': 4.0},
+    ),
+    'gemma_3': ('Gemma3', _GEMMA | {'rope_parameters': _ROPE_OF_KINDS}),
+    'gpt_2': ('GPT2', _GPT_2),
+    'bert': ('Bert', _BERT),
+    'bert_classifier': ('Bert', _BERT | {'num_labels': 3}),
+    'vit': ('ViT', _IMAGE),
+}
+_CLASSES = {
+    'gpt_2': 'GPT2LMHeadModel',
+    'gemma_3': 'Gemma3ForCausalLM',
+    'bert': 'BertForMaskedLM',
+    'bert_classifier': 'BertForSequenceClassification',
+    'vit': 'ViTForImageClassification',
+}
+_SHARDED = 'llama_2', 'gemma_2'
+_BFLOAT16 = 'qwen_3', 'mixtral', 'gemma_3'
+"""Directories with arrays in bfloat16. Their logits are those of the same numbers in float32."""
+
+
+def new_model(name: str) -> Any:
+    """A model with random parameters, none of which has a usual first value."""
+    family, fields = MODELS[name]
+    kind = 'Gemma3Text' if family == 'Gemma3' else family
+    config = getattr(transformers, f'{kind}Config')(**fields)
+    config._attn_implementation = 'eager'  # The only one with caps of logits.
+    model = getattr(transformers, _CLASSES.get(name, f'{family}ForCausalLM'))(config).eval()
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    with torch.no_grad():
+        for path, value in model.named_parameters():
+            drawn = torch.randn(value.shape, generator=generator)
+            is_norm = 'norm' in path.lower() or '.ln_' in path
+            if value.ndim > 1 and 'embed' not in path and '.wte' not in path:
+                drawn *= value.shape[-1] ** -0.5
+            elif value.ndim == 1:
+                is_from_one = is_norm and path.endswith('weight') and 'Gemma' not in family
+                drawn = float(is_from_one) + 0.3 * drawn
+            # Buffers, such as frequencies, stay in float32.
+            value.copy_(drawn.to(torch.bfloat16) if name in _BFLOAT16 else drawn)
+    return model
+
+
+def inputs_of(name: str) -> list[dict[str, np.ndarray]]:
+    """The arguments of each call of a model."""
+    random = np.random.default_rng(0)
+    if name == 'vit':
+        return [{'pixel_values': random.normal(size=(2, 3, 12, 12)).astype(np.float32)}]
+    calls = [{'input_ids': random.integers(1, 64, (1, length))} for length in LENGTHS]
+    if name.startswith('bert'):
+        for call in calls:
+            call['token_type_ids'] = np.arange(call['input_ids'].shape[1])[None] // 5 % 2
+        padded = random.integers(1, 64, (2, 9)), np.arange(9) < np.array([[5], [9]])
+        first, mask = padded[0] * padded[1], padded[1].astype(np.int64)
+        calls += [{'input_ids': first, 'attention_mask': mask, 'token_type_ids': 0 * first}]
+    return calls
+
+
+def logits_of(model: Any, call: dict[str, np.ndarray]) -> np.ndarray:
+    """The logits of a call, in float32."""
+    with torch.no_grad():
+        logits = model(**{key: torch.from_numpy(value) for key, value in call.items()}).logits
+    return logits.float().numpy()
+
+
+def write(name: str) -> None:
+    """Makes the fixture of one model."""
+    folder, model = FIXTURES / name, new_model(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in folder.iterdir():
+        file.unlink()
+    saved = copy.deepcopy(model).to(torch.bfloat16) if name in _BFLOAT16 else model
+    saved.save_pretrained(folder, **({'max_shard_size': '16KB'} if name in _SHARDED else {}))
+    (folder / 'generation_config.json').unlink(missing_ok=True)
+    arrays = {}
+    for number, call in enumerate(inputs_of(name)):
+        arrays |= {f'{key}_{number}': value for key, value in call.items()}
+        arrays[f'logits_{number}'] = logits_of(model, call)
+    if 'lm_head.weight' in model.state_dict():
+        ids = arrays['input_ids_1']
+        for _ in range(12):  # Ends of texts do not end it.
+            best = logits_of(model, {'input_ids': ids})[:, -1:].argmax(-1)
+            ids = np.concatenate([ids, best], axis=1)
+        arrays['continuation_1'] = ids[0, -12:]
+    np.savez_compressed(folder / 'reference.npz', **arrays)
+
+
+def compare(directory: Path, reference: Path) -> float:
+    """The largest difference of a logit of `directory`'s model from a reference."""
+    config = json.loads((directory / 'config.json').read_text())
+    kind = getattr(transformers, config['architectures'][0])
+    model, info = kind.from_pretrained(
+        directory, dtype=torch.float32, attn_implementation='eager', output_loading_info=True
+    )
+    faults = {key: sorted(map(str, value)) for key, value in info.items() if value}
+    if faults:
+        raise SystemExit(f'transformers loads {directory} with faults: {faults}')
+    arrays, worst, number = np.load(reference), 0.0, 0
+    while f'logits_{number}' in arrays:
+        keys = 'input_ids', 'attention_mask', 'token_type_ids', 'pixel_values'
+        call = {key: arrays[f'{key}_{number}'] for key in keys if f'{key}_{number}' in arrays}
+        difference = logits_of(model.eval(), call) - arrays[f'logits_{number}']
+        worst, number = max(worst, float(np.abs(difference).max())), number + 1
+    return worst
+
+
+if __name__ == '__main__':
+    if sys.argv[1] == 'write':
+        for each in sys.argv[2:] or MODELS:
+            write(each)
+    else:
+        for directory, reference in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
+            print(compare(Path(directory), Path(reference)))
