@@ -4,9 +4,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from trainer.inputs.tokens.vocabulary import vocabulary_at
 from trainer.layers.positions import Positions
 from trainer.layers.stack import cache_axis
 from trainer.symbolic.component import Component, require_positive
+from trainer.symbolic.errors import prefixed
 
 Cache = Any
 """Decoding cache of a model; None before the first position."""
@@ -31,7 +33,7 @@ class Decoded(NamedTuple):
     """Generated texts of each prompt, the best first.
 
     Attributes:
-        ids_BNT: the tokens after the prompt; 0 after the end.
+        ids_BNT: the tokens after the prompt; 0 after `lengths_BN`.
         lengths_BN: their number, the end-of-text token included.
         log_probs_BN: their log probability under the model, in nats, float32.
         scores_BN: the scores that order them.
@@ -62,14 +64,14 @@ class Decoder(Component):
     Attributes:
         max_decode_steps: largest number of generated tokens.
         min_decode_steps: smallest number of generated tokens.
-        eos_ids: tokens that end a text; 0 is padding and not allowed.
+        eos_ids: tokens that end a text; or a directory with a `tokenizer.json`, for its own.
         prompt_length: number of prompt tokens in each row, where batches do not set it; see
             `trainer.tasks.tokens.TokenTask`.
     """
 
     max_decode_steps: int
     min_decode_steps: int = 0
-    eos_ids: list[int] = []
+    eos_ids: list[int] | str = []
     prompt_length: int | None = None
 
     def check(self) -> None:
@@ -79,8 +81,8 @@ class Decoder(Component):
                 f'min_decode_steps must lie in [0, {self.max_decode_steps}]: '
                 f'{self.min_decode_steps}'
             )
-        if any(each < 1 for each in self.eos_ids):
-            raise ValueError(f'eos_ids must be above 0, which is padding: {list(self.eos_ids)}')
+        if not isinstance(self.eos_ids, str) and any(each < 0 for each in self.eos_ids):
+            raise ValueError(f'eos_ids must be at least 0: {list(self.eos_ids)}')
 
     @property
     def num_results(self) -> int:
@@ -91,9 +93,16 @@ class Decoder(Component):
         """Continues prompts. The model's cache holds them and `max_decode_steps` more tokens."""
         raise NotImplementedError(type(self).__name__)
 
+    def end_ids(self) -> list[int]:
+        """The tokens that end a text; raises UserError if `eos_ids` is no vocabulary."""
+        if not isinstance(self.eos_ids, str):
+            return list(self.eos_ids)
+        with prefixed('task.decoder.eos_ids'):
+            return vocabulary_at(self.eos_ids).eos_ids
+
     def is_eos(self, ids: jax.Array) -> jax.Array:
         """True for tokens that end a text."""
-        return jnp.isin(ids, jnp.array(list(self.eos_ids), ids.dtype))
+        return jnp.isin(ids, jnp.array(self.end_ids(), ids.dtype))
 
     def allowed(self, logits: jax.Array, step: jax.Array) -> jax.Array:
         """Masks end-of-text tokens before `min_decode_steps`, in logits [..., V] of step `step`."""

@@ -105,7 +105,7 @@ class BeamSearch(Decoder):
         vocab = log_probs_RV.shape[-1]
         total_BKV = live.log_probs_BK[:, :, None] + log_probs_RV.reshape(num_prompts, beams, vocab)
         # Enough for ended and live ones: a hypothesis has an extension for each token that ends it.
-        count = min(beams * (1 + max(1, len(self.eos_ids))), beams * vocab)
+        count = min(beams * (1 + max(1, len(self.end_ids()))), beams * vocab)
         log_probs_BJ, flat_BJ = jax.lax.top_k(total_BKV.reshape(num_prompts, -1), count)
         parent_BJ, token_BJ = flat_BJ // vocab, (flat_BJ % vocab).astype(jnp.int32)
         ids_BJT = jnp.take_along_axis(live.ids_BKT, parent_BJ[:, :, None], axis=1)

@@ -6,7 +6,6 @@ import numpy as np
 
 from trainer.decoding.base import Decoded, DecodeOutput, Decoder
 from trainer.inputs.base import Input
-from trainer.inputs.tokens.vocabulary import PAD_ID
 from trainer.inputs.weights import broadcast, weight_features, weights_of
 from trainer.symbolic.errors import UserError
 
@@ -149,9 +148,9 @@ def _prompt(data: Input, batch: Mapping[str, Any], row: int, length: int) -> str
     else:
         ids, key = batch['ids'][row, :length], 'labels'
     # The start token is not text.
-    return data.text_of(ids[1:] if len(ids) and ids[0] == PAD_ID else ids, key)
+    return data.text_of(ids[1:] if len(ids) and ids[0] == data.start_id else ids, key)
 
 
 def _until_end(decoder: Decoder, ids: np.ndarray) -> np.ndarray:
-    ends = np.flatnonzero(np.isin(ids, list(decoder.eos_ids)))
+    ends = np.flatnonzero(np.isin(ids, decoder.end_ids()))
     return ids[: ends[0]] if ends.size else ids

@@ -32,6 +32,7 @@ from trainer.inputs.text.c4 import C4Input as C4Input
 from trainer.inputs.text.json_shards import JsonShardsInput as JsonShardsInput
 from trainer.inputs.text.stdlib import StdlibInput as StdlibInput
 from trainer.inputs.text.text import TextInput as TextInput
+from trainer.inputs.tokens.tokenizer import TokenizerVocabulary as TokenizerVocabulary
 from trainer.inputs.tokens.vocabulary import ByteVocabulary as ByteVocabulary
 from trainer.inputs.tokens.vocabulary import SentencePieceVocabulary as SentencePieceVocabulary
 from trainer.inputs.tokens.vocabulary import Vocabulary as Vocabulary

@@ -25,6 +25,11 @@ class Interpretation(Component):
         rows = ids if lengths is None else [row[:n] for row, n in zip(ids, lengths, strict=True)]
         return [self.text_of(row, key) for row in rows]
 
+    @property
+    def start_id(self) -> int:
+        """The id before the first token of a text in `ids`, which is no text."""
+        return 0
+
     def text_of(self, ids: np.ndarray, key: str) -> str:
         """The text of one row of ids. Subclasses with a vocabulary override it."""
         return ' '.join(map(str, ids.tolist()))

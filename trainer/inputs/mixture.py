@@ -124,6 +124,10 @@ class MixtureInput(Input):
         self._read += self.batch_size
         return batch
 
+    @property
+    def start_id(self) -> int:
+        return next(iter(self.inputs.values())).start_id
+
     def text_of(self, ids: np.ndarray, key: str) -> str:
         return next(iter(self.inputs.values())).text_of(ids, key)
 

@@ -99,6 +99,10 @@ class MultiInput(Input):
             raise EndOfData
         return _joined(batches)
 
+    @property
+    def start_id(self) -> int:
+        return self._default().start_id
+
     def text_of(self, ids: np.ndarray, key: str) -> str:
         name, _, feature = key.rpartition('.')
         return self.sources().get(name, self._default()).text_of(ids, feature)

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from trainer.inputs.base import Batch, Input
-from trainer.inputs.weights import example_mask, weights_by_part
+from trainer.inputs.weights import example_mask, weights_by_part, weights_of
 
 _MAX_CHARACTERS = 200
 _TOKENS = {'labels': 'segment_ids', 'encoder_ids': 'encoder_segment_ids'}
@@ -58,7 +58,8 @@ def spell(data: Input, batch: Batch, row: int) -> Iterator[str]:
 def _texts(data: Input, batch: Batch, name: str, row: int) -> list[str]:
     ids, segments = batch[name][row], batch.get(_TOKENS[name])
     if segments is None:
-        there = np.flatnonzero(ids)
+        weights = weights_of(batch, name)
+        there = np.flatnonzero(ids if np.ndim(weights) < 2 else (ids != 0) | (weights[row] > 0))
         parts = [ids[: there[-1] + 1 if there.size else 0]]
     else:
         parts = [ids[segments[row] == k] for k in range(1, int(segments[row].max()) + 1)]

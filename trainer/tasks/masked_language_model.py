@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 
 from trainer.inputs.base import Input
-from trainer.inputs.tokens.vocabulary import PAD_ID
 from trainer.inputs.weights import example_mask
 from trainer.layers.base import fold
 from trainer.symbolic.component import (
@@ -24,8 +23,8 @@ class MaskedLanguageModelTask(LanguageModelTask):
     """Prediction of hidden tokens from all others (Devlin et al. 2019), to pre-train an encoder.
 
     Batches are those of `LanguageModelTask`; `segment_ids` are optional, and `labels` are not used.
-    Each token of `ids` but padding is chosen with probability `mask_rate`. Chosen tokens are the
-    labels. In the input, most of them become `mask_id`, some a random token, and some stay.
+    Each token of `ids` but `special_ids` is chosen with probability `mask_rate`. Chosen tokens are
+    the labels. In the input, most of them become `mask_id`, some a random token, and some stay.
 
     The choice depends on the key of the step and on the row, so a resumed training chooses the same
     tokens, whatever the devices. Evaluation chooses by the row alone, always the same tokens.
@@ -35,6 +34,7 @@ class MaskedLanguageModelTask(LanguageModelTask):
         mask_rate: probability that a token, or a word, is chosen.
         random_share: share of chosen tokens that become a random token.
         kept_share: share of chosen tokens that stay.
+        special_ids: ids that are no text, which are not chosen. Without 0, a token may become 0.
         word_separators: tokens between words, such as spaces. Then all tokens of a word are chosen
             together, as in whole word masking. Batches with `word_ids` [B, T], the number of the
             word of each token, need none.
@@ -44,6 +44,7 @@ class MaskedLanguageModelTask(LanguageModelTask):
     mask_rate: Number = 0.15
     random_share: Number = 0.1
     kept_share: Number = 0.1
+    special_ids: list[int] = [0]
     word_separators: list[int] = []
     model_type: Literal['bidirectional'] = 'bidirectional'
 
@@ -67,9 +68,10 @@ class MaskedLanguageModelTask(LanguageModelTask):
             raise ValueError(
                 f'task.model has a vocabulary of {ids}: padding, mask_id and a token need 3 ids'
             )
-        if not 0 < self.mask_id < ids:
+        first = self._first_text_id
+        if not first <= self.mask_id < ids:
             raise ValueError(
-                f'mask_id must lie between 1 and {ids - 1}, the ids of '
+                f'mask_id must lie between {first} and {ids - 1}, the ids of '
                 f'task.model: {self.mask_id}. Enlarge its vocabulary by one if it has no spare id'
             )
 
@@ -80,7 +82,9 @@ class MaskedLanguageModelTask(LanguageModelTask):
     def prepared(self, batch: DeviceBatch, key: jax.Array) -> DeviceBatch:
         ids_BT = batch['ids']
         segment_BT = batch['segment_ids'] if 'segment_ids' in batch else without_padding(batch)
-        is_text_BT = (segment_BT != 0) & (ids_BT != PAD_ID)
+        is_text_BT = (segment_BT != 0) & ~jnp.isin(
+            ids_BT, jnp.array([*self.special_ids], ids_BT.dtype)
+        )
         choice_BT, kind_BT, other_BT = self._draws(ids_BT, fold(key, 'mask'))
         first_BT = _firsts(self._words(batch), segment_BT)
         chosen_BT = jnp.take_along_axis(choice_BT, first_BT, axis=1) < self.mask_rate
@@ -99,14 +103,18 @@ class MaskedLanguageModelTask(LanguageModelTask):
     def scores(self, outputs: jax.Array, batch: DeviceBatch) -> jax.Array:
         raise UserError('task: a masked language model gives texts no probability')
 
+    @property
+    def _first_text_id(self) -> int:
+        return int(0 in self.special_ids)
+
     def _draws(self, ids_BT: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Two uniform numbers for each token, and a random token other than `mask_id`."""
         assert self.vocab_size is not None
-        length, last = ids_BT.shape[1], self.vocab_size - 1
+        length, first, last = ids_BT.shape[1], self._first_text_id, self.vocab_size - 1
 
         def of_row(row: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
             one, two, three = jax.random.split(jax.random.fold_in(key, row), 3)
-            other_T = jax.random.randint(three, (length,), 1, last)
+            other_T = jax.random.randint(three, (length,), first, last)
             other_T += other_T >= self.mask_id
             return jax.random.uniform(one, (length,)), jax.random.uniform(two, (length,)), other_T
 

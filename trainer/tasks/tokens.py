@@ -61,6 +61,7 @@ class TokenTask(Task):
     def check_decode_input(self, data: Input) -> None:
         if self.decoder is None:
             raise UserError('there is no task.decoder, such as Greedy(max_decode_steps=32)')
+        self.decoder.end_ids()
         there = data.element_spec()
         if 'segment_ids' in there:
             raise UserError('its rows are packed; decoding needs one text per row')

@@ -260,7 +260,7 @@ def test_of_tokens_that_tie_the_first_are_likely(decoder: Sample, kept: int) -> 
     [
         (lambda: Greedy(0), 'max_decode_steps'),
         (lambda: Greedy(4, min_decode_steps=5), 'min_decode_steps'),
-        (lambda: Greedy(4, eos_ids=[0]), 'eos_ids'),
+        (lambda: Greedy(4, eos_ids=[-1]), 'eos_ids'),
         (lambda: Sample(4, p=0.0), 'p must'),
         (lambda: Sample(4, temperature=-1.0), 'temperature'),
         (lambda: BeamSearch(4, beam_size=0), 'beam_size'),

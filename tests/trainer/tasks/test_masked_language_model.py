@@ -82,6 +82,14 @@ def test_a_row_is_hidden_alike_in_any_batch_and_otherwise_in_each_step() -> None
     assert (once['weights'][0] != once['weights'][1]).any()
 
 
+def test_special_ids_are_not_hidden_and_id_0_may_be_a_token() -> None:
+    ids = IDS.copy()
+    ids[0], ids[1] = 0, 7
+    batch: Any = {'ids': jnp.asarray(ids), 'weights': np.ones_like(ids, np.float32)}
+    found = task(special_ids=[7]).prepared(batch, jax.random.key(0))
+    assert found['weights'][0].any() and not found['weights'][1].any()
+
+
 def test_all_tokens_of_a_word_are_chosen_together() -> None:
     found = prepared(word_separators=SPACES)
     chosen, is_space = found['weights'] > 0, np.isin(IDS, SPACES)

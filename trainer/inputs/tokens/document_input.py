@@ -13,13 +13,15 @@ from trainer.symbolic.component import require_positive
 class DocumentInput(Input):
     """Base of inputs that make rows of token ids out of documents.
 
-    A document ends with the vocabulary's end id. `ids` are the labels shifted by one, with 0 before
-    the first label of each segment. In evaluation all hosts read everything, in order, and take
-    their rows in turn, so that they end together.
+    A document ends with the vocabulary's end id. `ids` are the labels shifted by one. Before the
+    first label of each segment comes the vocabulary's id for a beginning: 0 for bytes. In
+    evaluation all hosts read everything, in order, and take their rows in turn, so that they end
+    together.
 
     Attributes:
         sequence_length: tokens in a row.
-        vocabulary: path of a SentencePiece model; '' for bytes.
+        vocabulary: '' for bytes; a directory with a `tokenizer.json`, or that file; or a
+            SentencePiece model.
         packing: puts several documents into a row, with `segment_ids` and `segment_pos`.
         input_random_seed: draws the order of training data.
     """
@@ -48,6 +50,10 @@ class DocumentInput(Input):
     def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
         return language_spec(self.batch_size, self.sequence_length, packed=self.packing)
 
+    @property
+    def start_id(self) -> int:
+        return self._vocabulary().bos_id
+
     def text_of(self, ids: np.ndarray, key: str) -> str:
         return self._vocabulary().decode(ids)
 
@@ -63,4 +69,5 @@ class DocumentInput(Input):
                 raise EndOfData
             first = self.infeed_host_index * self.batch_size
             own = step[first : first + self.batch_size]
-        return batch_of_segments(own, self.element_spec(), self._vocabulary().bytes_per_id)
+        known = self._vocabulary()
+        return batch_of_segments(own, self.element_spec(), known.bytes_per_id, known.bos_id)

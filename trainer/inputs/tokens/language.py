@@ -4,9 +4,7 @@ import jax
 import numpy as np
 
 from trainer.inputs.base import Batch
-
-BOS_ID = 0
-"""The id before the first token of a document in `ids`: the padding id, as in SeqIO."""
+from trainer.inputs.tokens.base import PAD_ID
 
 
 def language_spec(
@@ -32,6 +30,7 @@ def batch_of_segments(
     rows: Sequence[Sequence[np.ndarray]],
     spec: dict[str, jax.ShapeDtypeStruct],
     bytes_per_id: np.ndarray,
+    bos_id: int = PAD_ID,
 ) -> Batch:
     """A batch of rows, each of the labels of one or several segments.
 
@@ -39,6 +38,7 @@ def batch_of_segments(
         rows: the segments of each row; missing rows and the ends of short ones are padding.
         spec: the features of the batch, from `language_spec`.
         bytes_per_id: bytes of text of each id.
+        bos_id: the id before the first label of a segment in `ids`.
 
     Example:
         >>> rows = [[np.array([7, 8, 1]), np.array([9])]]
@@ -57,8 +57,8 @@ def batch_of_segments(
         weights[i, : ends[-1]] = 1
         starts[i, [0, *ends[:-1]]] = True
     there = weights.astype(np.int32)
-    ids = np.full(labels.shape, BOS_ID, np.int32)
-    ids[:, 1:] = np.where(starts[:, 1:], BOS_ID, labels[:, :-1])
+    ids = np.full(labels.shape, bos_id, np.int32)
+    ids[:, 1:] = np.where(starts[:, 1:], bos_id, labels[:, :-1])
     column = np.arange(labels.shape[1], dtype=np.int32)
     since_start = column - np.maximum.accumulate(np.where(starts, column, 0), axis=1)
     batch = {

@@ -6,38 +6,11 @@ from typing import Any
 import numpy as np
 
 from trainer.inputs.libraries import libraries
+from trainer.inputs.tokens.base import PAD_ID as PAD_ID
+from trainer.inputs.tokens.base import Vocabulary as Vocabulary
+from trainer.inputs.tokens.tokenizer import TokenizerVocabulary, is_tokenizer
 from trainer.runtime.data_paths import data_path, local_copy, open_data
 from trainer.symbolic.errors import UserError
-
-PAD_ID = 0
-
-
-class Vocabulary:
-    """Token ids of text. Id 0 is padding, as in SeqIO.
-
-    Attributes:
-        vocab_size: number of ids.
-        eos_id: the id that ends a document.
-        bytes_per_id: UTF-8 bytes of text of each id, float32 [vocab_size]; 0 for special ids.
-        fingerprint: names the vocabulary: equal fingerprints, equal ids.
-    """
-
-    vocab_size: int
-    eos_id: int
-    bytes_per_id: np.ndarray
-    fingerprint: str
-
-    def encode(self, text: str) -> np.ndarray:
-        """The ids of a text, int32 [N], without an end of document."""
-        raise NotImplementedError(type(self).__name__)
-
-    def decode(self, ids: np.ndarray) -> str:
-        """The text of ids, int [N], without special ids."""
-        raise NotImplementedError(type(self).__name__)
-
-    def for_seqio(self) -> Any:
-        """The same vocabulary as an object of SeqIO. Imports TensorFlow."""
-        raise NotImplementedError(type(self).__name__)
 
 
 class ByteVocabulary(Vocabulary):
@@ -108,22 +81,26 @@ class SentencePieceVocabulary(Vocabulary):
 
 @functools.lru_cache(maxsize=8)
 def vocabulary_at(path: str) -> Vocabulary:
-    """The vocabulary of a setting: '' for bytes, else the path of a SentencePiece model.
+    """The vocabulary of a setting.
+
+    Args:
+        path: '' for bytes; a directory with a `tokenizer.json`, or that file; or a SentencePiece
+            model.
 
     Raises:
-        UserError: there is no valid model at the path.
+        UserError: there is no valid vocabulary at the path.
     """
     if not path:
         return ByteVocabulary()
     try:
-        return SentencePieceVocabulary(path)
+        return TokenizerVocabulary(path) if is_tokenizer(path) else SentencePieceVocabulary(path)
     except OSError as error:
         reason = f'it cannot be read ({error.strerror})'
     except ValueError as error:
         reason = str(error)
     raise UserError(
-        f"vocabulary {path!r}: {reason}. Set it to the path of a SentencePiece model, or to '' "
-        'for bytes.'
+        f'vocabulary {path!r}: {reason}. Set it to a directory with a tokenizer.json, to the path '
+        "of a SentencePiece model, or to '' for bytes."
     )
 
 
