@@ -60,6 +60,7 @@ from trainer.layers import (
     SmallStem,
     Stack,
     TextClassifier,
+    TokenTypes,
     TransformerBlock,
     TransformerEncoderDecoder,
     TransformerLm,
@@ -220,6 +221,18 @@ EXAMPLES = {
     'depthwise convolution of sequences': Example(DepthwiseConv1D(), (X_BTD,)),
     'dropout': Example(Dropout(0.1), (X_BTD,)),
     'embedding': Example(Embedding(6, 8), (IDS,)),
+    'encoder': Example(
+        TransformerLm(
+            Embedding(6, 8, scale_sqrt_depth=False),
+            Stack([TransformerBlock(Attention(2, mask='full'), FeedForward(8))]),
+            token_types=TokenTypes(2, separator=3),
+            embedding_norm=LayerNorm(),
+            transform=Chain([Linear(8, 'zeros'), Activate('gelu_exact')]),
+            shared_head_bias='zeros',
+        ),
+        (IDS,),
+        True,
+    ),
     'encoder-decoder': Example(encoder_decoder(dropout=Dropout(0.1)), (IDS, IDS), True),
     'experts': Example(Experts(4, 8), (X_BTD,)),
     'experts with places': Example(
@@ -272,6 +285,19 @@ EXAMPLES = {
         (IDS,),
         True,
     ),
+    'text classifier with a pooler': Example(
+        TextClassifier(
+            Embedding(6, 8),
+            Stack([block('full')]),
+            None,
+            head=Linear(4),
+            pool=SequencePool('first'),
+            pooler=Chain([Linear(8, 'zeros'), Activate('tanh')]),
+        ),
+        (IDS,),
+        True,
+    ),
+    'token types': Example(TokenTypes(2, separator=3), (IDS, 8)),
     'transformer block': Example(block(), (X_BTD,)),
     'transformer': Example(TransformerLm(Embedding(6, 8), Stack([block()])), (IDS,), True),
     'transformer with caps': Example(
@@ -284,5 +310,7 @@ EXAMPLES = {
         (IDS,),
         True,
     ),
-    'vision transformer': Example(vision_transformer(pool='class_token'), (IMAGES,), True),
+    'vision transformer': Example(
+        vision_transformer(pool='class_token', patch_bias='zeros'), (IMAGES,), True
+    ),
 }

@@ -148,6 +148,7 @@ ELEMENTWISE = [
     'pool',
     'rms norm',
     'sinusoidal positions',
+    'token types',
 ]
 """Of `EXAMPLES`."""
 

@@ -77,6 +77,7 @@ from trainer.layers.stack import Stack as Stack
 from trainer.layers.stack import per_layer as per_layer
 from trainer.layers.stack import stacked as stacked
 from trainer.layers.text_classifier import TextClassifier as TextClassifier
+from trainer.layers.token_types import TokenTypes as TokenTypes
 from trainer.layers.transformer import Identity as Identity
 from trainer.layers.transformer import Residual as Residual
 from trainer.layers.transformer import TransformerBlock as TransformerBlock

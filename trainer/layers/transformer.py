@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+from flax.linen import initializers
 
 from trainer.layers.base import Layer, current_frame
 from trainer.layers.branch import apply_branch
@@ -11,6 +12,7 @@ from trainer.layers.dropout import Dropout
 from trainer.layers.embedding import Embedding, check_head, token_logits
 from trainer.layers.feed_forward import GatedFeedForward
 from trainer.layers.future_tokens import FutureTokens
+from trainer.layers.initialization import Bias
 from trainer.layers.linear import Linear
 from trainer.layers.logit_cap import soft_cap
 from trainer.layers.norm_policy import NormPolicy, residual
@@ -18,6 +20,7 @@ from trainer.layers.normalization import Normalization, RMSNorm
 from trainer.layers.position_embedding import PositionEmbedding
 from trainer.layers.positions import Positions
 from trainer.layers.stack import Stack
+from trainer.layers.token_types import TokenTypes
 from trainer.symbolic.component import OptionalNumber, require_above_zero
 from trainer.symbolic.usual_values import UsualValue, choice
 
@@ -133,10 +136,16 @@ class TransformerLm(Layer):
     Attributes:
         embedding: of the tokens; it sets the width of the model.
         stack: the blocks.
-        final_norm: applied before the logits.
+        final_norm: applied before the logits; None for none, after blocks of 'post_skip'.
         head: projects to the vocabulary; None shares the table of the embedding.
         dropout: applied to the embedded tokens.
         position_embedding: added to them; None where only attention uses positions.
+        token_types: added to them as well; None for one type.
+        embedding_norm: applied to their sum, before `dropout` (Devlin et al. 2019).
+        transform: applied to the result of the stack, before `final_norm`, such as a linear layer
+            with an activation (Devlin et al. 2019). It keeps the width.
+        shared_head_bias: 'zeros' adds a bias that starts at zero to the logits where `head` is
+            None. A `Linear` has its own.
         logits_cap: each logit becomes logits_cap * tanh(logit / logits_cap) (Gemma Team 2024,
             section 2); None applies no cap.
         future_tokens: heads that predict later tokens in training; None for none.
@@ -144,12 +153,16 @@ class TransformerLm(Layer):
 
     embedding: Embedding
     stack: Stack
-    final_norm: Normalization = RMSNorm()
+    final_norm: Normalization | None = RMSNorm()
     head: Linear | None = None
     dropout: Dropout | None = None
     position_embedding: PositionEmbedding | None = None
     logits_cap: OptionalNumber = None
     future_tokens: FutureTokens | None = None
+    token_types: TokenTypes | None = None
+    embedding_norm: Normalization | None = None
+    transform: Layer | None = None
+    shared_head_bias: Bias = 'none'
 
     usual = {
         'final_norm': _NORM,
@@ -159,6 +172,8 @@ class TransformerLm(Layer):
     def check(self) -> None:
         require_above_zero(self, 'logits_cap')
         check_head(self.embedding, self.head)
+        if self.head is not None and self.shared_head_bias != 'none':
+            raise ValueError("shared_head_bias must be 'none' where there is a head: set head.bias")
 
     @property
     def vocab_size(self) -> int:
@@ -180,11 +195,23 @@ class TransformerLm(Layer):
         x_BTD = self.embedding(ids_BT)
         if self.position_embedding is not None:
             x_BTD = x_BTD + self.position_embedding(positions.index_BT, self.embedding.dims)
+        if self.token_types is not None:
+            x_BTD = x_BTD + self.token_types(ids_BT, self.embedding.dims, positions)
+        if self.embedding_norm is not None:
+            x_BTD = self.embedding_norm(x_BTD)
         if self.dropout is not None:
             x_BTD = self.dropout(x_BTD)
         return self.stack(x_BTD, positions)
 
     def outputs(self, x_BTD: jax.Array) -> jax.Array:
         """Logits of the result of the stack, in float32."""
-        logits_BTV = token_logits(self.embedding, self.head, self.final_norm(x_BTD))
+        if self.transform is not None:
+            x_BTD = self.transform(x_BTD)
+        if self.final_norm is not None:
+            x_BTD = self.final_norm(x_BTD)
+        logits_BTV = token_logits(self.embedding, self.head, x_BTD)
+        if self.shared_head_bias != 'none':
+            logits_BTV += self.param(
+                'head_bias', (self.vocab_size,), ('vocab',), initializers.zeros, decay=False
+            )
         return logits_BTV if self.logits_cap is None else soft_cap(logits_BTV, self.logits_cap)

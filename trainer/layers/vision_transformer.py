@@ -9,6 +9,7 @@ from flax.linen import initializers
 from trainer.layers.convolution import convolve
 from trainer.layers.dropout import Dropout
 from trainer.layers.image_classifier import ImageClassifier
+from trainer.layers.initialization import Bias
 from trainer.layers.masks import require_mask
 from trainer.layers.normalization import LayerNorm, Normalization
 from trainer.layers.positions import Positions
@@ -36,6 +37,8 @@ class VisionTransformer(ImageClassifier):
         pool: 'mean' takes the mean over patches, 'class_token' a token before them.
         final_norm: applied before the logits.
         dropout: applied to the embedded patches.
+        patch_bias: 'zeros' adds a bias that starts at zero to the embedded patches, but not to the
+            class token.
     """
 
     patch_size: int
@@ -44,6 +47,7 @@ class VisionTransformer(ImageClassifier):
     pool: Literal['mean', 'class_token'] = 'mean'
     final_norm: Normalization = LayerNorm()
     dropout: Dropout | None = None
+    patch_bias: Bias = 'none'
 
     usual = {
         'patch_size': UsualValue(16, 8, 16, 'Dosovitskiy et al. 2021; 8: DINO (Caron et al. 2021)'),
@@ -84,6 +88,9 @@ class VisionTransformer(ImageClassifier):
             init=self.init,
         )
         x_BTD = patches.reshape(len(x_BHWC), -1, self.dims)
+        if self.patch_bias != 'none':
+            shape, axes = (self.dims,), ('embed',)
+            x_BTD += self.param('patches_bias', shape, axes, initializers.zeros, decay=False)
         if self.pool == 'class_token':
             token_D = self.param(
                 'class_token', (self.dims,), ('embed',), initializers.zeros, decay=False
@@ -91,6 +98,5 @@ class VisionTransformer(ImageClassifier):
             first_B1D = jnp.broadcast_to(token_D, (len(x_BTD), 1, self.dims))
             x_BTD = jnp.concatenate([first_B1D, x_BTD], axis=1)
         init = initializers.normal(0.02)
-        axes = (None, 'embed')
-        positions_TD = self.param('positions', x_BTD.shape[1:], axes, init, decay=False)
+        positions_TD = self.param('positions', x_BTD.shape[1:], (None, 'embed'), init, decay=False)
         return self.constrain(x_BTD + positions_TD, ('batch', 'length', 'features'))

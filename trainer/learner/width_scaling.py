@@ -137,6 +137,11 @@ class WidthScaling(Component):
                     )
                 found[path] = _table_factor(layer, boxes[path], base[path])
         if isinstance(model, TransformerLm) and model.head is None:
+            if model.final_norm is None:
+                raise UserError(
+                    f'{_FIELD}: logits of a shared table need the factor of a norm before them: '
+                    'set task.model.final_norm, or give the model a head'
+                )
             final = {path: found[path] for path in found if path[0] == 'final_norm'}
             path = _table_of(model.embedding, model)
             found |= _final_norm_factors(model.embedding, final, boxes[path], base[path])

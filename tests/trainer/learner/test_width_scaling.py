@@ -99,6 +99,11 @@ def test_a_head_of_its_own_replaces_the_scale_before_the_shared_table() -> None:
     assert found['head.bias'] == found['final_norm.scale'] == Factor()
 
 
+def test_logits_of_a_shared_table_need_a_norm_before_them() -> None:
+    with pytest.raises(UserError, match=r'set task.model.final_norm, or give the model a head'):
+        factors(wide(final_norm=None))
+
+
 def test_constant_deviations_become_those_of_the_base() -> None:
     block = TransformerBlock(
         Attention(2, init=Gaussian(0.02), bias='zeros'),

@@ -141,7 +141,7 @@ def write(name: str) -> None:
     saved = copy.deepcopy(model).to(torch.bfloat16) if name in _BFLOAT16 else model
     saved.save_pretrained(folder, **({'max_shard_size': '16KB'} if name in _SHARDED else {}))
     (folder / 'generation_config.json').unlink(missing_ok=True)
-    arrays = {}
+    arrays: Any = {}
     for number, call in enumerate(inputs_of(name)):
         arrays |= {f'{key}_{number}': value for key, value in call.items()}
         arrays[f'logits_{number}'] = logits_of(model, call)
