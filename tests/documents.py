@@ -125,6 +125,7 @@ _TESTED = {
     'tests/test_architecture_search.py': ['docs/architecture-search.md'],
     'tests/test_dependencies.py': ['docs/dependencies.md'],
     'tests/test_extending.py': ['docs/extending/*.md'],
+    'tests/test_fine_tuning.py': ['docs/fine-tuning.md'],
     'tests/test_guide.py': ['docs/tuning/*.md', 'docs/distributed.md'],
     'tests/test_performance.py': ['docs/performance.md'],
     'tests/test_readme.py': ['README.md'],

@@ -11,7 +11,14 @@ from trainer.symbolic import registry
 
 PAGES = sorted([*ROOT.glob('*.md'), *(ROOT / 'docs').rglob('*.md')])
 # The other guides write modules of their own first: see their tests.
-PLAIN = ('training', 'performance', 'how-a-search-works', 'quick-start', 'tutorials/*')
+PLAIN = (
+    'training',
+    'fine-tuning',
+    'performance',
+    'how-a-search-works',
+    'quick-start',
+    'tutorials/*',
+)
 COMMANDS = [
     [word for word in words if word != '&']
     for name in PLAIN

@@ -58,6 +58,7 @@ class Layout(NamedTuple):
         parameters: the parameters, in the order of their paths.
         state_bytes: bytes of parameters, optimizer state and averages on one device.
         gradient_bytes: bytes of the gradients on one device.
+        reference_bytes: bytes of parameters that a preference task compares with, in the state.
     """
 
     mesh: 'Arrangement'
@@ -65,6 +66,7 @@ class Layout(NamedTuple):
     parameters: list[Parameter]
     state_bytes: int
     gradient_bytes: int
+    reference_bytes: int = 0
 
     @property
     def mesh_shape(self) -> dict[str, int]:
@@ -148,6 +150,7 @@ def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
         parameters,
         _bytes(abstract, whole),
         _bytes(abstract.params, shardings),
+        _bytes(abstract.reference_params, whole.reference_params),
     )
 
 
@@ -218,6 +221,8 @@ def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) ->
         yield f'                {found.num_active_params:,} active for each token'
     yield f'FLOPs/{experiment.task.unit:9} {flops_per_token:.4g}, forward and backward'
     yield f'train state     {found.state_bytes / 2**30:.3f} GiB per device'
+    if found.reference_bytes:
+        yield f'reference       {found.reference_bytes / 2**30:.3f} GiB of it per device'
     yield f'gradients       {found.gradient_bytes / 2**30:.3f} GiB per device'
     yield '                without activations: see device_memory_bytes of the compiled step'
     for path, data in experiment.inputs_by_path.items():

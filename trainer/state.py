@@ -12,6 +12,9 @@ from trainer.layers.parameters import ParameterBox
 from trainer.mesh import Arrangement
 from trainer.symbolic.errors import UserError
 
+REFERENCE = 'reference'
+"""Parameters of the reference model among variables, and its outputs in a batch."""
+
 
 @flax.struct.dataclass
 class TrainState:
@@ -24,6 +27,8 @@ class TrainState:
         opt_state: the state of the optimizer.
         ema_params: averages of the parameters over steps, in the same tree, float32; {} without
             averages.
+        reference_params: the trained parameters as the run began with them, for a task that
+            compares its model with them; {} for others.
     """
 
     step: jax.Array
@@ -31,11 +36,14 @@ class TrainState:
     non_trainable: Any
     opt_state: Any
     ema_params: Any
+    reference_params: Any = flax.struct.field(default_factory=dict)
 
     @property
     def variables(self) -> dict[str, Any]:
         """Variables for evaluation and decoding, with the averaged parameters if there are any."""
-        return {PARAMS: self.ema_params or self.params, NON_TRAINABLE: self.non_trainable}
+        params = self.ema_params or self.params
+        reference = {REFERENCE: self.reference_params} if self.reference_params else {}
+        return {PARAMS: params, NON_TRAINABLE: self.non_trainable, **reference}
 
 
 def _is_box(value: Any) -> bool:
@@ -106,4 +114,7 @@ def state_shardings(abstract: TrainState, params: Any, mesh: Arrangement) -> Any
         non_trainable=jax.tree.map(lambda _: replicated, abstract.non_trainable),
         opt_state=opt_state,
         ema_params=params if abstract.ema_params else {},
+        reference_params=jax.tree_util.tree_map_with_path(
+            lambda path, _: of_param[path], abstract.reference_params
+        ),
     )

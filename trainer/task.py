@@ -108,6 +108,15 @@ class Task(Component):
         """Computes the metrics of the model's outputs; training minimizes the mean of `loss`."""
         raise NotImplementedError(type(self).__name__)
 
+    @property
+    def keeps_reference(self) -> bool:
+        """True if the state keeps the trained parameters as the run began with them."""
+        return False
+
+    def compares(self, batch: DeviceBatch) -> bool:
+        """True if `measure` of a batch reads the outputs of those parameters: `reference`."""
+        return self.keeps_reference
+
     def train_step(self, step: TrainStep) -> Metrics:
         """Does a training step, and returns its metrics, one of them named 'loss'.
 

@@ -67,7 +67,14 @@ class Update:
         params, non_trainable, averages = jax.tree.map(
             lambda n, o: jnp.where(self.is_valid, n, o), new, old
         )
-        return TrainState(before.step + 1, params, non_trainable, self.opt_state, averages)
+        return dataclasses.replace(
+            before,
+            step=before.step + 1,
+            params=params,
+            non_trainable=non_trainable,
+            opt_state=self.opt_state,
+            ema_params=averages,
+        )
 
 
 class AuxiliaryOptimizer(Component):

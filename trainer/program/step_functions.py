@@ -85,7 +85,13 @@ def init_state(
         non_trainable=variables[NON_TRAINABLE],
         opt_state=task.learner.init(params, *masks),
         ema_params=task.learner.init_ema(params),
+        reference_params=reference_params(task, params),
     )
+
+
+def reference_params(task: Task, params: Any) -> Any:
+    """Copies of the trained parameters, which stay as they are; {} if the task needs none."""
+    return jax.tree.map(jnp.copy, task.learner.trained(params)) if task.keeps_reference else {}
 
 
 def score(task: Task, variables: Any, batch: Any, context: ForwardContext) -> jax.Array:
@@ -165,7 +171,7 @@ def abstract_metrics(
         return forward(bind(task, values), variables, batch, rngs, context)[0]
 
     state = jax.eval_shape(state_of, random_key, values)
-    variables = {PARAMS: state.params, NON_TRAINABLE: state.non_trainable}
+    variables = dataclasses.replace(state, ema_params={}).variables
     return metrics, state, (variables, batch, random_key, values)
 
 

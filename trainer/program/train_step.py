@@ -22,7 +22,7 @@ from trainer.layers.base import (
 from trainer.layers.stack import per_layer
 from trainer.learner.paths import replaced, widened
 from trainer.metrics import Count, Metrics, WeightedScalar, joined, require_metric
-from trainer.state import TrainState
+from trainer.state import REFERENCE, TrainState
 from trainer.symbolic.errors import UserError
 from trainer.task import PartialLoss, Task
 
@@ -76,6 +76,14 @@ class ModelCalls:
             self._summaries[f'{SUMMARIES}/{name}'] = WeightedScalar(value, one)
         return outputs
 
+    def reference(self, *args: Any) -> Any:
+        """The outputs of the model with its reference parameters, as in evaluation."""
+        fixed = replaced(self.variables[PARAMS], self.variables.get(REFERENCE, {}))
+        variables = {**self.variables, PARAMS: jax.lax.stop_gradient(fixed)}
+        with forward_context(dataclasses.replace(self._context, training=False)):
+            outputs, _ = self._module.apply(variables, *args, mutable=[AUX_LOSS])
+        return jax.lax.stop_gradient(outputs)
+
     def random_key(self, name: str) -> jax.Array:
         """A random key of this step, the same one for each name."""
         return fold(self._rngs['dropout'], name)
@@ -102,7 +110,10 @@ def forward(
     """
     call = ModelCalls(task, variables, batch, rngs, context)
     batch = task.prepared(batch, rngs['dropout'] if 'dropout' in rngs else jax.random.key(0))
-    outputs: Any = call(*task.model_inputs(batch))
+    inputs = task.model_inputs(batch)
+    outputs: Any = call(*inputs)
+    if task.keeps_reference and task.compares(batch):
+        batch = {**batch, REFERENCE: call.reference(*inputs)}
     if any(each.dtype == jnp.bfloat16 for each in jax.tree.leaves(outputs)):
         logging.log_first_n(logging.WARNING, _ROUNDED, 1)
     metrics = call.completed(_required(task, 'measure', task.measure(outputs, batch)))
@@ -181,7 +192,11 @@ class TracedStep:
             params: Any, non_trainable: Any, part: Any, index: Any
         ) -> tuple[jax.Array, tuple[Metrics, Any]]:
             rngs = {'dropout': jax.random.fold_in(key, index)}
-            variables = {PARAMS: replaced(state.params, params), NON_TRAINABLE: non_trainable}
+            variables = {
+                **state.variables,
+                PARAMS: replaced(state.params, params),
+                NON_TRAINABLE: non_trainable,
+            }
             metrics, non_trainable = measured(variables, part, rngs)
             return metrics['loss'].total, (metrics, non_trainable)
 

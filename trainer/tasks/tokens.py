@@ -51,6 +51,10 @@ class TokenTask(Task):
             raise UserError(
                 f'its batches have no `weights` {list(shape)}, 1 for each label and 0 for padding'
             )
+        self.check_vocabulary(data)
+
+    def check_vocabulary(self, data: Input) -> None:
+        """Raises UserError if an input has ids that the model does not know."""
         known, needed = self.vocab_size, getattr(data, 'vocab_size', None)
         if isinstance(known, int) and isinstance(needed, int) and known < needed:
             field = '.embedding' if hasattr(self.model, 'embedding') else ''
