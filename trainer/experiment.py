@@ -8,7 +8,7 @@ from trainer.symbolic.component import Component, require_not_negative, require_
 from trainer.symbolic.durations import seconds
 from trainer.symbolic.html import html_table
 from trainer.task import Task
-from trainer.warm_start_rules import Inheritance, WarmStart
+from trainer.warm_start_rules import Inheritance, Pretrained, WarmStart
 
 EVAL_TRAIN = 'eval_train'
 """Prefix of the metrics of an evaluation of the next training batch."""
@@ -107,8 +107,8 @@ class TrainLoop(Component):
         init_from_checkpoint: start from the weights of another run: the path of its `checkpoints`
             directory, for the newest, or of a step in there. All parameters and other variables of
             layers are loaded; the optimizer and the data start again, at step 0. A list of
-            `WarmStart` maps arrays to sources by rules, and `Inheritance` also adapts shapes. A
-            resumed run uses its own checkpoint.
+            `WarmStart` maps arrays to sources by rules, and `Inheritance` also adapts shapes.
+            `Pretrained` loads a directory of Hugging Face. A resumed run uses its own checkpoint.
     """
 
     num_train_steps: int = 1000
@@ -120,7 +120,9 @@ class TrainLoop(Component):
     steps_per_execution: int = 1
     gc_interval_steps: int | None = None
     random_seed: int = 0
-    init_from_checkpoint: str | list[WarmStart] | Inheritance | None = None
+    init_from_checkpoint: str | list[WarmStart | Pretrained] | Inheritance | Pretrained | None = (
+        None
+    )
 
     @property
     def intervals(self) -> list[int]:
@@ -147,7 +149,8 @@ class TrainLoop(Component):
         starts = self.init_from_checkpoint
         if isinstance(starts, list):
             for field in ('load_optimizer', 'load_step'):
-                if sum(start.sym_getattr(field) for start in starts) > 1:
+                own = [start for start in starts if isinstance(start, WarmStart)]
+                if sum(start.sym_getattr(field) for start in own) > 1:
                     raise ValueError(
                         f'init_from_checkpoint: {field} can be true in one source only'
                     )

@@ -1,6 +1,7 @@
 """Rules of a warm start, as fields of an experiment: arrays that a fresh run loads."""
 
 import re
+from typing import Literal
 
 from trainer.learner.paths import check_patterns
 from trainer.symbolic.component import Component
@@ -92,3 +93,65 @@ class Inheritance(Component):
     """
 
     checkpoint: str
+
+
+Operation = Literal['same', 'minus_one', 'transpose', 'to_heads', 'from_heads', 'split_heads']
+"""From a tensor to an array of a layer; `trainer.pretrained.operations` has them all."""
+
+
+class TensorRule(Component):
+    r"""Maps arrays of a run to tensors of a directory, in both directions.
+
+    Attributes:
+        pattern: a regular expression for full names of parameters, layer by layer, such as
+            `stack.layers_0.attention.query`.
+        tensor: the name of the tensor, with references to groups of the pattern. `*` stands for
+            the number of an expert: these tensors are the first axis of the array.
+        operation: makes the array from the tensor. 'minus_one' is for scales, which norms store as
+            scale - 1. 'to_heads' is for kernels of queries, keys and values, [heads * H, D] ->
+            [D, heads, H], and 'split_heads' for their biases. 'from_heads' is for kernels of
+            outputs, [D, heads * H] -> [heads, H, D].
+
+    Example:
+        >>> rule = TensorRule(r'layers_(\d+)\.up', r'h.\1.mlp.weight', 'transpose')
+        >>> rule.tensor_of('layers_7.up'), rule.tensor_of('layers_7.down')
+        ('h.7.mlp.weight', None)
+    """
+
+    pattern: str
+    tensor: str
+    operation: Operation = 'same'
+
+    def check(self) -> None:
+        LoadRule(self.pattern, self.tensor)
+
+    def tensor_of(self, name: str) -> str | None:
+        """Maps the name of an array to that of its tensor; None if it does not match."""
+        matched = re.fullmatch(self.pattern, name)
+        return None if matched is None else matched.expand(self.tensor)
+
+
+class Pretrained(Component):
+    """Weights of a Hugging Face directory that a fresh run loads: `config.json`, safetensors files.
+
+    All arrays must be in the directory, in shapes that fit, and the run must use all tensors of it.
+    `python -m trainer.convert` writes an experiment whose model fits.
+
+    Attributes:
+        directory: path of the directory.
+        rules: the tensors of arrays; the first that matches counts. None for those of the
+            architecture that `config.json` names.
+        ignore: regular expressions for full names of arrays that are not loaded from here.
+        unused: regular expressions for names of tensors that the run does not use.
+    """
+
+    directory: str
+    rules: list[TensorRule] | None = None
+    ignore: list[str] = []
+    unused: list[str] = []
+
+    def check(self) -> None:
+        if self.rules is not None and not self.rules:
+            raise ValueError('rules must not be empty; leave them out for those of config.json')
+        check_patterns(self.ignore, 'ignore')
+        check_patterns(self.unused, 'unused')

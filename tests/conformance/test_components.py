@@ -82,7 +82,7 @@ from trainer.symbolic import fields
 from trainer.symbolic.component import Component, bind, components, is_number, key, numbers
 from trainer.symbolic.serialization import from_json_text, to_json_text
 from trainer.tasks import ClassificationTask, RegressionTask, SequenceTask
-from trainer.warm_start_rules import Inheritance, LoadRule, WarmStart
+from trainer.warm_start_rules import Inheritance, LoadRule, Pretrained, TensorRule, WarmStart
 
 _LEARNER = Learner(learning_rate=0.01)
 _MORE = [
@@ -161,6 +161,7 @@ _MORE = [
     TunasAbsolute('eval/accuracy', 'num_params', 1e6),
     VizierDesigner('my.designers.Mine', {'seed': 1}),
     Inheritance('/runs/a/checkpoints'),
+    Pretrained('/models/a', [TensorRule('head.kernel', 'lm_head.weight', 'transpose')]),
     WidthScaling({'task.model.embedding.dims': 64}),
     WarmStart('/runs/a/checkpoints', [LoadRule('head.*'), LoadRule(r'(a|b).*')], ignore=['c']),
     WeightedLosses(losses={'a': SigmoidCrossEntropy()}, weights={'a': 0.5}),

@@ -20,8 +20,9 @@ from trainer.runtime.directory import write_json
 from trainer.state import TrainState
 from trainer.symbolic.errors import UserError, prefixed, shortened
 from trainer.warm_start.inheritance import residual_branches
+from trainer.warm_start.pretrained_reader import PretrainedReader
 from trainer.warm_start.warm_start_plan import Layered, Plan, inherited, layered, planned
-from trainer.warm_start_rules import FILE, Inheritance, WarmStart
+from trainer.warm_start_rules import FILE, Inheritance, Pretrained, WarmStart
 
 _FIELD = 'train.init_from_checkpoint'
 
@@ -33,12 +34,24 @@ class Source(NamedTuple):
         where: path of `start` in the experiment.
         checkpoint: path of the checkpoint of one step.
         adapts: inherit from another architecture, rather than require the same shapes.
+        pretrained: a directory of Hugging Face, in place of a checkpoint.
     """
 
     where: str
     start: WarmStart
     checkpoint: epath.Path
     adapts: bool = False
+    pretrained: Pretrained | None = None
+
+    def reader(self, leaves: Mapping[str, Any]) -> CheckpointReader | PretrainedReader:
+        """Reads the manifest; raises UserError, also where a directory does not fit the run.
+
+        Args:
+            leaves: the arrays of the state of the run, by name.
+        """
+        if self.pretrained is not None:
+            return PretrainedReader(self.pretrained, leaves)
+        return CheckpointReader(self.checkpoint)
 
 
 def warm_start_sources(experiment: Experiment, job_log_dir: epath.PathLike) -> list[Source]:
@@ -54,10 +67,15 @@ def warm_start_sources(experiment: Experiment, job_log_dir: epath.PathLike) -> l
         return [_source(_FIELD, WarmStart(starts))]
     if isinstance(starts, Inheritance):
         return [_source(_FIELD, WarmStart(starts.checkpoint))._replace(adapts=True)]
+    if isinstance(starts, Pretrained):
+        return [_source(_FIELD, starts)]
     return [_source(f'{_FIELD}[{i}]', start) for i, start in enumerate(starts)]
 
 
-def _source(where: str, start: WarmStart) -> Source:
+def _source(where: str, start: WarmStart | Pretrained) -> Source:
+    if isinstance(start, Pretrained):
+        names = WarmStart(start.directory, ignore=list(start.ignore))
+        return Source(where, names, epath.Path(start.directory), pretrained=start)
     found = newest_checkpoint(start.checkpoint)
     if found is None:
         raise UserError(
@@ -73,11 +91,11 @@ class WarmStartLoader:
     def __init__(self, experiment: Experiment, sources: Sequence[Source], program: Program) -> None:
         """Maps the run's arrays to the sources'; raises UserError if one lacks an array."""
         self._sources, self._program = sources, program
-        self._readers: list[CheckpointReader] = []
+        self._leaves = leaves_by_name(vars(program.abstract_state))
+        self._readers: list[CheckpointReader | PretrainedReader] = []
         for source in sources:
             with prefixed(source.where):
-                self._readers.append(CheckpointReader(source.checkpoint))
-        self._leaves = leaves_by_name(vars(program.abstract_state))
+                self._readers.append(source.reader(self._leaves))
         self._shapes = {name: tuple(leaf.shape) for name, leaf in self._leaves.items()}
         self._last = experiment.train.num_train_steps
         for source in sources:

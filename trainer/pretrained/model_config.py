@@ -1,0 +1,95 @@
+"""Fields of a `config.json`. A field that no code reads is refused."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from trainer.pretrained.tensor_files import read_json
+from trainer.runtime.data_paths import data_path
+from trainer.symbolic.errors import UserError, nearest
+
+T = TypeVar('T')
+
+FILE = 'config.json'
+
+_WITHOUT_EFFECT = {
+    'architectures', 'model_type', 'transformers_version', 'dtype', 'torch_dtype', '_name_or_path',
+    '_attn_implementation_autoset', 'use_cache', 'initializer_range', 'max_position_embeddings',
+    'bos_token_id', 'eos_token_id', 'pad_token_id', 'return_dict', 'output_attentions',
+    'output_hidden_states', 'transformers.js_config', 'problem_type', 'is_encoder_decoder',
+}  # fmt: skip
+"""Fields that change no number of a model's result. Rotary positions have no last one."""
+
+
+class ModelConfig:
+    """Reads fields of a `config.json`, and knows which are left."""
+
+    def __init__(self, directory: str) -> None:
+        """Reads the file; raises UserError."""
+        self.file = data_path(directory) / FILE
+        if not self.file.exists():
+            raise UserError(f'{directory} has no {FILE}: name a directory that transformers saved')
+        self._values = read_json(self.file)
+        self._read: set[str] = set()
+
+    @property
+    def architecture(self) -> str:
+        """The first of `architectures`."""
+        found = self._values.get('architectures')
+        if not isinstance(found, list) or not found:
+            raise UserError(f'{self.file}: architectures must name the class of the model')
+        return str(found[0])
+
+    def get(self, name: str, kind: type[T], default: T | None = None) -> T:
+        """The value of a field.
+
+        Args:
+            default: where the field is missing or null; None requires it.
+        """
+        self._read.add(name)
+        found = self._values.get(name)
+        found = default if found is None else found
+        if kind is float and type(found) is int:
+            found = float(found)
+        if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+            raise UserError(f'{self.file}: {name} must be of type {kind.__name__}, not {found!r}')
+        return found
+
+    def optional(self, name: str, kind: type[T]) -> T | None:
+        """The value of a field; None where it is missing or null."""
+        self._read.add(name)
+        return None if self._values.get(name) is None else self.get(name, kind)
+
+    def require(self, name: str, *values: Any) -> None:
+        """Refuses a field with another value than these; a missing one is no fault."""
+        self._read.add(name)
+        if name in self._values and self._values[name] not in values:
+            legal = ' or '.join(map(repr, values))
+            raise UserError(
+                f'{self.file}: {name} is {self._values[name]!r}, which is not supported: only '
+                f'{legal} is'
+            )
+
+    def ignore(self, *names: str) -> None:
+        """Accepts any value of fields without an effect on this architecture."""
+        self._read |= {*names}
+
+    def finish(self) -> None:
+        """Refuses fields that were not read: their effect would be missing in silence."""
+        left = sorted(self._values.keys() - self._read - _WITHOUT_EFFECT)
+        if left:
+            rendered = ', '.join(f'{name}={self._values[name]!r}' for name in left)
+            raise UserError(
+                f'{self.file}: {rendered}: {self.architecture} is not known to have '
+                f'{"this field" if len(left) == 1 else "these fields"}, so its effect is unknown'
+            )
+
+    def choice(self, name: str, values: Sequence[str], default: str) -> str:
+        """The value of a field that is one of some names."""
+        found = self.get(name, str, default)
+        if found not in values:
+            hint = nearest(found, values)
+            raise UserError(
+                f'{self.file}: {name} is {found!r}, which is not supported. {hint} There are '
+                f'{", ".join(values)}'
+            )
+        return found
