@@ -55,7 +55,7 @@ BUDGETS = {
     'trainer/learner': 2_455,
     'trainer/loop': 1_522,
     'trainer/measures': 484,
-    'trainer/pretrained': 790,
+    'trainer/pretrained': 980,
     'trainer/program': 2_545,
     'trainer/runtime': 2_185,
     'trainer/symbolic': 3_866,

@@ -1,12 +1,12 @@
 """All families of pretrained models."""
 
 from trainer.layers.base import Layer
-from trainer.pretrained import llama
+from trainer.pretrained import gemma, llama
 from trainer.pretrained.family import Family
 from trainer.pretrained.model_config import ModelConfig
 from trainer.symbolic.errors import UserError, nearest
 
-FAMILIES = {each.architecture: each for each in (*llama.FAMILIES,)}
+FAMILIES = {each.architecture: each for each in (*llama.FAMILIES, *gemma.FAMILIES)}
 
 
 def family_of(config: ModelConfig) -> Family:

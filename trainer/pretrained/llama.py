@@ -24,25 +24,28 @@ from trainer.pretrained.model_config import ModelConfig
 from trainer.pretrained.rope import rope_of, rope_parameters
 from trainer.warm_start_rules import TensorRule
 
-_BLOCK, _LAYER = r'stack\.layers_(\d+)\.', r'model.layers.\1.'
-_ATTENTION = _BLOCK + r'attention\.', _LAYER + 'self_attn.'
+BLOCK, LAYER = r'stack\.layers_(\d+)\.', r'model.layers.\1.'
+_ATTENTION = BLOCK + r'attention\.', LAYER + 'self_attn.'
 _QUERY_KEY_VALUE = ('query', 'q'), ('key', 'k'), ('value', 'v')
 
-_SHARED = (
-    TensorRule(r'embedding\.table', 'model.embed_tokens.weight'),
-    TensorRule(r'final_norm\.scale', 'model.norm.weight', 'minus_one'),
-    TensorRule(r'head\.kernel', 'lm_head.weight', 'transpose'),
-    TensorRule(_BLOCK + r'attention_norm\.scale', _LAYER + 'input_layernorm.weight', 'minus_one'),
-    TensorRule(
-        _BLOCK + r'feed_forward_norm\.scale',
-        _LAYER + 'post_attention_layernorm.weight',
-        'minus_one',
-    ),
+PROJECTIONS = (
     *(
         TensorRule(_ATTENTION[0] + here, f'{_ATTENTION[1]}{there}_proj.weight', 'to_heads')
         for here, there in _QUERY_KEY_VALUE
     ),
     TensorRule(_ATTENTION[0] + 'output', _ATTENTION[1] + 'o_proj.weight', 'from_heads'),
+)
+_SHARED = (
+    TensorRule(r'embedding\.table', 'model.embed_tokens.weight'),
+    TensorRule(r'final_norm\.scale', 'model.norm.weight', 'minus_one'),
+    TensorRule(r'head\.kernel', 'lm_head.weight', 'transpose'),
+    TensorRule(BLOCK + r'attention_norm\.scale', LAYER + 'input_layernorm.weight', 'minus_one'),
+    TensorRule(
+        BLOCK + r'feed_forward_norm\.scale',
+        LAYER + 'post_attention_layernorm.weight',
+        'minus_one',
+    ),
+    *PROJECTIONS,
 )
 _BIASES = (
     *(
@@ -59,22 +62,20 @@ _QK_NORMS = tuple(
     )
     for here, there in (('query', 'q_norm'), ('key', 'k_norm'))
 )
-_GATED = (
-    TensorRule(
-        _BLOCK + r'feed_forward\.(gate|up|down)', _LAYER + r'mlp.\2_proj.weight', 'transpose'
-    ),
-    TensorRule(_BLOCK + r'feed_forward\.(gate|up|down)_bias', _LAYER + r'mlp.\2_proj.bias'),
+GATED = (
+    TensorRule(BLOCK + r'feed_forward\.(gate|up|down)', LAYER + r'mlp.\2_proj.weight', 'transpose'),
+    TensorRule(BLOCK + r'feed_forward\.(gate|up|down)_bias', LAYER + r'mlp.\2_proj.bias'),
 )
 _EXPERTS = (
     TensorRule(
-        _BLOCK + r'feed_forward\.router\.kernel',
-        _LAYER + 'block_sparse_moe.gate.weight',
+        BLOCK + r'feed_forward\.router\.kernel',
+        LAYER + 'block_sparse_moe.gate.weight',
         'transpose',
     ),
     *(
         TensorRule(
-            _BLOCK + rf'feed_forward\.{here}',
-            _LAYER + f'block_sparse_moe.experts.*.{there}.weight',
+            BLOCK + rf'feed_forward\.{here}',
+            LAYER + f'block_sparse_moe.experts.*.{there}.weight',
             'transpose',
         )
         for here, there in (('gate', 'w1'), ('down', 'w2'), ('up', 'w3'))
@@ -91,9 +92,11 @@ _ACTIVATIONS: dict[str, Activation] = {
 """The activations of transformers, by their names there."""
 
 
-def activation_of(config: ModelConfig, field: str = 'hidden_act') -> Activation:
+def activation_of(
+    config: ModelConfig, field: str = 'hidden_act', default: str = 'silu'
+) -> Activation:
     """The activation of a `config.json`."""
-    return _ACTIVATIONS[config.choice(field, [*_ACTIVATIONS], 'silu')]
+    return _ACTIVATIONS[config.choice(field, [*_ACTIVATIONS], default)]
 
 
 def activation_name(activation: Activation) -> str:
@@ -243,13 +246,13 @@ FAMILIES = (
         _llama_attention_config,
         lambda config: _gated(config, has_bias=True),
         lambda layer: _gated_config(layer) | {'mlp_bias': layer.bias == 'zeros'},
-    ).family('LlamaForCausalLM', *_BIASES, *_GATED),
-    _Kind(_window, _window_config, _gated, _gated_config).family('MistralForCausalLM', *_GATED),
+    ).family('LlamaForCausalLM', *_BIASES, *GATED),
+    _Kind(_window, _window_config, _gated, _gated_config).family('MistralForCausalLM', *GATED),
     _Kind(_qwen2_attention, lambda _: {}, _gated, _gated_config).family(
-        'Qwen2ForCausalLM', *_BIASES, *_GATED
+        'Qwen2ForCausalLM', *_BIASES, *GATED
     ),
     _Kind(_qwen3_attention, _llama_attention_config, _gated, _gated_config).family(
-        'Qwen3ForCausalLM', *_BIASES, *_QK_NORMS, *_GATED
+        'Qwen3ForCausalLM', *_BIASES, *_QK_NORMS, *GATED
     ),
     _Kind(_window, _window_config, _experts, _experts_config).family(
         'MixtralForCausalLM', *_EXPERTS
