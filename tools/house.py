@@ -50,7 +50,7 @@ BUDGETS = {
     'trainer': 2_554,
     'trainer/checkpoints': 1_405,
     'trainer/decoding': 706,
-    'trainer/inputs': 4_700,
+    'trainer/inputs': 5_280,
     'trainer/layers': 6_434,
     'trainer/learner': 2_455,
     'trainer/loop': 1_522,

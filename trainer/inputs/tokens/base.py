@@ -1,3 +1,5 @@
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,8 @@ class Vocabulary:
         pad_id: the id that is no text; that of padding in bytes and SentencePiece models.
         bytes_per_id: UTF-8 bytes of text of each id, float32 [vocab_size]; 0 for special ids.
         fingerprint: names the vocabulary: equal fingerprints, equal ids.
+        special_tokens: texts of special tokens by name, such as `bos_token`.
+        chat_template: the Jinja template of conversations; '' where there is none.
     """
 
     vocab_size: int
@@ -27,6 +31,8 @@ class Vocabulary:
     pad_id: int = PAD_ID
     bytes_per_id: np.ndarray
     fingerprint: str
+    special_tokens: Mapping[str, str] = MappingProxyType({})
+    chat_template: str = ''
 
     @property
     def eos_ids(self) -> list[int]:
@@ -41,6 +47,10 @@ class Vocabulary:
     def encode(self, text: str) -> np.ndarray:
         """The ids of a text, int32 [N], without an end of document."""
         raise NotImplementedError(type(self).__name__)
+
+    def encode_parts(self, parts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each part of a text; no token stands in two parts."""
+        return [self.encode(part) for part in parts]
 
     def decode(self, ids: np.ndarray) -> str:
         """The text of ids, int [N], without special ids."""

@@ -1,9 +1,10 @@
 import functools
 import hashlib
 import importlib
+import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,6 @@ class TokenizerVocabulary(Vocabulary):
 
     Text that looks like a special token becomes that token, as in `transformers`. Bytes are those
     of the tokens: exact for byte-level BPE; without spaces for WordPiece; one for an unknown token.
-
-    Attributes:
-        special_tokens: their texts by name, such as `bos_token`.
-        chat_template: the Jinja template of conversations; '' where there is none.
     """
 
     def __init__(self, path: str) -> None:
@@ -77,13 +74,25 @@ class TokenizerVocabulary(Vocabulary):
         return list(self._prefix)
 
     def encode(self, text: str) -> np.ndarray:
-        # JSON can contain half of a surrogate pair, which UTF-8 cannot: it becomes '?'.
-        text = text.encode('utf-8', errors='replace').decode()
-        return np.array(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
+        return np.array(self._encoding(text).ids, np.int32)
+
+    def encode_parts(self, parts: Sequence[str]) -> list[np.ndarray]:
+        encoding = self._encoding(''.join(parts))
+        starts = [begin for begin, _ in encoding.offsets]
+        ends = list(itertools.accumulate(map(len, parts)))
+        if not starts or {*ends[:-1]} - {0, ends[-1]} <= {*starts}:
+            at = np.searchsorted(np.maximum.accumulate([0, *starts])[1:], ends[:-1])
+            return np.split(np.array(encoding.ids, np.int32), at)
+        return super().encode_parts(parts)  # A token would stand in two parts.
 
     def decode(self, ids: np.ndarray) -> str:
         known = ids[(ids >= 0) & (ids < self.vocab_size)]
         return str(self._tokenizer.decode(known.tolist(), skip_special_tokens=True))
+
+    def _encoding(self, text: str) -> Any:
+        # JSON can contain half of a surrogate pair, which UTF-8 cannot: it becomes '?'.
+        text = text.encode('utf-8', errors='replace').decode()
+        return self._tokenizer.encode(text, add_special_tokens=False)
 
     def _special_tokens(self) -> Iterator[tuple[str, str]]:
         for _, settings in reversed(self._settings):
