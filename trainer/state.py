@@ -5,6 +5,7 @@ from typing import Any
 import flax.linen as nn
 import flax.struct
 import jax
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer.layers.base import NON_TRAINABLE, PARAMS
@@ -26,7 +27,7 @@ class TrainState:
         non_trainable: other variables of layers, float32, such as running means.
         opt_state: the state of the optimizer.
         ema_params: averages of the parameters over steps, in the same tree, float32; {} without
-            averages.
+            averages. A model with adapters has averages of them alone.
         reference_params: the trained parameters as the run began with them, for a task that
             compares its model with them; {} for others.
     """
@@ -41,7 +42,7 @@ class TrainState:
     @property
     def variables(self) -> dict[str, Any]:
         """Variables for evaluation and decoding, with the averaged parameters if there are any."""
-        params = self.ema_params or self.params
+        params = unflatten_dict(flatten_dict(self.params) | flatten_dict(self.ema_params))
         reference = {REFERENCE: self.reference_params} if self.reference_params else {}
         return {PARAMS: params, NON_TRAINABLE: self.non_trainable, **reference}
 
@@ -113,7 +114,9 @@ def state_shardings(abstract: TrainState, params: Any, mesh: Arrangement) -> Any
         params=params,
         non_trainable=jax.tree.map(lambda _: replicated, abstract.non_trainable),
         opt_state=opt_state,
-        ema_params=params if abstract.ema_params else {},
+        ema_params=jax.tree_util.tree_map_with_path(
+            lambda path, _: of_param[path], abstract.ema_params
+        ),
         reference_params=jax.tree_util.tree_map_with_path(
             lambda path, _: of_param[path], abstract.reference_params
         ),

@@ -6,6 +6,7 @@ import jax
 from trainer.inputs.base import Input
 from trainer.inputs.weights import example_mask, weight_features
 from trainer.layers.base import Layer
+from trainer.layers.lora import LoRA
 from trainer.learner.learner import Learner
 from trainer.metrics import Metrics
 from trainer.symbolic.component import Component
@@ -17,8 +18,12 @@ DeviceBatch = Mapping[str, jax.Array]
 class ModelCall(Protocol):
     """Calls the model of a task in a training step."""
 
-    def __call__(self, *args: Any, method: str = 'forward') -> Any:
-        """Runs a method of the model; gradients flow to the parameters that are minimized over."""
+    def __call__(self, *args: Any, method: str = 'forward', adapted: bool = True) -> Any:
+        """Runs a method of the model; gradients flow to the parameters that are minimized over.
+
+        Args:
+            adapted: False runs the model without `task.adapters`, as before the fine-tuning.
+        """
 
     def random_key(self, name: str) -> jax.Array:
         """A random key of this step, the same one for each name."""
@@ -58,12 +63,14 @@ class Task(Component):
         param_dtype: dtype in which parameters are stored. Gradients, averages and the optimizer
             stay float32, so a step loses updates below half a rounding unit of a parameter. A flax
             module has its own dtype.
+        adapters: low-rank updates of kernels, which train alone; None trains the model itself.
     """
 
     model: Layer
     learner: Learner
     fprop_dtype: Literal['float32', 'bfloat16'] = 'float32'
     param_dtype: Literal['float32', 'bfloat16'] = 'float32'
+    adapters: LoRA | None = None
 
     def check_input(self, data: Input) -> None:
         """Raises UserError, before compilation, if an input does not suit the task."""

@@ -45,6 +45,7 @@ from trainer.layers.inverted_bottleneck import InvertedBottleneck as InvertedBot
 from trainer.layers.latent_attention import LatentAttention as LatentAttention
 from trainer.layers.linear import Linear as Linear
 from trainer.layers.linen_adapter import LinenAdapter as LinenAdapter
+from trainer.layers.lora import LoRA as LoRA
 from trainer.layers.lstm import LSTM as LSTM
 from trainer.layers.mamba2 import Mamba2 as Mamba2
 from trainer.layers.mlp import Mlp as Mlp

@@ -16,22 +16,24 @@ name that it has there. So the path of a weight is the path of its layer. A laye
 another layer (a shared embedding) still uses its owner's weights.
 """
 
-import contextlib
 import contextvars
-import dataclasses
 import functools
 import itertools
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from trainer.layers.context import ForwardContext as ForwardContext
+from trainer.layers.context import current_context
+from trainer.layers.context import forward_context as forward_context
+from trainer.layers.context import label_weights as label_weights
 from trainer.layers.initialization import Draw, Initializer, KernelInit
+from trainer.layers.lora import Adapter, require_multiplied
 from trainer.layers.parameters import ParameterBox, has_one_size_each, new_parameter
-from trainer.mesh import Arrangement
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
@@ -40,51 +42,6 @@ Keys = dict[str, jax.Array]
 PARAMS, NON_TRAINABLE, AUX_LOSS, SUMMARIES = 'params', 'non_trainable', 'aux_loss', 'summaries'
 CACHE = 'cache'
 """Flax collections: trained and untrained variables, and outputs of a forward pass."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ForwardContext:
-    """Settings that all layers share in one forward pass.
-
-    Attributes:
-        training: activates dropout and the like.
-        dtype: the dtype of computations.
-        param_dtype: the dtype of new parameters.
-        mesh: divides activations; None leaves their layout to the compiler.
-        example_weights: of the examples of the batch, 0 for padding; None if all examples count.
-        label_weights: computes the weights of the labels, [B, T]; None if they are unknown.
-        cache_length: capacity of decoding caches, in positions; None outside of decoding.
-    """
-
-    training: bool = False
-    dtype: Any = jnp.float32
-    param_dtype: Any = jnp.float32
-    mesh: Arrangement | None = None
-    example_weights: jax.Array | None = None
-    label_weights: Callable[[], jax.Array | None] | None = None
-    cache_length: int | None = None
-
-
-_DEFAULT = ForwardContext()
-_context: contextvars.ContextVar[ForwardContext] = contextvars.ContextVar(
-    'context', default=_DEFAULT
-)
-
-
-@contextlib.contextmanager
-def forward_context(context: ForwardContext) -> Iterator[None]:
-    """Sets the context of the layers that run inside the `with` block."""
-    token = _context.set(context)
-    try:
-        yield
-    finally:
-        _context.reset(token)
-
-
-def label_weights() -> jax.Array | None:
-    """Weights of the labels of the batch, [B, T], for a layer with a loss; None if unknown."""
-    compute = _context.get().label_weights
-    return None if compute is None else compute()
 
 
 class Frame:
@@ -102,6 +59,7 @@ class Frame:
         self._children: dict[str, LayerModule] = {}
         self._calls: dict[str, int] = {}
         self._draws = 0
+        self.adapters: list[Adapter] = []
 
     def child(self, layer: 'Layer', name: str) -> tuple[nn.Module, int]:
         """The module of a child, created at its first call, and the number of this call."""
@@ -205,12 +163,12 @@ class Layer(Component):
     @property
     def training(self) -> bool:
         """True in a training step."""
-        return _context.get().training
+        return current_context().training
 
     @property
     def dtype(self) -> Any:
         """The dtype of computations."""
-        return _context.get().dtype
+        return current_context().dtype
 
     @property
     def makes_outputs(self) -> bool:
@@ -227,7 +185,7 @@ class Layer(Component):
     @property
     def example_weights(self) -> jax.Array | None:
         """Weights of the examples of the batch, 0 for padding; None if all examples count."""
-        return _context.get().example_weights
+        return current_context().example_weights
 
     def param(
         self,
@@ -269,11 +227,24 @@ class Layer(Component):
             traits = {'decay': decay, 'is_output': is_output, 'used': used}
             is_table = isinstance(init, KernelInit) and init.in_axis == ()
             wide = keep_float32 and not is_table
-            dtype = jnp.float32 if wide else _context.get().param_dtype
+            dtype = jnp.float32 if wide else current_context().param_dtype
             return new_parameter(init, own, shape, axes, dtype, **traits)
 
         value = frame.module.param(name, boxed)
-        return jnp.asarray(value, jnp.float32) if keep_float32 else jnp.asarray(value, self.dtype)
+        kernel = jnp.asarray(value, jnp.float32 if keep_float32 else self.dtype)
+        return kernel if is_output else self._adapted(name, kernel, axes, init)
+
+    def _adapted(self, name: str, kernel: jax.Array, axes: Any, init: Any) -> jax.Array:
+        frame, lora = current_frame(), current_context().adapters
+        if lora is None:
+            return kernel
+        key = fold(frame.keys['dropout'], f'{name}_lora') if self.training else None
+        path = (*frame.module.path, name)
+        adapter = lora.adapter(path, kernel, axes, init, self.param, key)
+        if adapter is None:
+            return kernel
+        frame.adapters.append(adapter)
+        return adapter.kernel
 
     def product(
         self, equation: str, x: jax.Array, kernel: jax.Array, dtype: Any = None
@@ -292,6 +263,11 @@ class Layer(Component):
                 f'{self.sym_path} ({type(self).__name__}): {list(x.shape)} does not fit its kernel '
                 f"{list(kernel.shape)} in '{equation}'"
             )
+        for adapter in frame.adapters if (frame := _frames.get()) else ():
+            if adapter.kernel is kernel:
+                y = adapter.product(equation, x, dtype)
+                if y is not None:
+                    return y
         return jnp.einsum(equation, x, kernel, preferred_element_type=dtype)
 
     def state(
@@ -317,7 +293,7 @@ class Layer(Component):
     @property
     def cache_length(self) -> int | None:
         """Capacity of decoding caches, in positions; None outside of decoding."""
-        return _context.get().cache_length
+        return current_context().cache_length
 
     def cached(self, name: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         """A cached array of earlier positions, zeros at first. Its first axis is the examples."""
@@ -358,7 +334,7 @@ class Layer(Component):
 
         Positions (`length`) that do not divide evenly are replicated.
         """
-        mesh = _context.get().mesh
+        mesh = current_context().mesh
         if mesh is None:
             return x
         what = f'an activation of {type(self).__name__} at {str(self.sym_path)!r}'
@@ -370,9 +346,12 @@ def run_layer(
     module: nn.Module, layer: Layer, method: str, args: Any, kwargs: Any, keys: Keys, call: int = 0
 ) -> Any:
     """Runs a method of `layer` with its parameters in the scope of `module`."""
-    token = _frames.set(Frame(module, layer, keys, _frames.get(), call))
+    frame = Frame(module, layer, keys, _frames.get(), call)
+    token = _frames.set(frame)
     try:
-        return getattr(layer, method)(*args, **kwargs)
+        result = getattr(layer, method)(*args, **kwargs)
+        require_multiplied(frame.adapters)
+        return result
     finally:
         _frames.reset(token)
 

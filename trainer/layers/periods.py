@@ -1,3 +1,5 @@
+import itertools
+import re
 from collections.abc import Hashable, Sequence
 
 
@@ -40,3 +42,32 @@ def periods(kinds: Sequence[Hashable]) -> list[tuple[int, int]]:
         parts.append((length, count))
         start += length * count
     return parts
+
+
+def scanned_layers(name: str) -> list[str]:
+    """The names of the scanned layers stored as `name`; [] if it is a single layer.
+
+    Example:
+        >>> scanned_layers('layers_2x3'), scanned_layers('layers_2')
+        (['layers_2', 'layers_3', 'layers_4'], [])
+        >>> scanned_layers('layers_2x3by2')
+        ['layers_2', 'layers_4', 'layers_6']
+    """
+    scanned = re.fullmatch(r'layers_(\d+)x(\d+)(?:by(\d+))?', name)
+    if not scanned:
+        return []
+    first, length, step = int(scanned[1]), int(scanned[2]), int(scanned[3] or 1)
+    return [f'layers_{first + step * i}' for i in range(length)]
+
+
+def names(path: Sequence[str], separator: str = '.') -> list[str]:
+    """The names of the parameters stored at a path, one for each layer of a scanned run.
+
+    Example:
+        >>> names(('stack', 'layers_0x2', 'scale'))
+        ['stack.layers_0.scale', 'stack.layers_1.scale']
+        >>> names(('stack', 'layers_1x2by6', 'scale'))  # One layer in six.
+        ['stack.layers_1.scale', 'stack.layers_7.scale']
+    """
+    parts = [scanned_layers(part) or [part] for part in map(str, path)]
+    return [separator.join(each) for each in itertools.product(*parts)]

@@ -1,4 +1,3 @@
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +18,7 @@ from trainer.layers.base import (
     run_layer,
 )
 from trainer.layers.branch import require_like, taken
-from trainer.layers.periods import periods
+from trainer.layers.periods import periods, scanned_layers
 from trainer.layers.shared import SharedWithPrevious
 from trainer.symbolic.code_key import code_key
 from trainer.symbolic.component import bind, numbers, require_positive
@@ -239,22 +238,6 @@ class ScannedLayer(nn.Module):
         )
         require_like(self.layer, x, y)
         return y
-
-
-def scanned_layers(name: str) -> list[str]:
-    """The names of the scanned layers stored as `name`; [] if it is a single layer.
-
-    Example:
-        >>> scanned_layers('layers_2x3'), scanned_layers('layers_2')
-        (['layers_2', 'layers_3', 'layers_4'], [])
-        >>> scanned_layers('layers_2x3by2')
-        ['layers_2', 'layers_4', 'layers_6']
-    """
-    scanned = re.fullmatch(r'layers_(\d+)x(\d+)(?:by(\d+))?', name)
-    if not scanned:
-        return []
-    first, length, step = int(scanned[1]), int(scanned[2]), int(scanned[3] or 1)
-    return [f'layers_{first + step * i}' for i in range(length)]
 
 
 def cache_axis(path: Any) -> int:

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from trainer.layers.lora import adapters_of
 from trainer.learner.clipping import Clipping, GlobalNorm
 from trainer.learner.freezing import Freeze
 from trainer.learner.norms import NormMetrics
@@ -170,9 +171,12 @@ class Learner(Component):
     def trained(self, params: Any, optimizer: str | None = None) -> Any:
         """The trained part of a tree of parameters: all of it, or the part of one optimizer.
 
+        In a tree with adapters, they alone are trained.
+
         Raises:
             UserError: `freeze` does not fit the parameters, or there is no such optimizer.
         """
+        params = adapters_of(params)
         trained = params if self.freeze is None else self.freeze.trained(params)
         if optimizer is None:
             return trained
@@ -198,7 +202,7 @@ class Learner(Component):
     def init_ema(self, params: Any) -> Any:
         """The averages of new parameters; {} without any."""
         has_averages = self.ema_decay is not None or self._has_own_averages()
-        return jax.tree.map(jnp.copy, widened(params)) if has_averages else {}
+        return jax.tree.map(jnp.copy, widened(adapters_of(params))) if has_averages else {}
 
     def _has_own_averages(self) -> bool:
         owners = (self, *self.auxiliary_optimizers.values())

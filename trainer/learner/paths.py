@@ -4,7 +4,6 @@ A path names a stored parameter, such as `('stack', 'layers_0x3', 'up', 'kernel'
 per layer, such as `stack.layers_0.up.kernel`, whether the stack is scanned or unrolled.
 """
 
-import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from trainer.layers.stack import scanned_layers
+from trainer.layers.periods import names as names
+from trainer.layers.periods import scanned_layers
 from trainer.symbolic.errors import UserError, nearest
 
 Path = tuple[str, ...]
@@ -39,19 +39,6 @@ def scan_lengths(path: Path) -> tuple[int, ...]:
         (3,)
     """
     return tuple(len(layers) for layers in map(scanned_layers, map(str, path)) if layers)
-
-
-def names(path: Path, separator: str = '.') -> list[str]:
-    """The names of the parameters stored at a path, one for each layer of a scanned run.
-
-    Example:
-        >>> names(('stack', 'layers_0x2', 'scale'))
-        ['stack.layers_0.scale', 'stack.layers_1.scale']
-        >>> names(('stack', 'layers_1x2by6', 'scale'))  # One layer in six.
-        ['stack.layers_1.scale', 'stack.layers_7.scale']
-    """
-    parts = [scanned_layers(part) or [part] for part in map(str, path)]
-    return [separator.join(each) for each in itertools.product(*parts)]
 
 
 def select(params: Any, paths: Collection[Path]) -> Any:

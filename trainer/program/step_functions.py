@@ -36,7 +36,8 @@ Fill = Callable[[str, Any, Any, Any], Any]
 def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array) -> Any:
     """Initializes the variables of a task with bound numbers, in boxes with metadata."""
     zeros = {name: jnp.zeros(s.shape, s.dtype) for name, s in element_spec.items()}
-    with forward_context(ForwardContext(param_dtype=jnp.dtype(task.param_dtype))):
+    dtype = jnp.dtype(task.param_dtype)
+    with forward_context(ForwardContext(param_dtype=dtype, adapters=task.adapters)):
         variables = task.model.module().init(
             {'params': jax.random.fold_in(random_key, 0)}, *task.model_inputs(zeros)
         )
@@ -97,7 +98,7 @@ def reference_params(task: Task, params: Any) -> Any:
 def score(task: Task, variables: Any, batch: Any, context: ForwardContext) -> jax.Array:
     """Log-probability of the labels of each row [B], under a task with bound numbers."""
     assert isinstance(task, TokenTask)
-    with forward_context(context):
+    with forward_context(dataclasses.replace(context, adapters=task.adapters)):
         outputs: Any = task.model.module().apply(variables, *task.model_inputs(batch))
     return task.scores(outputs, batch)
 
@@ -109,7 +110,8 @@ def decode(
     assert isinstance(task, TokenTask) and task.decoder is not None
     prompts = task.prompts(batch)
     length = prompts.ids_BP.shape[1] + task.decoder.max_decode_steps
-    extend = task.extender(variables, batch, dataclasses.replace(context, cache_length=length))
+    context = dataclasses.replace(context, cache_length=length, adapters=task.adapters)
+    extend = task.extender(variables, batch, context)
     # A row of padding continues its first token; its text is left out.
     begun = prompts._replace(lengths_B=jnp.maximum(prompts.lengths_B, 1))
     decoded = task.decoder.decode(extend, begun, random_key)
@@ -196,7 +198,8 @@ def abstract_outputs(task: Task, element_spec: ElementSpec) -> Any:
 
     def outputs(variables: Any, batch: Any, values: Values) -> Any:
         bound = bind(task, values)
-        with forward_context(ForwardContext(dtype=jnp.dtype(task.fprop_dtype))):
+        dtype = jnp.dtype(task.fprop_dtype)
+        with forward_context(ForwardContext(dtype=dtype, adapters=bound.adapters)):
             return bound.model.module().apply(variables, *bound.model_inputs(batch))
 
     return jax.eval_shape(outputs, variables, batch, values)
@@ -231,6 +234,8 @@ class TracedSteps:
         self.abstract_params = boxed[PARAMS]
         self._decay_mask = state_lib.decay_mask(self.abstract_params)
         self._matrices = state_lib.matrices(self.abstract_params)
+        if task.adapters is not None:
+            task.adapters.check_params(self.abstract_params)
 
     def _init_variables(self, random_key: jax.Array, values: Values) -> Any:
         variables = init_variables(bind(self._task, values), self._element_spec, random_key)

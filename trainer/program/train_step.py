@@ -47,19 +47,21 @@ class ModelCalls:
         self._module, self._rngs, self._count = task.model.module(), rngs, 0
         self._context = dataclasses.replace(
             context,
+            adapters=task.adapters,
             example_weights=task.example_weights(batch),
             label_weights=functools.partial(task.label_weights, batch),
         )
         self._losses: list[jax.Array] = []
         self._summaries: Metrics = {}
 
-    def __call__(self, *args: Any, method: str = 'forward') -> Any:
+    def __call__(self, *args: Any, method: str = 'forward', adapted: bool = True) -> Any:
+        context = self._context if adapted else dataclasses.replace(self._context, adapters=None)
         count, self._count = self._count, self._count + 1
         keys = self._rngs
         if count:
             keys = {name: jax.random.fold_in(key, count) for name, key in keys.items()}
         training = [SUMMARIES, NON_TRAINABLE] if self._context.training else []
-        with forward_context(self._context):
+        with forward_context(context):
             outputs, left = self._module.apply(
                 self.variables,
                 *args,

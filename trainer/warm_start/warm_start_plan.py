@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from trainer.layers.base import NON_TRAINABLE, PARAMS
-from trainer.layers.stack import scanned_layers
+from trainer.layers.periods import scanned_layers
 from trainer.learner.paths import unmatched
 from trainer.symbolic.errors import UserError
 from trainer.warm_start.inheritance import Recipe, matching_layers, recipes

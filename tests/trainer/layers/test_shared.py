@@ -27,7 +27,7 @@ from trainer.layers import (
     stacked,
 )
 from trainer.layers.base import CACHE, ForwardContext, forward_context
-from trainer.layers.stack import scanned_layers
+from trainer.layers.periods import scanned_layers
 from trainer.program.flops import flops
 from trainer.symbolic.errors import UserError
 
