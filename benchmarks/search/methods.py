@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from benchmarks.search.problems import Problem, Value
 
@@ -19,6 +19,10 @@ ROOT = Path(__file__).parents[2]
 OWN, STOCK = 'own', 'stock'
 _OF_OURS = ('ours', 'limited_portfolio')
 _LIBRARIES = ('numpy', 'scipy', 'jax', 'jaxlib', 'pyglove', 'google-vizier', 'cmaes')
+
+
+Earlier: TypeAlias = Literal['none', 'one', 'negated', 'mirrored', 'shuffled']
+"""Earlier studies of other tables: none, one, or three with wrong scores or mirrored numbers."""
 
 
 class Searcher(Protocol):
@@ -53,6 +57,7 @@ class Method:
         problems: those that it is run on; none for all.
         parallel: trials that run at once: all are asked for, then their results are given.
         prior: 'known' where it has the problem's usual values, 'mirrored' where it has wrong ones.
+        earlier: the kind of the earlier studies that it learns from.
     """
 
     name: str
@@ -63,6 +68,7 @@ class Method:
     problems: tuple[str, ...] = ()
     parallel: int = 1
     prior: Literal['none', 'known', 'mirrored'] = 'none'
+    earlier: Earlier = 'none'
 
     @property
     def algorithm(self) -> str:
@@ -105,6 +111,11 @@ KNOWING: Sequence[Method] = (
     Method('default_mirrored', OWN, 'ours', 50, 100, prior='mirrored'),
     Method('optuna_tpe', 'search', 'optuna_samplers', 50, 100),
     Method('optuna_tpe_known', 'search', 'optuna_samplers', 50, 100, prior='known'),
+    Method('default_learning', OWN, 'ours', 50, 24, earlier='one'),
+    Method('default_learning_negated', OWN, 'ours', 50, 24, earlier='negated'),
+    Method('default_learning_mirrored', OWN, 'ours', 50, 24, earlier='mirrored'),
+    Method('default_learning_shuffled', OWN, 'ours', 50, 24, earlier='shuffled'),
+    Method('default_known_parallel_64', OWN, 'ours', 128, 100, parallel=64, prior='known'),
 )
 """The contenders of `benchmarks/search_tables.py`."""
 
@@ -139,10 +150,10 @@ def without_suffix(name: str) -> str:
     """The name of a method without how it is run.
 
     Example:
-        >>> without_suffix('default_parallel'), without_suffix('optuna_tpe_known')
+        >>> without_suffix('default_known_parallel_64'), without_suffix('optuna_tpe_known')
         ('default', 'optuna_tpe')
     """
-    return re.sub('_(parallel(_64)?|known|mirrored)$', '', name)
+    return re.sub('(_(parallel(_64)?|known|learning|negated|mirrored|shuffled))+$', '', name)
 
 
 @functools.cache
@@ -169,6 +180,8 @@ def fingerprint(method: Method) -> str:
     """Fingerprint of a method: of its settings, its source, and the versions of the libraries."""
     sources = [ROOT / 'benchmarks' / 'search' / f'{method.module}.py']
     parts = [method.name]
+    if method.earlier != 'none':
+        sources.append(ROOT / 'benchmarks' / 'search' / 'earlier.py')
     if method.is_peer:
         parts.append(str(method.trials))  # SMAC's first trials depend on it.
         sources.append(ROOT / 'benchmarks' / 'requirements' / f'{method.where}.txt')

@@ -71,8 +71,14 @@ def decisions_of(problem: Problem, spec: pg.DNASpec, values: Mapping[str, Value]
 class Study:
     """A run of an algorithm in a study in memory, with the calls of users."""
 
-    def __init__(self, algorithm: Any, problem: Problem, seed: int) -> None:
-        """Begins a run.
+    def __init__(
+        self,
+        algorithm: Any,
+        problem: Problem,
+        seed: int,
+        earlier: Sequence[paxtune.Study] = (),
+    ) -> None:
+        """Begins a run, which learns from earlier studies.
 
         Raises:
             Refused: the algorithm cannot search the problem.
@@ -90,7 +96,7 @@ class Study:
         try:
             plan = SearchPlan.compile(space(problem), search, {})
             known = known_values(plan.space, search, named=named)
-            self.study = open_plan(None, dataclasses.replace(plan, known=known))
+            self.study = open_plan(None, dataclasses.replace(plan, known=known), priors=earlier)
         except UserError as error:
             raise Refused(str(error)) from error
 

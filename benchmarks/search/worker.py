@@ -33,10 +33,16 @@ def answer(cell: Cell, data_dir: Path, cache_dir: Path) -> dict[str, Any]:
         fronts = front_problems()
         is_front = cell.problem in fronts
         method = (_FRONT_METHODS if is_front else _METHODS)[cell.method]
-        problem = (fronts if is_front else problems(data_dir))[cell.problem]
+        all_: Any = fronts if is_front else problems(data_dir)
+        problem = all_[cell.problem]
         module: Any = importlib.import_module(f'benchmarks.search.{method.module}')
         try:
-            searcher = module.make(cell.method, problem.knowing(method.prior), cell.seed)
+            known = problem.knowing(method.prior)
+            if method.earlier == 'none':
+                searcher = module.make(cell.method, known, cell.seed)
+            else:
+                earlier: Any = importlib.import_module('benchmarks.search.earlier')
+                searcher = earlier.make(method.earlier, known, cell.seed, all_)
         except Refused as refused:
             cell.write(cache_dir, {'refused': str(refused)})
         else:
