@@ -9,10 +9,10 @@ Methods: the default algorithm without a prior, with the usual values of Adam, a
 ones, on the wrong side of the middle of each range. The peer is Optuna's TPE, without these values
 and with them queued as its first trial. `--only=METHOD,...` runs some of them.
 
-`default_learning` has one earlier study of another table, a search of 50 trials. The misleading
-ones have three: `_negated` with the sign of all scores changed, `_mirrored` with each number
-mirrored in the middle of its range, `_shuffled` with the scores of other trials. They have no
-prior. `default_known_parallel_64` runs 64 trials at a time, from `--trials=128` on.
+`default_learning` has one earlier study of another table, a search of 50 trials, and no prior.
+Three misleading studies have other scores or numbers. `_negated` changes the sign of all scores.
+`_mirrored` mirrors each number in the middle of its range. `_shuffled` has the scores of other
+trials. `default_known_parallel_64` runs 64 trials at a time, from `--trials=128` on.
 
 A run's regret is (best so far - optimum) / (median of random draws - optimum), at least 0.01. A
 smaller floor adds noise: a few lucky runs decide its mean of logarithms. `10–50` is the mean of the

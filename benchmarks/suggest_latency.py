@@ -11,11 +11,15 @@ another. Programs that others compile are kept on disk, in a directory that is e
 Vizier takes 8 s a suggestion, so it is asked
 less often, and not with 1,000 trials.
 
+The default makes more suggestions with two rewards, and while 64 trials run: 50, 100 and 200 trials
+have ended then. Their seconds are those of the processor.
+
 What XLA compiles is counted: the Gaussian process compiles nothing. And a study of it runs with
 trials of 3 s: a worker waits from the end of one to the beginning of the next.
 
 Goals: the Gaussian process is at least 4 times as fast as stock Vizier with 10 and 25 trials, 2.5
-times with 100. No worker waits for 0.2 s.
+times with 100. No worker waits for 0.2 s. With two rewards, or while 64 trials run, a suggestion
+takes at most 0.5 s.
 
 Optuna is installed into `.venv-search` when this is first run. `--quick` has 10 and 25 trials only;
 `--check` exits with 1 where a goal is missed.
@@ -40,7 +44,9 @@ ROOT = Path(__file__).parents[1]
 WORKER = ROOT / 'benchmarks' / 'search' / 'latency.py'
 GP = 'gp_bandit'
 GOALS = {10: 4.0, 25: 4.0, 100: 2.5}
-WAIT_GOAL = 0.2
+WAIT_GOAL, CROWDED_GOAL = 0.2, 0.5
+CROWDED = ((2, 0), (1, 64))
+"""Numbers of rewards and of running trials."""
 
 
 class Bench:
@@ -88,7 +94,7 @@ def show(figures: list[Any]) -> Figures:
         first, *later = each['seconds']
         found[name, size] = statistics.median(later)
         print(
-            f'{name:24} {size:5} trials  first {first:8.3f} s  later {found[name, size]:8.4f} s'
+            f'{name:30} {size:5} trials  first {first:8.3f} s  later {found[name, size]:8.4f} s'
             f'  compiled {each["compiled"][0]:3} {max(each["compiled"][1:]):3}',
             flush=True,
         )
@@ -109,6 +115,15 @@ def measure(bench: Bench, names: list[str], is_quick: bool) -> Figures:
     few = later | {'sizes': sizes[:4], 'later': 1 if is_quick else 2}
     found |= show(bench.ask('stock_vizier', methods=['stock_vizier'], **few))
     return found
+
+
+def longest_crowded(bench: Bench, is_quick: bool) -> float:
+    """Longest median of suggestions with two rewards, or while 64 trials run, in seconds."""
+    arguments: dict[str, Any] = {'sizes': [50] if is_quick else [50, 100, 200], 'later': 5}
+    found: Figures = {}
+    for rewards, running in CROWDED:
+        found |= show(bench.ask('crowded', num_rewards=rewards, num_running=running, **arguments))
+    return max(found.values())
 
 
 def longest_wait(bench: Bench, is_quick: bool) -> float:
@@ -137,13 +152,18 @@ def main() -> int:
                 result[f'{name}_seconds_{size}'] = float(f'{seconds:.3g}')
         if GP in names:
             result['longest_wait_seconds'] = round(longest_wait(bench, args.quick), 4)
+            result['longest_crowded_seconds'] = round(longest_crowded(bench, args.quick), 4)
         else:
             print(f'left out: {GP}, which paxtune does not have')
     print('RESULT ' + json.dumps(result))
-    is_met = result.get('longest_wait_seconds', math.inf) < WAIT_GOAL and all(
-        result[name] >= goal
-        for size, goal in GOALS.items()
-        if (name := f'times_stock_vizier_{size}') in result
+    is_met = (
+        result.get('longest_wait_seconds', math.inf) < WAIT_GOAL
+        and result.get('longest_crowded_seconds', math.inf) <= CROWDED_GOAL
+        and all(
+            result[name] >= goal
+            for size, goal in GOALS.items()
+            if (name := f'times_stock_vizier_{size}') in result
+        )
     )
     return int(args.check and not is_met)
 

@@ -38,6 +38,12 @@ def objective(values: Values) -> float:
     return (rate + 3) ** 2 + 0.1 * (decay + 4) ** 2 + rest + len(str(values['activation'])) / 10
 
 
+def cost(values: Values) -> float:
+    """A second number, which other values make small."""
+    rest = sum((float(values[name]) - 0.7) ** 2 for name in ('dropout', 'momentum', 'smoothing'))
+    return rest + len(str(values['activation'])) / 20
+
+
 PROBLEM = Problem('latency', PARAMETERS, lambda seed: Instance(lambda: objective, 0.0, 1.0))
 
 
@@ -70,6 +76,45 @@ def measured(
             counts.append(len(compiled) - before)
             searcher.tell(objective(suggested))
         yield {'method': name, 'size': size, 'seconds': seconds, 'compiled': counts}
+
+
+def crowded(
+    num_rewards: int, num_running: int, sizes: Sequence[int], later: int
+) -> Iterator[dict[str, Any]]:
+    """Suggestions of the default with one or two rewards, while other trials run.
+
+    A trial ends after each suggestion, the oldest first.
+
+    Yields:
+        As `measured`; the seconds are those of the processor, which other work does not change.
+    """
+    import paxtune
+    from benchmarks.search import ours
+
+    rewards: list[Any] = [paxtune.MetricReward('minimize', name) for name in ('loss', 'cost')]
+    reward = rewards[0] if num_rewards == 1 else paxtune.Objectives(rewards)
+    for size in sizes:
+        rng = random.Random(size)
+        search = paxtune.Search(reward, paxtune.Budget(10_000), seed=0, prior=None)
+        study = paxtune.open_study(None, ours.space(PROBLEM), search=search)
+        running: list[Any] = []
+        seconds = []
+        for number in range(size + num_running + 1 + later):
+            start = time.process_time()
+            if number < size + num_running:
+                values = drawn(PARAMETERS, rng)
+                trial: Any = study.start(ours.decisions_of(PROBLEM, study.space.spec, values), {})
+            else:
+                trial = study.ask()
+                seconds.append(time.process_time() - start)
+            running.append(trial)
+            if len(running) > num_running:
+                ended = running.pop(0)
+                values = ours.values_of(PROBLEM, ended.view.by_id)
+                study.tell(ended, {'loss': objective(values), 'cost': cost(values)})
+        rewards_text = f'{num_rewards} rewards, ' * (num_rewards > 1)
+        name = f'default, {rewards_text}{num_running} running'
+        yield {'method': name, 'size': size, 'seconds': seconds, 'compiled': [0, 0]}
 
 
 def count_compilations() -> list[str]:
@@ -150,6 +195,9 @@ def main() -> None:
         put(own_names())
     elif kind == 'waits':
         put(waits(**arguments))
+    elif kind == 'crowded':
+        for figure in crowded(**arguments):
+            put(figure)
     else:
         module = importlib.import_module(f'benchmarks.search.{kind}')
         compiled = [] if kind == 'optuna_samplers' else count_compilations()

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import portfolio_limits, search_quality
 from benchmarks.search import bbob, cells, goals, ours, regret, tables
+from benchmarks.search.latency import crowded
 from benchmarks.search.limited_portfolio import LimitedPortfolio
 from benchmarks.search.methods import (
     LIMITED,
@@ -286,3 +287,10 @@ def test_the_interval_of_what_does_not_vary_is_a_point() -> None:
     found = regret.over_seeds(regret.logs([0.1] * 5))
     assert (found.low, found.value, found.high) == pytest.approx((0.1, 0.1, 0.1))
     assert regret.over_seeds(regret.logs([0.0])).value == pytest.approx(regret.FLOOR)
+
+
+@pytest.mark.parametrize(('rewards', 'name'), [(1, '2 running'), (2, '2 rewards, 2 running')])
+def test_suggestions_are_timed_while_trials_run(rewards: int, name: str) -> None:
+    (figure,) = crowded(rewards, 2, sizes=[2], later=2)
+    assert figure['method'] == f'default, {name}'
+    assert len(figure['seconds']) == 3 and min(figure['seconds']) > 0
