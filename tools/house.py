@@ -50,7 +50,7 @@ BUDGETS = {
     'trainer': 2_566,
     'trainer/checkpoints': 1_405,
     'trainer/decoding': 706,
-    'trainer/inputs': 5_280,
+    'trainer/inputs': 5_690,
     'trainer/layers': 6_830,
     'trainer/learner': 2_455,
     'trainer/loop': 1_522,

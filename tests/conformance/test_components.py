@@ -39,13 +39,14 @@ from paxtune.search_space.constraints import Requires
 from paxtune.simulate.replay_workload import RecordedTrials
 from search_spaces import encoders, lm, nas, vision
 from tests.conformance.layer_examples import EXAMPLES, encoder_decoder
-from tests.factories import tunables
+from tests.factories import tiny, tunables
 from tests.search_spaces.golden import all_components
 from trainer.decoding import BeamSearch, Sample
 from trainer.experiment import BestCheckpoint, Decoding, Experiment
 from trainer.inputs.arrays.arrays import NpzInput
 from trainer.inputs.arrays.digits import DigitsInput
 from trainer.inputs.arrays.images import ImagesInput
+from trainer.inputs.finetuning.docstrings import DocstringInput
 from trainer.inputs.grain.document_sources import ArrayRecordFiles, ParquetFiles, TextLines
 from trainer.inputs.grain.grain_input import GrainInput
 from trainer.inputs.lingvo import LingvoEvalAdaptor, LingvoInputAdaptorNewBatchSize
@@ -81,7 +82,7 @@ from trainer.measures import MeanLoss
 from trainer.symbolic import fields
 from trainer.symbolic.component import Component, bind, components, is_number, key, numbers
 from trainer.symbolic.serialization import from_json_text, to_json_text
-from trainer.tasks import ClassificationTask, RegressionTask, SequenceTask
+from trainer.tasks import ClassificationTask, PreferenceTask, RegressionTask, SequenceTask
 from trainer.warm_start_rules import Inheritance, LoadRule, Pretrained, TensorRule, WarmStart
 
 _LEARNER = Learner(learning_rate=0.01)
@@ -99,6 +100,7 @@ _MORE = [
     DecayAtRungs(ends=[5, 9], decay_share=0.5),
     Decoding(every=100),
     DigitsInput(batch_size=2, split='test'),
+    DocstringInput(batch_size=2, split='train', sequence_length=8),
     Elementwise(0.5),
     DnaGenerator('pyglove.evolution.neat', {'population_size': 9}),
     ErrorPattern('RuntimeError', 'RESOURCE_EXHAUSTED'),
@@ -145,6 +147,7 @@ _MORE = [
     Piecewise(schedules=[Constant(), SqrtDecay()], boundaries=[5]),
     PiecewiseConstant(boundaries=[5, 9], values=[1.0, 0.5, 0.1]),
     Polynomial(decay_steps=9, power=2.0),
+    PreferenceTask(model=tiny.model(), learner=_LEARNER),
     PopulationBasedTraining(population_size=8, interval=100, decisions=['learning_rate']),
     Adaptive(min_resource=1e8, unit='tokens'),
     PromotingAsha(min_resource=1e8, unit='tokens'),

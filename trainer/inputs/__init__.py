@@ -12,6 +12,9 @@ from trainer.inputs.arrays.images import ImagesInput as ImagesInput
 from trainer.inputs.base import Batch as Batch
 from trainer.inputs.base import EndOfData as EndOfData
 from trainer.inputs.base import Input as Input
+from trainer.inputs.finetuning.compared import ChoiceInput as ChoiceInput
+from trainer.inputs.finetuning.compared import PreferenceInput as PreferenceInput
+from trainer.inputs.finetuning.docstrings import DocstringInput as DocstringInput
 from trainer.inputs.grain.document_sources import ArrayRecordFiles as ArrayRecordFiles
 from trainer.inputs.grain.document_sources import ParquetFiles as ParquetFiles
 from trainer.inputs.grain.document_sources import TextLines as TextLines

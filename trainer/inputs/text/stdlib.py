@@ -79,14 +79,18 @@ def _read(root: Path) -> tuple[Corpus, Corpus]:
 
 
 def _texts(root: Path) -> Iterator[bytes]:
-    files = sorted(_sources(root), key=lambda file: hashlib.sha256(file.encode()).digest())
     left = MAX_BYTES
-    for file in files:
+    for file in sources(root):
         if not left:
             return
         text = (root / file).read_bytes()[:left]
         left -= len(text)
         yield text
+
+
+def sources(root: Path) -> list[str]:
+    """Relative paths of the files of the corpus, in the order of their hashes."""
+    return sorted(_sources(root), key=lambda file: hashlib.sha256(file.encode()).digest())
 
 
 def _sources(root: Path) -> Iterator[str]:
