@@ -1,16 +1,17 @@
 import contextlib
+import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import orbax.checkpoint.experimental.v1 as ocp
 from absl import logging
 from etils import epath
 
 from trainer.checkpoints import save_barriers
-from trainer.checkpoints.manifest import DamagedError, Manifest, Progress
+from trainer.checkpoints.manifest import DamagedError, Manifest, Progress, stored
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.runtime import processes
 from trainer.runtime.data_paths import data_path
@@ -30,6 +31,10 @@ COMMITTED = 'commit_success.txt'
 logging.get_absl_logger().addFilter(
     lambda each: not (each.exc_info and each.exc_info[1] and is_disk_full(each.exc_info[1]))
 )
+
+
+Frozen = Callable[[], Any]
+"""Loads the parameters of a run as at its start, to stand beside stored adapters."""
 
 
 class Restored(NamedTuple):
@@ -109,7 +114,7 @@ class CheckpointStore:
             # `force`: the loop decides when to save. Orbax's own policies skip saves silently.
             self._saving = self._checkpointer.save_checkpointables_async(
                 step,
-                {'state': tree},
+                {'state': stored(tree)},
                 force=True,
                 overwrite=True,
                 custom_metadata=Manifest.of(tree, progress).to_json(),
@@ -124,8 +129,11 @@ class CheckpointStore:
         return self.last[1] if self.last is not None and self.last[0] == step else None
 
     @during(CHECKPOINTS)
-    def restore(self, abstract: TrainState) -> Restored | None:
+    def restore(self, abstract: TrainState, frozen: Frozen | None = None) -> Restored | None:
         """Restores the newest readable checkpoint; None if there are no checkpoints.
+
+        Args:
+            frozen: loads the parameters beside adapters; None where all are stored.
 
         Raises:
             UserError: the newest checkpoint belongs to another model, optimizer or version of this
@@ -136,7 +144,7 @@ class CheckpointStore:
         for step in processes.broadcast(steps):
             path = self._directory / str(step)
             try:
-                return self.restore_step(step, abstract)
+                return self.restore_step(step, abstract, frozen)
             except DamagedError as error:
                 # Damaged or half-written: log it and try an older one.
                 logging.warning('Checkpoint %s cannot be read (%s); trying older', path, error)
@@ -149,7 +157,9 @@ class CheckpointStore:
             )
         return None
 
-    def restore_step(self, step: int, abstract: TrainState) -> Restored:
+    def restore_step(
+        self, step: int, abstract: TrainState, frozen: Frozen | None = None
+    ) -> Restored:
         """Restores the checkpoint of a step.
 
         Raises:
@@ -157,9 +167,13 @@ class CheckpointStore:
             UserError: it belongs to another experiment or version.
         """
         found, state = self._read(step, abstract)
-        path = str(self._directory / str(step))
-        self.last = step, path
-        return Restored(step, path, state, found.progress)
+        path = self._directory / str(step)
+        if found.frozen:
+            assert frozen is not None, path
+            params = found.completed(path, state.params, frozen)
+            state = dataclasses.replace(state, params=params)
+        self.last = step, str(path)
+        return Restored(step, str(path), state, found.progress)
 
     @during(CHECKPOINTS)
     def wait(self) -> None:
@@ -194,7 +208,7 @@ class CheckpointStore:
 
     def _read(self, step: int, abstract: TrainState) -> tuple[Manifest, TrainState]:
         """Reads a checkpoint, with the same outcome in all processes."""
-        path, wanted, reason = self._directory / str(step), dict(vars(abstract)), ''
+        path, wanted, reason = self._directory / str(step), stored(vars(abstract)), ''
         try:
             metadata = self._checkpointer.checkpointables_metadata(step)
             found = Manifest.from_json(path, metadata.custom_metadata)

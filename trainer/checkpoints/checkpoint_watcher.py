@@ -16,7 +16,7 @@ from typing import Any
 from absl import logging
 from etils import epath
 
-from trainer.checkpoints.checkpoint import CheckpointStore, Restored, saved_checkpoints
+from trainer.checkpoints.checkpoint import CheckpointStore, Frozen, Restored, saved_checkpoints
 from trainer.checkpoints.end_marker import ended
 from trainer.checkpoints.manifest import DamagedError
 from trainer.runtime import processes
@@ -63,7 +63,7 @@ class CheckpointWatcher:
         found = _progress(epath.Path(self.directory)) if processes.is_first() else {}
         self.done: int = processes.broadcast(found.get('done', -1))
 
-    def checkpoints(self, abstract: TrainState) -> Iterator[Restored]:
+    def checkpoints(self, abstract: TrainState, frozen: Frozen | None = None) -> Iterator[Restored]:
         """Yields each unprocessed checkpoint, the oldest first, and waits for new ones.
 
         A checkpoint counts as processed when the caller asks for the next. An unreadable one is
@@ -73,7 +73,7 @@ class CheckpointWatcher:
             UserError: a checkpoint belongs to another experiment.
         """
         for step in self._steps():
-            restored = self._read(step, abstract)
+            restored = self._read(step, abstract, frozen)
             if restored is not None:
                 yield restored
             self.done = step
@@ -105,10 +105,10 @@ class CheckpointWatcher:
             done = -1
         return mark is not None, done, next((step for step in steps if step > done), None)
 
-    def _read(self, step: int, abstract: TrainState) -> Restored | None:
+    def _read(self, step: int, abstract: TrainState, frozen: Frozen | None) -> Restored | None:
         with contextlib.closing(CheckpointStore(self._path)) as reader:
             try:
-                return reader.restore_step(step, abstract)
+                return reader.restore_step(step, abstract, frozen)
             except DamagedError as error:
                 # Or deleted: the run may have been deleting it when this job began.
                 self._print(f'checkpoint {self._path / str(step)} is left out: {error}')

@@ -1,12 +1,15 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from etils import epath
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from trainer.checkpoints.checksums import checksums, leaves_by_name
+from trainer.layers.base import PARAMS
+from trainer.layers.lora import adapters_of
 from trainer.symbolic.errors import UserError
 
 _FORMAT = 5
@@ -49,24 +52,29 @@ class Manifest:
     Attributes:
         progress: the progress of the run.
         arrays: shape, dtype and checksum of each array, by its path in the state.
+        frozen: the same of the frozen parameters beside adapters, which are not stored.
     """
 
     progress: Progress
     arrays: dict[str, tuple[list[int], str, int]]
+    frozen: dict[str, tuple[list[int], str, int]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, tree: Any, progress: Progress) -> 'Manifest':
-        """Makes the manifest of a state that is about to be written."""
+        """Makes the manifest of a state of which `stored` is about to be written."""
         sums = checksums(tree)
         arrays = {
             name: (list(leaf.shape), str(leaf.dtype), sums[name])
             for name, leaf in leaves_by_name(tree).items()
         }
-        return cls(progress, arrays)
+        kept = leaves_by_name(stored(tree))
+        frozen = {name: arrays.pop(name) for name in sorted(arrays.keys() - kept.keys())}
+        return cls(progress, arrays, frozen)
 
     def to_json(self) -> dict[str, Any]:
         """The manifest as JSON data, with a digest."""
         data = {'format': _FORMAT, 'progress': self.progress.to_json(), 'arrays': self.arrays}
+        data |= {'frozen': self.frozen} if self.frozen else {}
         return {**data, 'digest': _digest(data)}
 
     @classmethod
@@ -89,11 +97,14 @@ class Manifest:
             )
         if not is_intact:
             raise DamagedError('its metadata is damaged')
-        arrays = {
-            name: (list(shape), dtype, checksum)
-            for name, (shape, dtype, checksum) in data['arrays'].items()
-        }
-        return cls(Progress(**data['progress']), arrays)
+        arrays, frozen = (
+            {
+                name: (list(shape), dtype, checksum)
+                for name, (shape, dtype, checksum) in data.get(part, {}).items()
+            }
+            for part in ('arrays', 'frozen')
+        )
+        return cls(Progress(**data['progress']), arrays, frozen)
 
     def check_same(self, checkpoint: epath.Path, abstract: Any) -> None:
         """Raises UserError unless a checkpoint has the arrays of an abstract state."""
@@ -110,12 +121,38 @@ class Manifest:
                 "stack whose scan is 'auto' has other arrays on a CPU than on a GPU or TPU."
             )
 
+    def completed(self, checkpoint: epath.Path, params: Any, frozen: Callable[[], Any]) -> Any:
+        """Adds frozen parameters to the stored adapters.
+
+        Args:
+            frozen: loads all parameters of the run as at its start.
+
+        Raises:
+            UserError: they are not the ones beside which the adapters were trained.
+        """
+        begun = frozen()
+        sums = checksums({PARAMS: begun})
+        other = [name for name, each in self.frozen.items() if sums.get(name) != each[2]]
+        if other:
+            raise UserError(
+                f'{checkpoint} has adapters of other frozen parameters: {other[0]} and '
+                f'{len(other) - 1} more have changed. Give train.init_from_checkpoint and '
+                'train.random_seed the values, and the directory the content, of the beginning '
+                'of the run'
+            )
+        return unflatten_dict(flatten_dict(begun) | flatten_dict(params))
+
     def verify(self, tree: Any) -> None:
         """Raises DamagedError unless arrays equal the written ones; some may be left out."""
         damaged = [name for name, each in checksums(tree).items() if self.arrays[name][2] != each]
         if damaged:
             more = f' and {len(damaged) - 1} more' if len(damaged) > 1 else ''
             raise DamagedError(f'the array {damaged[0]}{more} is damaged')
+
+
+def stored(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a state that a checkpoint has: of adapters and frozen parameters the adapters."""
+    return {**tree, PARAMS: adapters_of(tree[PARAMS])} if PARAMS in tree else dict(tree)
 
 
 def _digest(data: dict[str, Any]) -> str:

@@ -90,10 +90,14 @@ class LoRA(Component):
                     f'targets[{index}] is not a regular expression: {pattern!r} ({error})'
                 ) from error
 
+    @property
+    def numerator(self) -> Any:
+        """Alpha, also where it has its default."""
+        return 2.0 * self.rank if self.alpha is None else self.alpha
+
     def scale(self) -> Any:
         """The factor of the product of A and B."""
-        alpha = 2.0 * self.rank if self.alpha is None else self.alpha
-        return alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
+        return self.numerator / (math.sqrt(self.rank) if self.rslora else self.rank)
 
     def fits(self, path: Sequence[str]) -> bool:
         """True if a kernel, of all layers of a scanned run, has an adapter.

@@ -1,6 +1,7 @@
 """Jobs that evaluate, or decode from, the checkpoints of a run, during or after training."""
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Literal
 
@@ -24,6 +25,7 @@ from trainer.runtime.directory import job_path
 from trainer.runtime.metric_writer import MetricWriter
 from trainer.symbolic.concrete import concrete
 from trainer.symbolic.errors import UserError
+from trainer.warm_start.warm_start import frozen_parameters
 
 Job = Literal['eval', 'decode']
 """Kind of job; also the name of its directories in `jobs` and `summaries`."""
@@ -48,9 +50,10 @@ def process_each(
     experiment = _prepared(job, experiment, job_log_dir)
     with watch_checkpoints(job_log_dir, job) as watcher:
         program, values = compiled(experiment)
+        frozen = functools.cache(frozen_parameters(experiment, program, values))
         writer = _Writer(job, job_path(job_log_dir), watcher)
         with contextlib.closing(writer):
-            for restored in watcher.checkpoints(program.abstract_state):
+            for restored in watcher.checkpoints(program.abstract_state, frozen):
                 found = _metrics(job, experiment, program, values, restored, job_log_dir)
                 # As in a run, nothing is written of an undefined metric.
                 writer.write(
@@ -77,13 +80,13 @@ def process_one(
         raise UserError(f'--job_log_dir: there are no checkpoints in {path}')
     experiment = _prepared(job, experiment, job_log_dir)
     program, values = compiled(experiment)
-    restored = None
+    frozen, restored = frozen_parameters(experiment, program, values), None
     with contextlib.closing(CheckpointStore(path)) as checkpoints:
         if step is None:
-            restored = checkpoints.restore(program.abstract_state)
+            restored = checkpoints.restore(program.abstract_state, frozen)
         else:
             with contextlib.suppress(DamagedError):
-                restored = checkpoints.restore_step(step, program.abstract_state)
+                restored = checkpoints.restore_step(step, program.abstract_state, frozen)
     if restored is None:
         which = '' if step is None else f' of step {step}'
         raise UserError(f'--job_log_dir: there is no readable checkpoint{which} in {path}')

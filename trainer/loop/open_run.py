@@ -27,7 +27,12 @@ from trainer.runtime.profiling import Profiler
 from trainer.runtime.wall_clock import INITIALIZATION, during
 from trainer.symbolic.concrete import concrete
 from trainer.symbolic.serialization import to_json_text
-from trainer.warm_start.warm_start import Source, WarmStartLoader, warm_start_sources
+from trainer.warm_start.warm_start import (
+    Source,
+    WarmStartLoader,
+    frozen_parameters,
+    warm_start_sources,
+)
 
 _warned: set[str] = set()
 
@@ -191,7 +196,11 @@ def _opened(
     retention = None if loop.checkpoints is None else RetentionPolicy(loop.checkpoints)
     checkpoints = CheckpointStore(job_log_dir / 'checkpoints', retention)
     opened.callback(checkpoints.close)
-    if (restored := checkpoints.restore(program.abstract_state)) is not None:
+    if (
+        restored := checkpoints.restore(
+            program.abstract_state, frozen_parameters(experiment, program, values)
+        )
+    ) is not None:
         step, _, state, progress = restored
         logging.info('Resumed from step %d', step)
     elif warm_start is not None:

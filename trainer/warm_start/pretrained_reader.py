@@ -15,7 +15,7 @@ from trainer.pretrained.mapping import Mapped, mapped
 from trainer.pretrained.model_config import ModelConfig
 from trainer.pretrained.tensor_files import Tensor, read_tensors
 from trainer.symbolic.errors import UserError
-from trainer.warm_start.warm_start_plan import Layered, layered
+from trainer.warm_start.layered import Layered, layered
 from trainer.warm_start_rules import Pretrained, TensorRule
 
 _MAX_FAULTS = 20

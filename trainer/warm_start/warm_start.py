@@ -1,7 +1,7 @@
 """Warm start: a fresh run that starts from arrays of other runs, selected by rules."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,8 +20,9 @@ from trainer.runtime.directory import write_json
 from trainer.state import TrainState
 from trainer.symbolic.errors import UserError, prefixed, shortened
 from trainer.warm_start.inheritance import residual_branches
+from trainer.warm_start.layered import Layered, layered
 from trainer.warm_start.pretrained_reader import PretrainedReader
-from trainer.warm_start.warm_start_plan import Layered, Plan, inherited, layered, planned
+from trainer.warm_start.warm_start_plan import Plan, inherited, planned
 from trainer.warm_start_rules import FILE, Inheritance, Pretrained, WarmStart
 
 _FIELD = 'train.init_from_checkpoint'
@@ -60,8 +61,14 @@ def warm_start_sources(experiment: Experiment, job_log_dir: epath.PathLike) -> l
     Raises:
         UserError: the experiment names a path without a checkpoint.
     """
+    if newest_checkpoint(epath.Path(job_log_dir) / 'checkpoints') is not None:
+        return []
+    return _sources(experiment)
+
+
+def _sources(experiment: Experiment) -> list[Source]:
     starts = experiment.train.init_from_checkpoint
-    if not starts or newest_checkpoint(epath.Path(job_log_dir) / 'checkpoints') is not None:
+    if not starts:
         return []
     if isinstance(starts, str):
         return [_source(_FIELD, WarmStart(starts))]
@@ -194,6 +201,23 @@ class WarmStartLoader:
         target, _ = self._needed[each]
         dtype = str(self._leaves[target].dtype)
         return each in self._whole and self._readers[each[0]].dtypes[each[1]] == dtype
+
+
+def frozen_parameters(
+    experiment: Experiment, program: Program, values: Values
+) -> Callable[[], Any]:
+    """Makes the loader of the parameters that a run has at its start.
+
+    A checkpoint of adapters lacks the frozen parameters beside them.
+    """
+
+    def load() -> Any:
+        key = program.random_key(experiment.train.random_seed)
+        if sources := _sources(experiment):
+            return WarmStartLoader(experiment, sources, program).load(key, values).params
+        return program.init(key, values).params
+
+    return load
 
 
 @dataclasses.dataclass(frozen=True)

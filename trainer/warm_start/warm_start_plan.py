@@ -6,41 +6,24 @@ stack can therefore be scanned in one run or in both.
 """
 
 import dataclasses
-import itertools
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from trainer.layers.base import NON_TRAINABLE, PARAMS
-from trainer.layers.periods import scanned_layers
+from trainer.layers.lora import is_adapter
 from trainer.learner.paths import unmatched
 from trainer.symbolic.errors import UserError
 from trainer.warm_start.inheritance import Recipe, matching_layers, recipes
+from trainer.warm_start.layered import Layered, layered
 from trainer.warm_start_rules import WarmStart
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 _OPTIMIZER, _EMA, STEP = 'opt_state', 'ema_params', 'step'
-_GROUP = re.compile(r'single|scanned_(\d+(?:x\d+)*)')  # As `trainer.learner.per_layer` names them.
-
-
-class Layered(NamedTuple):
-    """A stored array and its layers.
-
-    Attributes:
-        lengths: its first dimensions, of scanned layers.
-        names: names of its layers, in order; one name if nothing is scanned.
-        shape: shape of each layer.
-    """
-
-    lengths: tuple[int, ...]
-    names: list[str]
-    shape: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,17 +85,6 @@ class Plan:
         if recipes is not None:
             return _adapted(drawn, recipes, *sources[name], loaded)
         return _assembled(drawn, *sources[name], loaded) if name in sources else drawn
-
-
-def layered(shapes: Shapes) -> dict[str, Layered]:
-    """Splits arrays into layers, by the names under which they are stored.
-
-    Example:
-        >>> layered({'params.stack.layers_0x2.scale': (2, 16)})['params.stack.layers_0x2.scale']
-        Layered(lengths=(2,), names=['params.stack.layers_0.scale', 'params.stack.layers_1.scale'],\
- shape=(16,))
-    """
-    return {name: _layered(name, shape) for name, shape in shapes.items()}
 
 
 def planned(here: Shapes, sources: Sequence[tuple[str, WarmStart, Shapes]]) -> Plan:
@@ -228,8 +200,16 @@ def _wanted(
         if name.startswith(f'{part}.')
     ]
     taken: dict[tuple[str, str], tuple[int, str]] = {}
-    for number, (where, start, _) in enumerate(sources):
-        _take(number, where, start, variables, taken)
+    for number, (where, start, shapes) in enumerate(sources):
+        stored = {name for each in layered(shapes).values() for name in each.names}
+        _take(number, where, start, variables, stored, taken)
+        left = [name for part, name in variables if part == PARAMS and (part, name) not in taken]
+        left = [name for name in left if not is_adapter(name)]
+        if left and _has_adapters_alone(stored) and number == len(sources) - 1:
+            raise UserError(
+                f'{where}: {start.checkpoint} has adapters alone, without {left[0]}: add the '
+                'source of the frozen parameters after it'
+            )
     for (part, name), (number, called) in taken.items():
         yield f'{part}.{name}', (number, f'{part}.{called}')
     of_param = {name: found for (part, name), found in taken.items() if part == PARAMS}
@@ -260,9 +240,14 @@ def _take(
     where: str,
     start: WarmStart,
     variables: Sequence[tuple[str, str]],
+    stored: set[str],
     taken: dict[tuple[str, str], tuple[int, str]],
 ) -> None:
-    """Adds the arrays that the rules of one source match and no earlier source has."""
+    """Adds the arrays that the rules of one source match and no earlier source has.
+
+    A source may lack adapters, which then begin anew, or have them alone, of one more source.
+    """
+    is_partial = _has_adapters_alone(stored)
     names = [name for _, name in variables]
     for i, pattern in enumerate(start.ignore):
         if not any(re.fullmatch(pattern, name) for name in names):
@@ -273,35 +258,23 @@ def _take(
         if not matched:
             message = unmatched(rule.pattern, names, 'array')
             raise UserError(f'{where}.rules[{i}].pattern: {message}')
-        new = [each for each in matched if each not in taken and not start.is_ignored(each[1])]
-        if not new:
+        offered = {
+            (part, name): called
+            for (part, name), called in matched.items()
+            if f'{part}.{called}' in stored or not (is_partial or is_adapter(name))
+        }
+        new = [each for each in offered if each not in taken and not start.is_ignored(each[1])]
+        if not new and offered:
             raise UserError(
                 f'{where}.rules[{i}].pattern: all arrays that {rule.pattern!r} matches are '
                 'ignored, or match an earlier rule: put this rule before that one'
             )
-        taken |= {each: (number, str(matched[each])) for each in new}
+        taken |= {each: (number, str(offered[each])) for each in new}
 
 
-def _layered(name: str, shape: tuple[int, ...]) -> Layered:
-    parts: list[list[str]] = []
-    lengths: list[int] = []
-    grouped: list[int] = []
-    for part in name.split('.'):
-        group = _GROUP.fullmatch(part) if name.startswith(f'{_OPTIMIZER}.') else None
-        if group:
-            grouped = [int(each) for each in (group[1] or '').split('x') if each]
-            continue
-        layers = scanned_layers(part)
-        lengths += [len(layers)] if layers else []
-        parts.append(layers or [part])
-    # Layers that are scanned together have one counter each.
-    names = ['.'.join(each) for each in itertools.product(*parts)]
-    if not lengths and grouped:
-        lengths, names = grouped, names * math.prod(grouped)
-    depth = len(lengths)
-    if shape[:depth] != tuple(lengths):
-        return Layered((), [name], shape)
-    return Layered(tuple(lengths), names, shape[depth:])
+def _has_adapters_alone(stored: set[str]) -> bool:
+    params = [name for name in stored if name.startswith(f'{PARAMS}.')]
+    return bool(params) and all(map(is_adapter, params))
 
 
 def _by_layer(

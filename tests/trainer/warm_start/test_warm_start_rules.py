@@ -40,8 +40,9 @@ from trainer.runtime.metric_writer import read_metrics
 from trainer.state import TrainState
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import override
+from trainer.warm_start.layered import layered
 from trainer.warm_start.warm_start import WarmStartLoader, warm_start_sources
-from trainer.warm_start.warm_start_plan import layered, planned
+from trainer.warm_start.warm_start_plan import planned
 from trainer.warm_start_rules import FILE, LoadRule, WarmStart
 
 STEP = 7
