@@ -48,7 +48,7 @@ BUDGETS = {
     'paxtune/vizier_service': 1_170,
     'search_spaces': 1_696,
     'trainer': 2_566,
-    'trainer/checkpoints': 1_455,
+    'trainer/checkpoints': 1_460,
     'trainer/decoding': 706,
     'trainer/inputs': 5_690,
     'trainer/layers': 6_830,
