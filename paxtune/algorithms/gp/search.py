@@ -33,6 +33,7 @@ MANY, MAX_OF_MANY = 2000, 256
 
 _MAX_EARLIER, _FEWEST_OF_STUDY = 128, 32  # Trials of all earlier studies, and of one.
 _NUM_KNOWN = 32
+_MEMO = 'gp_fits'
 _NUM_PERTURBATIONS = 256
 
 
@@ -96,7 +97,11 @@ def fit(context: SuggestionContext, space: FlatSpace, rng: np.random.Generator) 
     trials = own
     if studies:
         trials, data = _joined(own, data, studies, space, encoding)
-    (process, *others) = [(each, model.fit(each, encoding.columns, rng)) for each in data]
+    memos = context.memo.setdefault(_MEMO, [{} for _ in data])
+    (process, *others) = [
+        (each, model.fit(each, encoding.columns, rng, memo=memo))
+        for each, memo in zip(data, memos, strict=True)
+    ]
     return FittedModel(space, encoding, trials, *process, others)
 
 

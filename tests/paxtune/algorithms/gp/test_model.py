@@ -75,6 +75,17 @@ def test_the_fit_finds_the_relevant_decision():
     assert theta[1] < math.log(1e-2), 'there is no noise'
 
 
+def test_a_memo_does_not_change_the_fit():
+    columns, memo = np.arange(2, dtype=np.int32), {}
+    for observed in (_observed(9), _observed(9, 3), _observed(12), _observed(9)):
+        expected, found = (
+            model.fit(observed, columns, np.random.default_rng(0), memo=each)
+            for each in (None, memo)
+        )
+        assert found.tolist() == expected.tolist()
+        assert len(memo) == 1
+
+
 def test_scores_at_the_noise_distance_differ_by_the_noise():
     theta = np.array([0.4, -4.0, -1.0])
     apart = math.sqrt(5) * model.noise_distance(theta)
