@@ -95,7 +95,17 @@ class Inheritance(Component):
     checkpoint: str
 
 
-Operation = Literal['same', 'minus_one', 'transpose', 'to_heads', 'from_heads', 'split_heads']
+Operation = Literal[
+    'same',
+    'minus_one',
+    'transpose',
+    'to_heads',
+    'from_heads',
+    'split_heads',
+    'split_inputs',
+    'patches',
+    'row',
+]
 """From a tensor to an array of a layer; `trainer.pretrained.operations` has them all."""
 
 
@@ -110,7 +120,11 @@ class TensorRule(Component):
         operation: makes the array from the tensor. 'minus_one' is for scales, which norms store as
             scale - 1. 'to_heads' is for kernels of queries, keys and values, [heads * H, D] ->
             [D, heads, H], and 'split_heads' for their biases. 'from_heads' is for kernels of
-            outputs, [D, heads * H] -> [heads, H, D].
+            outputs, [D, heads * H] -> [heads, H, D]. Kernels that are stored as here take
+            'split_heads' and 'split_inputs'. 'patches' is for kernels of images, [D, C, P, P] ->
+            [P, P, C, D], and 'row' drops axes of size 1 before the others.
+        part: the array is this part of the tensor, from 0, along its last axis.
+        parts: number of equal parts.
 
     Example:
         >>> rule = TensorRule(r'layers_(\d+)\.up', r'h.\1.mlp.weight', 'transpose')
@@ -121,9 +135,13 @@ class TensorRule(Component):
     pattern: str
     tensor: str
     operation: Operation = 'same'
+    part: int = 0
+    parts: int = 1
 
     def check(self) -> None:
         LoadRule(self.pattern, self.tensor)
+        if not 0 <= self.part < self.parts:
+            raise ValueError(f'part must lie between 0 and {self.parts - 1}: {self.part}')
 
     def tensor_of(self, name: str) -> str | None:
         """Maps the name of an array to that of its tensor; None if it does not match."""

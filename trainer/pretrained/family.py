@@ -1,6 +1,7 @@
 """Families of pretrained models: a `config.json` <-> a model, tensors <-> its arrays."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ class Family:
         config: the way back: the fields for a model of this family, but for those that all have.
             A model that `model` makes otherwise of them is none.
         unused: regular expressions for names of tensors that are no weights, or copies.
+        renamed: former names of tensors: regular expressions, with the names of today.
     """
 
     architecture: str
@@ -27,3 +29,11 @@ class Family:
     model: Callable[[ModelConfig], Layer]
     config: Callable[[Any], Mapping[str, Any]]
     unused: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+
+    def present_name(self, name: str) -> str:
+        """The name of a tensor today."""
+        for pattern, present in self.renamed:
+            if (matched := re.fullmatch(pattern, name)) is not None:
+                name = matched.expand(present)
+        return name

@@ -182,7 +182,7 @@ def _family(
         (*_RULES, *rules),
         model,
         lambda made: _config(made, has_kinds),
-        (r'.*\.inv_freq',),
+        (r'.*\.inv_freq', r'lm_head\.weight'),
     )
 
 

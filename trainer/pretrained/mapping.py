@@ -16,6 +16,7 @@ class Mapped(NamedTuple):
         names: of the tensors.
         tensor_shape: the shape of each; None if the operation cannot make an array of this shape.
         shape: the shape that each has in the array.
+        part: the part of the last axis of a tensor, and the number of parts.
     """
 
     names: list[str]
@@ -23,9 +24,14 @@ class Mapped(NamedTuple):
     tensor_shape: Shape | None
     shape: Shape
     is_of_experts: bool
+    part: tuple[int, int] = (0, 1)
 
     def view(self, tensor: np.ndarray) -> np.ndarray:
         """A tensor, as the array has it, without the offset of its numbers."""
+        number, parts = self.part
+        if parts > 1:
+            size = tensor.shape[-1] // parts
+            tensor = tensor[..., number * size : (number + 1) * size]
         return as_array(self.operation, tensor, self.shape)
 
     @property
@@ -43,5 +49,8 @@ def mapped(rules: Sequence[TensorRule], name: str, shape: Shape) -> Mapped | Non
             names = names if is_of_experts else [found]
             shape = shape[1:] if is_of_experts else shape
             there = tensor_shape(rule.operation, shape)
-            return Mapped(names, rule.operation, there, shape, is_of_experts)
+            if there is not None and rule.parts > 1:
+                there = (*there[:-1], there[-1] * rule.parts)
+            part = rule.part, rule.parts
+            return Mapped(names, rule.operation, there, shape, is_of_experts, part)
     return None

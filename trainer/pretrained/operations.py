@@ -34,11 +34,22 @@ _WAYS: dict[Operation, _Way] = {
     'transpose': _Way(lambda shape: shape[::-1], np.transpose),
     'to_heads': _Way(lambda shape: (shape[1] * shape[2], shape[0]), np.transpose),
     'from_heads': _Way(lambda shape: (shape[2], shape[0] * shape[1]), np.transpose),
-    'split_heads': _Way(lambda shape: (shape[0] * shape[1],)),
+    'split_heads': _Way(lambda shape: (*shape[:-2], shape[-2] * shape[-1])),
+    'split_inputs': _Way(lambda shape: (shape[0] * shape[1], shape[2])),
+    'patches': _Way(
+        lambda shape: (*shape[:1:-1], *shape[:2]), lambda tensor: np.transpose(tensor, (2, 3, 1, 0))
+    ),
+    'row': _Way(lambda shape: (1,) * (3 - len(shape)) + shape),
 }
-_NUM_AXES: dict[Operation, int] = {
-    'transpose': 2, 'to_heads': 3, 'from_heads': 3, 'split_heads': 2
-}  # fmt: skip
+_NUM_AXES: dict[Operation, tuple[int, ...]] = {
+    'transpose': (2,),
+    'to_heads': (3,),
+    'from_heads': (3,),
+    'split_heads': (2, 3),
+    'split_inputs': (3,),
+    'patches': (4,),
+    'row': (1, 2),
+}
 
 
 def tensor_shape(operation: Operation, shape: Shape) -> Shape | None:
@@ -48,7 +59,7 @@ def tensor_shape(operation: Operation, shape: Shape) -> Shape | None:
         >>> tensor_shape('to_heads', (576, 9, 64))
         (576, 576)
     """
-    if len(shape) != _NUM_AXES.get(operation, len(shape)):
+    if len(shape) not in _NUM_AXES.get(operation, (len(shape),)):
         return None
     return _WAYS[operation].shape(shape)
 

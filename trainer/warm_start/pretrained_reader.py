@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -51,8 +51,9 @@ class PretrainedReader:
             UserError: the directory cannot be read, or its tensors do not fit the run.
         """
         self._start = start
-        self._rules, self._unused = _rules(start)
-        self._tensors = read_tensors(start.directory)
+        self._rules, self._unused, present_name = _rules(start)
+        tensors = read_tensors(start.directory)
+        self._tensors = {present_name(name): tensor for name, tensor in tensors.items()}
         self._arrays = {
             name: found
             for name, leaf in leaves.items()
@@ -145,13 +146,13 @@ def _fill(out: np.ndarray, found: Mapped, tensor: Tensor, index: tuple[slice, ..
     out[...] = part.astype(np.float32) + found.offset if found.offset else part
 
 
-def _rules(start: Pretrained) -> tuple[Sequence[TensorRule], list[str]]:
+def _rules(start: Pretrained) -> tuple[Sequence[TensorRule], list[str], Callable[[str], str]]:
     if start.rules is not None:
-        return start.rules, list(start.unused)
+        return start.rules, list(start.unused), str
     config = ModelConfig(start.directory)
     family = family_of(config)
     copies = [r'lm_head\.weight'] if config.get('tie_word_embeddings', bool, False) else []
-    return family.rules, [*start.unused, *family.unused, *copies]
+    return family.rules, [*start.unused, *family.unused, *copies], family.present_name
 
 
 def _matches(patterns: Sequence[str], name: str) -> bool:

@@ -83,6 +83,7 @@ _CLASSES = {
     'bert_classifier': 'BertForSequenceClassification',
     'vit': 'ViTForImageClassification',
 }
+_WORDS = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *(f'word{i}' for i in range(59))]
 _SHARDED = 'llama_2', 'gemma_2'
 _BFLOAT16 = 'qwen_3', 'mixtral', 'gemma_3'
 """Directories with arrays in bfloat16. Their logits are those of the same numbers in float32."""
@@ -117,11 +118,12 @@ def inputs_of(name: str) -> list[dict[str, np.ndarray]]:
         return [{'pixel_values': random.normal(size=(2, 3, 12, 12)).astype(np.float32)}]
     calls = [{'input_ids': random.integers(1, 64, (1, length))} for length in LENGTHS]
     if name.startswith('bert'):
+        mask = (np.arange(9) < np.array([[5], [9]])).astype(np.int64)
+        calls += [{'input_ids': random.integers(1, 64, (2, 9)) * mask, 'attention_mask': mask}]
         for call in calls:
-            call['token_type_ids'] = np.arange(call['input_ids'].shape[1])[None] // 5 % 2
-        padded = random.integers(1, 64, (2, 9)), np.arange(9) < np.array([[5], [9]])
-        first, mask = padded[0] * padded[1], padded[1].astype(np.int64)
-        calls += [{'input_ids': first, 'attention_mask': mask, 'token_type_ids': 0 * first}]
+            call['input_ids'][:, 2] = _WORDS.index('[SEP]')
+            is_end = call['input_ids'] == _WORDS.index('[SEP]')
+            call['token_type_ids'] = np.minimum(np.cumsum(is_end, 1) - is_end, 1)
     return calls
 
 
@@ -141,6 +143,8 @@ def write(name: str) -> None:
     saved = copy.deepcopy(model).to(torch.bfloat16) if name in _BFLOAT16 else model
     saved.save_pretrained(folder, **({'max_shard_size': '16KB'} if name in _SHARDED else {}))
     (folder / 'generation_config.json').unlink(missing_ok=True)
+    if name.startswith('bert'):
+        (folder / 'vocab.txt').write_text('\n'.join(_WORDS) + '\n')
     arrays: Any = {}
     for number, call in enumerate(inputs_of(name)):
         arrays |= {f'{key}_{number}': value for key, value in call.items()}

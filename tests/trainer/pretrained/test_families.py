@@ -9,6 +9,7 @@ import pytest
 from tests.factories.pretrained import directory
 from trainer.pretrained.families import FAMILIES, model_of
 from trainer.symbolic.errors import UserError
+from trainer.warm_start_rules import TensorRule
 
 NAMES = sorted(folder.name for folder in directory('').iterdir())
 _THETA = {'rope_theta': 1000.0, 'rope_local_base_freq': 100.0}
@@ -56,6 +57,11 @@ def test_former_files_of_gemma_2_begin_with_a_window(tmp_path: Path) -> None:
         ('gemma_3', {'use_bidirectional_attention': True}, 'use_bidirectional_attention is True'),
         ('gemma_2', {'hidden_activation': 'mish'}, "hidden_activation is 'mish'"),
         ('gemma_2', {'attention_bias': True}, 'attention_bias is True, which is not supported'),
+        ('gpt_2', {'scale_attn_by_inverse_layer_idx': True}, 'scale_attn_by_inverse_layer_idx'),
+        ('bert', {'position_embedding_type': 'relative_key'}, "only 'absolute' is"),
+        ('bert', {'is_decoder': True}, 'is_decoder is True'),
+        ('bert_classifier', {'tie_word_embeddings': False}, 'tie_word_embeddings is False'),
+        ('vit', {'patch_size': 'large'}, 'patch_size must be of type int'),
         ('gemma_2', {'layer_scale': 0.1}, 'layer_scale=0.1: Gemma2ForCausalLM is not known'),
     ],
 )
@@ -64,3 +70,25 @@ def test_fields_without_an_implementation_are_refused(
 ) -> None:
     with pytest.raises(UserError, match=message):
         model_with(tmp_path, name, **changed)
+
+
+@pytest.mark.parametrize('place', ['sep_token_id', 'vocab.txt', 'tokenizer.json', ''])
+def test_the_separator_of_sentences_is_found(place: str, tmp_path: Path) -> None:
+    if place == 'vocab.txt':
+        (tmp_path / place).write_text('[PAD]\n[CLS]\n[SEP]\n')
+    elif place == 'tokenizer.json':
+        (tmp_path / place).write_text('{"added_tokens": [{"id": 2, "content": "[SEP]"}]}')
+    fields = {'sep_token_id': 2} if place == 'sep_token_id' else {}
+    found = model_with(tmp_path, 'bert', **fields).token_types.separator
+    assert found == (2 if place else None)
+
+
+def test_a_damaged_tokenizer_is_named(tmp_path: Path) -> None:
+    (tmp_path / 'tokenizer.json').write_text('[]')
+    with pytest.raises(UserError, match=r'tokenizer.json: added_tokens cannot be read'):
+        model_with(tmp_path, 'bert')
+
+
+def test_a_part_beyond_the_parts_of_a_tensor_is_refused() -> None:
+    with pytest.raises(ValueError, match='part must lie between 0 and 2: 3'):
+        TensorRule('query', 'c_attn.weight', 'split_heads', 3, 3)
