@@ -21,6 +21,7 @@ _CENTRAL = 0.2  # Deviation of initial numbers about the middle, as a share of t
 MIN_DEVIATION = 0.01
 """A smaller deviation would try the same value again and again."""
 _TRUST, _ODDS = 0.75, 3.0
+_PRIORS = _TRUST, (1 - _TRUST) / 2, (1 - _TRUST) / 2  # Better, worse, no difference.
 _MAX_RANKED = 2000
 
 
@@ -103,9 +104,10 @@ class KnownRow:
         """Returns the probability that good values are near the known ones, given the trials.
 
         π is the density of the known values, and c the one of the other initial trials. Trial i
-        comes from π with the probability r_i = π(x_i) / (π(x_i) + c(x_i)). Two hypotheses are
+        comes from π with the probability r_i = π(x_i) / (π(x_i) + c(x_i)). Three hypotheses are
         compared. By the first, trials from π have three times the odds to be the best of some. By
-        the second, those from c have. The weight w_i of a trial is 3^r_i, or 3^(1 - r_i).
+        the second, those from c have. By the third, neither have: scores of failed runs differ by
+        chance, and prove nothing. The weight w_i of a trial is 3^r_i, 3^(1 - r_i) or 1.
 
         The ranks of the better half have the likelihood of Plackett and Luce. Each factor is w_i,
         divided by the sum of w over this trial and all worse ones. Infeasible trials are the worst.
@@ -133,12 +135,12 @@ class KnownRow:
         share = self._share_near(ranked) * math.log(_ODDS)
         stages = math.ceil(len(completed) / 2)
         first = np.maximum.accumulate(np.where(is_tied, 0, np.arange(len(order))))[:stages]
-        evidence = 0.0
-        for sign, log_worth in ((1, share), (-1, math.log(_ODDS) - share)):
+        logs = []
+        for log_worth in (share, math.log(_ODDS) - share, np.zeros(len(share))):
             others = np.log(np.cumsum(np.exp(log_worth[::-1]))[::-1])
-            evidence += sign * float(np.sum(log_worth[:stages] - others[first]))
-        # A trial's logarithm is bounded, so that the exponential is, too.
-        return 1.0 / (1.0 + (1.0 / _TRUST - 1.0) * math.exp(min(-evidence, 700.0)))
+            logs.append(float(np.sum(log_worth[:stages] - others[first])))
+        worth = np.array(_PRIORS) * np.exp(np.array(logs) - max(logs))
+        return float(worth[0] / worth.sum())
 
     def support(self, observations: Sequence[Observation], rows: np.ndarray) -> float:
         """Returns the weight of known values in a model: 2 × trust - 1, at least 0.

@@ -118,6 +118,18 @@ def test_first_trials_stay_at_known_values_that_surely_win() -> None:
     assert all(near[8:])
 
 
+def test_failed_runs_do_not_end_the_hedge_by_chance() -> None:
+    more = 0
+    for seed in range(20):
+
+        def chance(decisions: Decisions, seed: int = seed) -> float:
+            return zlib.crc32(f'{seed}/{decisions}'.encode())
+
+        found = hedged(TPE(num_initial=9), CUBE, WRONG, chance, 9, seed)
+        more += sum(away(each, 1 / 6) < 0.25 for each in found) > 5
+    assert more <= 2
+
+
 def test_known_values_come_first_after_trials_of_a_user() -> None:
     given = [Observation(i, {f'x{k}': 1e-4 * i for k in range(4)}, 'pending') for i in (1, 2, 3)]
     earlier = [Observation(0, {f'x{k}': 1e-1 for k in range(4)}, 'completed', (1.0,))]
