@@ -50,11 +50,12 @@ class ModelBased(Algorithm):
         if own and not is_own(own[0]):
             own = [trial for trial in own if is_own(trial)]
             studies = self._earlier_studies(context, space)
-        if _needs_more(own, space, self.num_initial):
+        num_initial = self.num_initial or min(max(len(space) + 1, 5), 10)
+        if _needs_more(own, num_initial):
             turn, is_other = divmod(sum(trial.state != 'infeasible' for trial in own), 2)
             if not is_other and (found := first_trial(context, space, studies, turn)) is not None:
                 return Suggestion(found)
-            return Suggestion(draw_initial(context, space))
+            return Suggestion(draw_initial(context, space, num_initial))
         decisions = self._modelled(context, space)
         return Suggestion(draw_eligible(context, context.rng()) if decisions is None else decisions)
 
@@ -67,21 +68,27 @@ class ModelBased(Algorithm):
         raise NotImplementedError(type(self).__name__)
 
 
-def _needs_more(
-    observations: Sequence[Observation], space: FlatSpace, num_initial: int | None
-) -> bool:
+def _needs_more(observations: Sequence[Observation], num_initial: int) -> bool:
     num_started = sum(trial.state != 'infeasible' for trial in observations)
     num_completed = sum(trial.state == 'completed' for trial in observations)
-    return num_started < (num_initial or min(max(len(space) + 1, 5), 10)) or num_completed < 2
+    return num_started < num_initial or num_completed < 2
 
 
-def draw_initial(context: SuggestionContext, space: FlatSpace) -> Decisions:
+def draw_initial(
+    context: SuggestionContext, space: FlatSpace, num_initial: int | None = None
+) -> Decisions:
     """Draws quasi-random decisions; the first trial has its numbers in the middle of their ranges.
 
     The numbers of later trials have a normal distribution about the middle: people choose ranges
     whose ends are worse than the rest. With known values, the first trial has these, and the second
     the middle. Of the others, those with odd numbers are about the known values, until they lose
     to the others. Once they have surely won, all are.
+
+    Args:
+        context: of the suggestion.
+        space: encodes decisions.
+        num_initial: number of first trials whose best one counts. None for a population, which also
+            needs variety.
 
     Raises:
         Exhausted: none exist.
@@ -93,7 +100,7 @@ def draw_initial(context: SuggestionContext, space: FlatSpace) -> Decisions:
         if (center := row.center(context, rows)) is not None:
             return center
         if row.trust(context.observations, rows) >= (0.5 if context.number % 2 else _CERTAIN):
-            known = row.quantiles()
+            known = row.quantiles(num_initial)
     if context.number == (2 if context.prior else 1):
         central = middle(context, space)
         if context.is_eligible(central):

@@ -12,7 +12,7 @@ from paxtune.algorithms.encoding.novelty import RESOLUTION
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.algorithms.encoding.unit_cube import Feature, FlatSpace
 from paxtune.objectives.pareto import crowded_fitness
-from paxtune.search_space.decisions import Decisions
+from paxtune.search_space.decisions import Decisions, is_integer
 
 Quantile = Callable[[float], float]
 """Function of a share of the probability; it returns a unit value."""
@@ -55,16 +55,32 @@ class KnownRow:
                 self.deviations[i] = max(prior[feature.id].deviation, MIN_DEVIATION)
         self._is_known = ~np.isnan(self.values)
 
-    def quantiles(self) -> dict[str, Quantile]:
-        """Returns the quantile function of each known decision by its id."""
+    def quantiles(self, count: int | None = None) -> dict[str, Quantile]:
+        """Returns the quantile function of each known decision by its id.
+
+        The best of a `count` of draws is better where draws are closer to the known values than
+        good values are: by the square root of log(count) / dimensions. Integers and choices keep
+        their deviations, so that neighbours come.
+
+        L. Meunier et al., "Variance reduction for better sampling in continuous domains", PPSN
+        2020.
+        """
+        row = self._space.decode(np.nan_to_num(self.values, nan=0.5))
+        dimensions = np.sum(self._is_known & ~np.isnan(self._space.encode(row)))
+        scale = 1.0 if count is None else min(math.sqrt(math.log(count) / max(dimensions, 1)), 1.0)
+        found: dict[str, Quantile] = {}
         features = zip(self._space.features, self.values, self.deviations, strict=True)
-        return {
-            feature.id: _category(feature, value, deviation)
-            if feature.kind == 'category'
-            else truncated(value, deviation)
-            for feature, value, deviation in features
-            if not math.isnan(value)
-        }
+        for feature, value, deviation in features:
+            if math.isnan(value):
+                continue
+            if feature.kind == 'category':
+                found[feature.id] = _category(feature, value, deviation)
+                continue
+            range_ = self._space.ranges.get(feature.id)
+            is_real = range_ is not None and not is_integer(range_)
+            width = max(scale * deviation, MIN_DEVIATION) if is_real else deviation
+            found[feature.id] = truncated(value, width)
+        return found
 
     def penalties(self) -> np.ndarray:
         """Returns the loss of log density by the square of the distance [features].

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -9,6 +10,7 @@ from paxtune.algorithms import KnownValue, Observation
 from paxtune.algorithms.encoding.known_values import KnownRow, truncated
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.search_space.decisions import Decisions
+from trainer.symbolic.ranges import intv
 
 SPACE = FlatSpace(
     pg.dna_spec(
@@ -111,6 +113,27 @@ def test_quantiles_stay_in_the_range(center: float) -> None:
     assert found[0] >= 0.0
     assert found[-1] <= 1.0
     assert found[3] == pytest.approx(center, abs=0.01)
+
+
+def test_few_draws_are_closer_to_known_values_than_good_values_are() -> None:
+    space = FlatSpace(
+        pg.dna_spec(
+            pg.Dict(
+                {f'x{i}': pg.floatv(0.0, 1.0) for i in range(6)},
+                depth=intv(1, 9),
+                batch=pg.oneof([16, 32, 64, 128]),
+            )
+        )
+    )
+    known = KnownRow(space, {f.id: KnownValue(1 if f.order else 0.5, 0.1) for f in space.features})
+    wide, few, many = (known.quantiles(count) for count in (None, 9, 10_000))
+    spread = {id_: wide[id_](0.84) - wide[id_](0.5) for id_ in wide}
+    closer = {id_: (few[id_](0.84) - few[id_](0.5)) / spread[id_] for id_ in few}
+    assert closer == {
+        id_: pytest.approx(math.sqrt(math.log(9) / 8) if id_[0] == 'x' else 1.0, abs=0.01)
+        for id_ in wide
+    }
+    assert all(many[id_](0.84) == wide[id_](0.84) for id_ in wide)
 
 
 def test_penalties_are_those_of_the_density() -> None:
