@@ -47,7 +47,7 @@ BUDGETS = {
     'paxtune/terminal': 959,
     'paxtune/vizier_service': 1_170,
     'search_spaces': 1_696,
-    'trainer': 2_582,
+    'trainer': 2_586,
     'trainer/checkpoints': 1_460,
     'trainer/decoding': 706,
     'trainer/inputs': 5_690,

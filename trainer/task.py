@@ -121,8 +121,11 @@ class Task(Component):
         return False
 
     def compares(self, batch: DeviceBatch) -> bool:
-        """True if `measure` of a batch reads the outputs of those parameters: `reference`."""
-        return self.keeps_reference
+        """True if `measure` of a batch reads the outputs of the reference model: `reference`.
+
+        It is the model without `adapters`, or with the parameters that `keeps_reference` keeps.
+        """
+        return False
 
     def train_step(self, step: TrainStep) -> Metrics:
         """Does a training step, and returns its metrics, one of them named 'loss'.

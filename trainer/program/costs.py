@@ -182,7 +182,7 @@ def _traced(task: Task, element_spec: ElementSpec, mesh: Arrangement | None) -> 
     return {
         'num_params': float(sum(leaf.size for leaf in jax.tree.leaves(state.params))),
         'flops_per_token': own_flops(task, element_spec, mesh) / tokens
-        if task.has_own_step or task.keeps_reference
+        if task.has_own_step or task.compares(args[1])
         else training_flops(flops(loss, *args), tokens),
         'state_bytes': float(sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))),
     }

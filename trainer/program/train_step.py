@@ -79,10 +79,13 @@ class ModelCalls:
         return outputs
 
     def reference(self, *args: Any) -> Any:
-        """The outputs of the model with its reference parameters, as in evaluation."""
+        """The outputs of the reference model, as in evaluation: see `Task.compares`."""
         fixed = replaced(self.variables[PARAMS], self.variables.get(REFERENCE, {}))
         variables = {**self.variables, PARAMS: jax.lax.stop_gradient(fixed)}
-        with forward_context(dataclasses.replace(self._context, training=False)):
+        context = self._context
+        if REFERENCE not in self.variables:
+            context = dataclasses.replace(context, adapters=None)
+        with forward_context(dataclasses.replace(context, training=False)):
             outputs, _ = self._module.apply(variables, *args, mutable=[AUX_LOSS])
         return jax.lax.stop_gradient(outputs)
 
@@ -114,7 +117,7 @@ def forward(
     batch = task.prepared(batch, rngs['dropout'] if 'dropout' in rngs else jax.random.key(0))
     inputs = task.model_inputs(batch)
     outputs: Any = call(*inputs)
-    if task.keeps_reference and task.compares(batch):
+    if task.compares(batch):
         batch = {**batch, REFERENCE: call.reference(*inputs)}
     if any(each.dtype == jnp.bfloat16 for each in jax.tree.leaves(outputs)):
         logging.log_first_n(logging.WARNING, _ROUNDED, 1)

@@ -26,8 +26,8 @@ class PreferenceTask(LanguageModelTask):
 
     A batch has `ids`, `labels` and `weights` [B, T] of `chosen` and of `rejected`, such as
     `chosen.ids`. The weights are 1 for tokens of the answer. The model is compared with the
-    reference: itself, as the run began. The state keeps copies of the trained parameters for it,
-    so few where most are frozen.
+    reference. With `adapters`, that is the model without them, which costs no memory. Otherwise it
+    is the model as the run began: the state keeps copies of the trained parameters.
 
     The reward of an answer is beta times its log ratio of model and reference. Metrics: `loss`;
     `preference_accuracy`, the share of pairs whose chosen answer has the higher reward;
@@ -85,7 +85,7 @@ class PreferenceTask(LanguageModelTask):
 
     @property
     def keeps_reference(self) -> bool:
-        return True
+        return self.adapters is None
 
     def compares(self, batch: DeviceBatch) -> bool:
         return f'{CHOSEN}.ids' in batch

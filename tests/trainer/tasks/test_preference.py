@@ -19,6 +19,7 @@ from tests.factories.tiny import LENGTH, VOCAB, experiment, model
 from trainer.experiment import Experiment
 from trainer.inputs import Arrays, ArraysInput, arrays_of
 from trainer.inspect import layout
+from trainer.layers import LoRA
 from trainer.learner import Learner, TrainOnly
 from trainer.mesh import Mesh
 from trainer.metrics import Metrics
@@ -155,6 +156,16 @@ def test_reference_has_copies_of_trained_parameters_alone() -> None:
     plain = layout(experiment())
     assert plain.reference_bytes == 0
     assert of_all.state_bytes - plain.state_bytes == of_all.reference_bytes
+
+
+def test_reference_of_a_model_with_adapters_is_the_model_without_them(tmp_path: Path) -> None:
+    adapted = task(adapters=LoRA(rank=2, targets=[r'.*query', r'.*up', r'.*down']))
+    made = run_of(task=adapted)
+    assert layout(made).reference_bytes == 0
+    reports = measured(made, tmp_path)
+    assert reports[-1].metrics['eval/preference_accuracy'] > 0.5
+    assert reports[-1].metrics['eval/drift'] > reports[0].metrics['eval/drift'] > 0
+    assert final_state(made, tmp_path).reference_params == {}
 
 
 def test_cost_of_a_token_has_one_pass_of_the_reference() -> None:
