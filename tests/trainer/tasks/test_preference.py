@@ -165,7 +165,6 @@ def test_reference_of_a_model_with_adapters_is_the_model_without_them(tmp_path: 
     reports = measured(made, tmp_path)
     assert reports[-1].metrics['eval/preference_accuracy'] > 0.5
     assert reports[-1].metrics['eval/drift'] > reports[0].metrics['eval/drift'] > 0
-    assert final_state(made, tmp_path).reference_params == {}
 
 
 def test_cost_of_a_token_has_one_pass_of_the_reference() -> None:
