@@ -161,12 +161,15 @@ class Pretrained(Component):
             architecture that `config.json` names.
         ignore: regular expressions for full names of arrays that are not loaded from here.
         unused: regular expressions for names of tensors that the run does not use.
+        adapter: path of a directory that `peft` saved, with LoRA adapters of this model; it must
+            compute as `task.adapters` does. None begins with new ones.
     """
 
     directory: str
     rules: list[TensorRule] | None = None
     ignore: list[str] = []
     unused: list[str] = []
+    adapter: str | None = None
 
     def check(self) -> None:
         if self.rules is not None and not self.rules:

@@ -42,14 +42,17 @@ def library_python() -> str:
     return python
 
 
-def differences(directories: Sequence[tuple[Path, str]]) -> list[float]:
+def differences(directories: Sequence[tuple[Path, str | Path]]) -> list[float]:
     """The largest difference of a logit that `transformers` computes from each directory.
 
     Args:
-        directories: each with the name of the model whose logits it has to have.
+        directories: each with the name of the model whose logits it has to have, or with a file
+            of logits.
     """
     pairs = [
-        str(x) for each, name in directories for x in (each, directory(name) / 'reference.npz')
+        str(x)
+        for each, name in directories
+        for x in (each, name if isinstance(name, Path) else directory(name) / 'reference.npz')
     ]
     done = subprocess.run(
         [library_python(), str(SCRIPT), 'compare', *pairs], capture_output=True, text=True

@@ -13,6 +13,7 @@ from trainer.layers.base import PARAMS
 from trainer.pretrained.families import family_of
 from trainer.pretrained.mapping import Mapped, mapped
 from trainer.pretrained.model_config import ModelConfig
+from trainer.pretrained.peft import MODEL, adapter_rules
 from trainer.pretrained.tensor_files import Tensor, read_tensors
 from trainer.symbolic.errors import UserError
 from trainer.warm_start.layered import Layered, layered
@@ -54,6 +55,9 @@ class PretrainedReader:
         self._rules, self._unused, present_name = _rules(start)
         tensors = read_tensors(start.directory)
         self._tensors = {present_name(name): tensor for name, tensor in tensors.items()}
+        if start.adapter is not None:
+            self._rules = [*self._rules, *adapter_rules(self._rules)]
+            self._tensors |= read_tensors(start.adapter, MODEL)
         self._arrays = {
             name: found
             for name, leaf in leaves.items()

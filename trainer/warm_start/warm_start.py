@@ -13,6 +13,7 @@ from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.checksums import leaves_by_name, name_of
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.experiment import Experiment
+from trainer.pretrained.peft import require_same
 from trainer.program.program import Program
 from trainer.program.step_functions import Values
 from trainer.runtime import processes
@@ -101,6 +102,10 @@ class WarmStartLoader:
         self._leaves = leaves_by_name(vars(program.abstract_state))
         self._readers: list[CheckpointReader | PretrainedReader] = []
         for source in sources:
+            start = source.pretrained
+            if start is not None and start.adapter is not None:
+                adapters = getattr(experiment.task, 'adapters', None)
+                require_same(start.adapter, adapters, f'{source.where}.adapter')
             with prefixed(source.where):
                 self._readers.append(source.reader(self._leaves))
         self._shapes = {name: tuple(leaf.shape) for name, leaf in self._leaves.items()}

@@ -2,9 +2,11 @@
 
     python reference.py write [NAME...]
     python reference.py compare DIR reference.npz [DIR reference.npz...]
+    python reference.py adapt NAME DIR
 
 `write` makes `fixtures/NAME/`: `config.json`, safetensors files, `reference.npz`. `compare` loads
-each DIR with `transformers` and prints the largest difference of its logits. The file imports no
+each DIR with `transformers`, or `peft`, and prints the largest difference of its logits. `adapt`
+writes a random adapter of a fixture by `peft`, with its logits. The file imports no
 other file here; `requirements.txt` beside it has the packages. No norm or bias has its usual
 first value, so an array in a wrong place shows in the logits.
 
@@ -19,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peft
+import safetensors
 import torch
 import transformers
 
@@ -160,14 +164,15 @@ def write(name: str) -> None:
 
 def compare(directory: Path, reference: Path) -> float:
     """The largest difference of a logit of `directory`'s model from a reference."""
-    config = json.loads((directory / 'config.json').read_text())
-    kind = getattr(transformers, config['architectures'][0])
-    model, info = kind.from_pretrained(
-        directory, dtype=torch.float32, attn_implementation='eager', output_loading_info=True
-    )
-    faults = {key: sorted(map(str, value)) for key, value in info.items() if value}
-    if faults:
-        raise SystemExit(f'transformers loads {directory} with faults: {faults}')
+    adapter = directory / 'adapter_config.json'
+    if adapter.exists():
+        base = json.loads(adapter.read_text())['base_model_name_or_path']
+        model = peft.PeftModel.from_pretrained(loaded(Path(base)), str(directory))
+        stored = safetensors.safe_open(directory / 'adapter_model.safetensors', 'np').keys()
+        if odd := set(peft.get_peft_model_state_dict(model)) ^ set(stored):
+            raise SystemExit(f'peft loads {directory} with faults: {sorted(odd)}')
+    else:
+        model = loaded(directory)
     arrays, worst, number = np.load(reference), 0.0, 0
     while f'logits_{number}' in arrays:
         keys = 'input_ids', 'attention_mask', 'token_type_ids', 'pixel_values'
@@ -177,10 +182,42 @@ def compare(directory: Path, reference: Path) -> float:
     return worst
 
 
+def loaded(directory: Path) -> Any:
+    """The model of a directory; exits unless each of its tensors is used."""
+    config = json.loads((directory / 'config.json').read_text())
+    kind = getattr(transformers, config['architectures'][0])
+    model, info = kind.from_pretrained(
+        directory, dtype=torch.float32, attn_implementation='eager', output_loading_info=True
+    )
+    faults = {key: sorted(map(str, value)) for key, value in info.items() if value}
+    if faults:
+        raise SystemExit(f'transformers loads {directory} with faults: {faults}')
+    return model
+
+
+def adapt(name: str, folder: Path) -> None:
+    """Writes a random adapter of a fixture, and logits of the adapted model."""
+    modules = ['q_proj', 'o_proj', 'down_proj']
+    config = peft.LoraConfig(r=2, lora_alpha=6, use_rslora=True, target_modules=modules)
+    model = peft.get_peft_model(loaded(FIXTURES / name), config).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for path, value in model.named_parameters():
+            if 'lora_' in path:
+                value.copy_(0.3 * torch.randn(value.shape, generator=generator))
+    model.peft_config['default'].base_model_name_or_path = name
+    model.save_pretrained(folder)
+    (folder / 'README.md').unlink()
+    call = inputs_of(name)[1]
+    np.savez_compressed(folder / 'reference.npz', **call, logits=logits_of(model, call))
+
+
 if __name__ == '__main__':
     if sys.argv[1] == 'write':
         for each in sys.argv[2:] or MODELS:
             write(each)
+    elif sys.argv[1] == 'adapt':
+        adapt(sys.argv[2], Path(sys.argv[3]))
     else:
         for directory, reference in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
             print(compare(Path(directory), Path(reference)))
