@@ -88,6 +88,8 @@ _CLASSES = {
     'vit': 'ViTForImageClassification',
 }
 _WORDS = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *(f'word{i}' for i in range(59))]
+_SMALL_TABLES = 'Gemma2', 'Gemma3', 'GPT2'
+"""With larger tables, logits of the same table always prefer the last token."""
 _SHARDED = 'llama_2', 'gemma_2'
 _BFLOAT16 = 'qwen_3', 'mixtral', 'gemma_3'
 """Directories with arrays in bfloat16. Their logits are those of the same numbers in float32."""
@@ -105,7 +107,10 @@ def new_model(name: str) -> Any:
         for path, value in model.named_parameters():
             drawn = torch.randn(value.shape, generator=generator)
             is_norm = 'norm' in path.lower() or '.ln_' in path
-            if value.ndim > 1 and 'embed' not in path and '.wte' not in path:
+            is_table = 'embed' in path or '.wte' in path or '.wpe' in path
+            if is_table and family in _SMALL_TABLES:
+                drawn *= 0.3
+            elif value.ndim > 1 and not is_table:
                 drawn *= value.shape[-1] ** -0.5
             elif value.ndim == 1:
                 is_from_one = is_norm and path.endswith('weight') and 'Gemma' not in family
