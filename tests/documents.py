@@ -24,6 +24,7 @@ _MODULES = (
     'paxtune.space',
     'paxtune.studies',
     'paxtune.train',
+    'trainer.convert',
     'trainer.inspect',
     'trainer.inspect_input',
     'trainer.main',

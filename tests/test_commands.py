@@ -33,6 +33,7 @@ _BAD_INPUT: list[tuple[str, list[str], str]] = [
     ('paxtune.search', [_RATES, '--job_log_dir=/proc/nowhere'], '--job_log_dir=/proc/nowhere'),
     ('paxtune.train', ['--exp=lm.C4Smal', '--job_log_dir=x'], 'Did you mean C4Small?'),
     ('trainer.main', [_RATES, '--job_log_dir=x'], 'task.learner.learning_rate'),
+    ('trainer.convert', ['--from=/none', '--exp_out=a.py'], '/none has no config.json'),
     ('trainer.inspect_input', ['--exp=lm.C4Smal'], 'Did you mean C4Small?'),
     (
         'trainer.inspect_input',

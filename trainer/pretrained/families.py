@@ -1,8 +1,11 @@
 """All families of pretrained models."""
 
+from typing import Any
+
 from trainer.layers.base import Layer
 from trainer.pretrained import bert, gemma, gpt2, llama, vit
 from trainer.pretrained.family import Family
+from trainer.pretrained.likeness import computation, differing_fields
 from trainer.pretrained.model_config import ModelConfig
 from trainer.symbolic.errors import UserError, nearest
 
@@ -32,8 +35,45 @@ def model_of(directory: str, architecture: str | None = None) -> Layer:
     Raises:
         UserError: the file cannot be read, or has a field whose effect is unknown here.
     """
-    config = ModelConfig(directory)
+    config = ModelConfig.of(directory)
     family = FAMILIES.get(architecture or '') or family_of(config)
     model = family.model(config)
     config.finish()
     return model
+
+
+def config_of(model: Layer) -> tuple[Family, dict[str, Any]]:
+    """The family of a model, and the fields of a `config.json` that describes it.
+
+    Raises:
+        UserError: no architecture computes the same.
+    """
+    faults: dict[str, list[str]] = {}
+    known: dict[Any, Any] = {}
+    for family in FAMILIES.values():
+        name = family.architecture
+        try:
+            fields = dict(family.config(model))
+            like = family.model(ModelConfig(fields | {'architectures': [name]}))
+        except (AttributeError, LookupError, TypeError):  # Other layers.
+            continue
+        except UserError as error:
+            faults[name] = [str(error)]
+            continue
+        if found := list(differing_fields(model, like, 'task.model')):
+            inputs = family.inputs(model)
+            if inputs not in known:
+                known[inputs] = computation(model, *inputs)
+            if computation(like, *inputs) != known[inputs]:
+                faults[name] = found
+                continue
+        return family, fields
+    if not faults:
+        raise UserError(
+            f'task.model: no architecture has the layers of this {type(model).__name__}. There are '
+            f'{", ".join(FAMILIES)}'
+        )
+    near = min(faults, key=lambda each: len(faults[each]))
+    lines = [f'  {each}' for each in faults[near]]
+    which = f'The nearest is {near}, which differs in some of:'
+    raise UserError('\n'.join([f'task.model: no architecture computes the same. {which}', *lines]))

@@ -5,9 +5,21 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
+from trainer.layers.attention import Attention
 from trainer.layers.base import Layer
 from trainer.pretrained.model_config import ModelConfig
+from trainer.symbolic.component import components
 from trainer.warm_start_rules import TensorRule
+
+
+def _ids(model: Layer) -> tuple[Any, ...]:
+    """Token ids of one row, longer than all windows."""
+    windows = [each.window for each in components(model) if isinstance(each, Attention)]
+    length = 2 * max((each for each in windows if each is not None), default=8)
+    return (jax.ShapeDtypeStruct((1, length), jnp.int32),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +34,7 @@ class Family:
             A model that `model` makes otherwise of them is none.
         unused: regular expressions for names of tensors that are no weights, or copies.
         renamed: former names of tensors: regular expressions, with the names of today.
+        inputs: shapes of inputs of a model, for a comparison with another one.
     """
 
     architecture: str
@@ -30,6 +43,7 @@ class Family:
     config: Callable[[Any], Mapping[str, Any]]
     unused: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
+    inputs: Callable[[Layer], tuple[Any, ...]] = _ids
 
     def present_name(self, name: str) -> str:
         """The name of a tensor today."""

@@ -101,7 +101,9 @@ def activation_of(
 
 def activation_name(activation: Activation) -> str:
     """The way back; the first name where several have one meaning."""
-    return next((there for there, here in _ACTIVATIONS.items() if here == activation), 'unknown')
+    return next(
+        (there for there, here in _ACTIVATIONS.items() if here == activation), str(activation)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +126,7 @@ class _Kind:
         """The model of a `config.json`."""
         config.require('attention_dropout', 0.0)
         config.require('pretraining_tp', 1)
+        config.require('rope_interleaved', False)
         dims, epsilon = config.get('hidden_size', int), config.get('rms_norm_eps', float, 1e-6)
         vocab_size, heads = config.get('vocab_size', int), config.get('num_attention_heads', int)
         attention = Attention(

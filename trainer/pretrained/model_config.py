@@ -1,10 +1,12 @@
 """Fields of a `config.json`. A field that no code reads is refused."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from trainer.pretrained.tensor_files import read_json
 from trainer.runtime.data_paths import data_path
+from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError, nearest
 
 T = TypeVar('T')
@@ -12,24 +14,38 @@ T = TypeVar('T')
 FILE = 'config.json'
 
 _WITHOUT_EFFECT = {
-    'architectures', 'model_type', 'transformers_version', 'dtype', 'torch_dtype', '_name_or_path',
-    '_attn_implementation_autoset', 'use_cache', 'initializer_range', 'max_position_embeddings',
-    'bos_token_id', 'eos_token_id', 'pad_token_id', 'return_dict', 'output_attentions',
-    'output_hidden_states', 'transformers.js_config', 'problem_type', 'is_encoder_decoder',
+    'architectures', 'auto_map', 'bos_token_id', 'dtype', 'eos_token_id', 'initializer_range',
+    'is_encoder_decoder', 'is_llama_config', 'max_position_embeddings', 'model_type',
+    'output_attentions', 'output_hidden_states', 'pad_token_id', 'problem_type', 'return_dict',
+    'torch_dtype', 'transformers.js_config', 'transformers_version', 'unk_token_id', 'use_cache',
 }  # fmt: skip
 """Fields that change no number of a model's result. Rotary positions have no last one."""
 
 
 class ModelConfig:
-    """Reads fields of a `config.json`, and knows which are left."""
+    """Reads fields of a `config.json`, and knows which are left.
 
-    def __init__(self, directory: str) -> None:
-        """Reads the file; raises UserError."""
-        self.file = data_path(directory) / FILE
-        if not self.file.exists():
-            raise UserError(f'{directory} has no {FILE}: name a directory that transformers saved')
-        self._values = read_json(self.file)
+    Attributes:
+        file: for messages.
+    """
+
+    def __init__(self, values: Mapping[str, Any], file: JobPath = Path(FILE)) -> None:
+        self.file = file
+        self._values = dict(values)
         self._read: set[str] = set()
+
+    @classmethod
+    def of(cls, directory: str) -> 'ModelConfig':
+        """Reads the file of a directory; raises UserError."""
+        file = data_path(directory) / FILE
+        if not file.exists():
+            raise UserError(f'{directory} has no {FILE}: name a directory that transformers saved')
+        return cls(read_json(file), file)
+
+    def without_effect(self) -> dict[str, Any]:
+        """Fields of the tokenizer and the like, which change no number of a result."""
+        names = _WITHOUT_EFFECT - {'architectures', 'auto_map', 'dtype', 'model_type'}
+        return {name: value for name, value in self._values.items() if name in names}
 
     @property
     def architecture(self) -> str:
@@ -75,7 +91,8 @@ class ModelConfig:
 
     def finish(self) -> None:
         """Refuses fields that were not read: their effect would be missing in silence."""
-        left = sorted(self._values.keys() - self._read - _WITHOUT_EFFECT)
+        names = self._values.keys() - self._read - _WITHOUT_EFFECT
+        left = sorted(name for name in names if not name.startswith('_'))
         if left:
             rendered = ', '.join(f'{name}={self._values[name]!r}' for name in left)
             raise UserError(

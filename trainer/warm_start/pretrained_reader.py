@@ -153,7 +153,7 @@ def _fill(out: np.ndarray, found: Mapped, tensor: Tensor, index: tuple[slice, ..
 def _rules(start: Pretrained) -> tuple[Sequence[TensorRule], list[str], Callable[[str], str]]:
     if start.rules is not None:
         return start.rules, list(start.unused), str
-    config = ModelConfig(start.directory)
+    config = ModelConfig.of(start.directory)
     family = family_of(config)
     copies = [r'lm_head\.weight'] if config.get('tie_word_embeddings', bool, False) else []
     return family.rules, [*start.unused, *family.unused, *copies], family.present_name

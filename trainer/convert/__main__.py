@@ -1,0 +1,117 @@
+"""Converts between Hugging Face directories and experiments or runs.
+
+    python -m trainer.convert --from=models/smollm2 --exp_out=smollm2.py
+    python -m trainer.convert --to=hf --job_log_dir=runs/smollm2 --out=models/mine
+
+The first command writes an experiment: the model that `config.json` describes, with its weights.
+The second one writes a checkpoint of a run, the newest by default, as a directory that
+`transformers` loads. A run that began with such a directory passes its tokenizer on.
+Exit codes: 0 done, 2 bad input; then nothing is written.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainer import command
+from trainer.symbolic.errors import UserError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from etils import epath
+
+    from trainer.layers.base import Layer
+
+
+def main(argv: Sequence[str] | None) -> int:
+    """Runs the command; raises UserError for bad input."""
+    flags = command.parser(__doc__)
+    flags.add_argument('--from', dest='source', metavar='DIR', help='directory of Hugging Face')
+    flags.add_argument('--exp_out', metavar='FILE', help='Python file for the experiment of --from')
+    flags.add_argument('--to', choices=['hf'], help='write a directory of Hugging Face')
+    flags.add_argument('--job_log_dir', help='directory of the run that --to writes')
+    flags.add_argument('--checkpoint_step', type=int, metavar='N', help='the newest by default')
+    flags.add_argument('--out', metavar='DIR', help='directory that --to writes')
+    flags.add_argument('--dtype', choices=['float32', 'bfloat16'], default='float32')
+    flags.add_argument('--tokenizer', metavar='DIR', help='directory whose tokenizer --to copies')
+    args = flags.parse_args(argv)
+    if (args.source is None) == (args.to is None):
+        raise UserError('give either --from=DIR with --exp_out, or --to=hf with --job_log_dir')
+    if args.source is not None:
+        return _write_experiment(args)
+    return _write_directory(args)
+
+
+def _write_experiment(args: 'argparse.Namespace') -> int:
+    from trainer.convert.experiments import experiment_text
+    from trainer.runtime.directory import write_text
+
+    if args.exp_out is None:
+        raise UserError('--from needs --exp_out=FILE, the Python file to write')
+    path = Path(args.exp_out)
+    if path.suffix != '.py' or not path.stem.isidentifier():
+        raise UserError(f'--exp_out: {path.name} is no name of a Python module, such as tuned.py')
+    if path.exists():
+        raise UserError(f'--exp_out: {path} exists')
+    if not path.parent.is_dir():
+        raise UserError(f'--exp_out: there is no directory {path.parent}')
+    write_text(path, experiment_text(args.source, path.stem))
+    command.say(f'Wrote {path}. Set its paths to your data, then train:')
+    command.say(
+        f'  python -m trainer.main --exp={path.stem}.Continued --job_log_dir=runs/{path.stem}'
+    )
+    return 0
+
+
+def _write_directory(args: 'argparse.Namespace') -> int:
+    from trainer.convert.directories import write_directory
+
+    if args.job_log_dir is None or args.out is None:
+        raise UserError('--to needs --job_log_dir=RUN and --out=DIR')
+    model, began_with = _recorded(Path(args.job_log_dir))
+    checkpoint = _checkpoint(args.job_log_dir, args.checkpoint_step)
+    tokenizer = args.tokenizer or began_with
+    kind = write_directory(model, checkpoint, Path(args.out), args.dtype, tokenizer)
+    command.say(f'Wrote {args.out}: {kind}, step {checkpoint.name}')
+    return 0
+
+
+def _recorded(job_log_dir: Path) -> 'tuple[Layer, str | None]':
+    """The model of a run, and the directory of Hugging Face that the run began with."""
+    from trainer.runtime.directory import read_text
+    from trainer.symbolic.serialization import from_json_text
+    from trainer.task import Task
+    from trainer.warm_start_rules import Pretrained
+
+    path = job_log_dir / 'experiment.json'
+    try:
+        tree: Any = json.loads(read_text(path))
+        start = tree['train'].get('init_from_checkpoint')
+        task = from_json_text(json.dumps(tree['task']), Task, f'{path}: task')
+    except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
+        raise UserError(f'--job_log_dir: {path} is no record of a run ({error})') from error
+    starts = [each for each in (start if isinstance(start, list) else [start])]
+    for each in starts:
+        if isinstance(each, dict) and each.get('_type', '').endswith('.Pretrained'):
+            found = from_json_text(json.dumps(each), Pretrained, f'{path}: train')
+            return task.model, found.directory if Path(found.directory).is_dir() else None
+    return task.model, None
+
+
+def _checkpoint(job_log_dir: str, step: int | None) -> 'epath.Path':
+    from etils import epath
+
+    from trainer.checkpoints.checkpoint import newest_checkpoint
+
+    place = epath.Path(job_log_dir).absolute() / 'checkpoints'
+    found = newest_checkpoint(place if step is None else place / str(step))
+    if found is None:
+        which = 'no checkpoint' if step is None else f'no checkpoint of step {step}'
+        raise UserError(f'--job_log_dir: there is {which} in {place}')
+    return found
+
+
+if __name__ == '__main__':
+    command.run_command(main)
