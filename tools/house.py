@@ -51,7 +51,7 @@ BUDGETS = {
     'trainer/checkpoints': 1_460,
     'trainer/convert': 368,
     'trainer/decoding': 706,
-    'trainer/inputs': 5_690,
+    'trainer/inputs': 6_262,
     'trainer/layers': 6_830,
     'trainer/learner': 2_455,
     'trainer/loop': 1_533,

@@ -47,7 +47,13 @@ from trainer.inputs.arrays.arrays import NpzInput
 from trainer.inputs.arrays.digits import DigitsInput
 from trainer.inputs.arrays.images import ImagesInput
 from trainer.inputs.finetuning.docstrings import DocstringInput
-from trainer.inputs.grain.document_sources import ArrayRecordFiles, ParquetFiles, TextLines
+from trainer.inputs.finetuning.finetune_input import FinetuneInput
+from trainer.inputs.grain.document_sources import (
+    ArrayRecordFiles,
+    ArrowFiles,
+    ParquetFiles,
+    TextLines,
+)
 from trainer.inputs.grain.grain_input import GrainInput
 from trainer.inputs.lingvo import LingvoEvalAdaptor, LingvoInputAdaptorNewBatchSize
 from trainer.inputs.mixture import MixtureInput
@@ -108,12 +114,14 @@ _MORE = [
     ImagesInput(batch_size=2, data_dir='/data', split='test', image_shape=[8, 8, 3]),
     Limit('num_params', at_most=1000),
     FutureTokens([Linear(8)]),
+    FinetuneInput(batch_size=2, sequence_length=8, paths=['/data/a.jsonl']),
     GrainInput(
         batch_size=2,
         sequence_length=8,
         sources={
             'a': ArrayRecordFiles(paths=['/data/a']),
             'b': ParquetFiles(paths=['/data/b']),
+            'd': ArrowFiles(paths=['/data/d']),
             'c': TextLines(paths=['/data/c']),
         },
     ),

@@ -15,7 +15,9 @@ from trainer.inputs.base import Input as Input
 from trainer.inputs.finetuning.compared import ChoiceInput as ChoiceInput
 from trainer.inputs.finetuning.compared import PreferenceInput as PreferenceInput
 from trainer.inputs.finetuning.docstrings import DocstringInput as DocstringInput
+from trainer.inputs.finetuning.finetune_input import FinetuneInput as FinetuneInput
 from trainer.inputs.grain.document_sources import ArrayRecordFiles as ArrayRecordFiles
+from trainer.inputs.grain.document_sources import ArrowFiles as ArrowFiles
 from trainer.inputs.grain.document_sources import ParquetFiles as ParquetFiles
 from trainer.inputs.grain.document_sources import TextLines as TextLines
 from trainer.inputs.grain.grain_input import GrainInput as GrainInput

@@ -1,4 +1,5 @@
 import datetime
+import functools
 import importlib
 import json
 from collections.abc import Mapping, Sequence
@@ -60,11 +61,28 @@ class ChatTemplate:
             date: the day that `strftime_now` prints, as `2024-07-26`.
             max_work: characters that a rendering may write; a round of a loop counts as 500.
         """
+        self.source, self._special_tokens = source, dict(special_tokens or {})
+        self._today, self._max_work = datetime.date.fromisoformat(date), max_work
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ChatTemplate) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        tokens = tuple(sorted(self._special_tokens.items()))
+        return self.source, tokens, self._today, self._max_work
+
+    @functools.cached_property
+    def _sandbox(self) -> Any:
         with extras.needed('huggingface', 'a chat template'):
-            self._sandbox = importlib.import_module('trainer.inputs.finetuning.sandbox')
-        self._source, self._special_tokens = source, dict(special_tokens or {})
-        today = datetime.date.fromisoformat(date)
-        self._environment = self._sandbox.Sandbox(max_work, today)
+            return importlib.import_module('trainer.inputs.finetuning.sandbox')
+
+    @functools.cached_property
+    def _environment(self) -> Any:
+        return self._sandbox.Sandbox(self._max_work, self._today)
 
     def rendered(self, messages: Messages, add_generation_prompt: bool = False) -> str:
         """The text of a conversation.
@@ -134,7 +152,7 @@ class ChatTemplate:
             'documents': None,
         }
         try:
-            return str(self._environment.rendered(self._source, variables))
+            return str(self._environment.rendered(self.source, variables))
         # Expressions of a template raise any error.
         except Exception as error:
             reason = shortened(' '.join(str(error).split()), max_length=300)

@@ -8,8 +8,8 @@ import numpy as np
 
 from trainer.inputs.arrays.arrays import Arrays, arrays_of
 from trainer.inputs.finetuning.example_tokens import ExampleEncoder
+from trainer.inputs.finetuning.records import records_of
 from trainer.inputs.finetuning.rows_input import ExampleRowsInput, Row
-from trainer.inputs.text.json_lines import records
 from trainer.symbolic.errors import UserError, prefixed
 
 
@@ -28,7 +28,7 @@ class ComparedInput(ExampleRowsInput):
             raise ValueError('paths must name at least one file, directory or pattern')
 
     def examples(self, encoder: ExampleEncoder) -> Iterator[Sequence[Row]]:
-        for where, record in records(self.paths):
+        for where, record in records_of(self.paths):
             with prefixed(where):
                 rows = self.rows(encoder, record)
             yield rows

@@ -7,48 +7,27 @@ import numpy as np
 from absl import logging
 
 from trainer.inputs.arrays.arrays import Arrays, ArraysInput, arrays_of
-from trainer.inputs.finetuning.chat_template import ChatTemplate
 from trainer.inputs.finetuning.example_tokens import ExampleEncoder, ExampleTokens
-from trainer.inputs.tokens.vocabulary import Vocabulary, vocabulary_at
-from trainer.symbolic.component import require_positive
+from trainer.inputs.finetuning.examples_read import encoder_of
+from trainer.inputs.tokens.vocabulary_input import VocabularyInput
 from trainer.symbolic.errors import UserError
 
 Row = dict[str, Any]
 """The features of an example."""
 
 
-class ExampleRowsInput(ArraysInput):
+class ExampleRowsInput(VocabularyInput, ArraysInput):
     """Base of inputs whose rows are `ids`, `labels` and `weights` of one text, padded at its end.
 
-    The weights are 1 for tokens of the answer.
+    The weights are 1 for tokens of the answer. A text longer than `sequence_length` is left out of
+    training, and an error in evaluation.
 
     Attributes:
-        sequence_length: tokens in a row. A longer text is left out of training, and an error in
-            evaluation.
-        vocabulary: directory with a `tokenizer.json`, path of a SentencePiece model, or '' for
-            bytes.
         as_chat: prompts and answers that are texts become messages of the user and of the
             assistant, in the chat template of the vocabulary.
     """
 
-    sequence_length: int
-    vocabulary: str = ''
     as_chat: bool = False
-
-    def check(self) -> None:
-        super().check()
-        require_positive(self, 'sequence_length')
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids."""
-        return self._vocabulary().vocab_size
-
-    def vocabulary_name(self) -> str:
-        return self._vocabulary().fingerprint
-
-    def text_of(self, ids: np.ndarray, key: str) -> str:
-        return self._vocabulary().decode(ids)
 
     def examples(self, encoder: ExampleEncoder) -> Iterator[Sequence[Row]]:
         """The rows of each line of the data; none where `row` left one out."""
@@ -57,7 +36,7 @@ class ExampleRowsInput(ArraysInput):
     def read(self) -> Arrays:
         found: list[Row] = []
         left_out = 0
-        for rows in self.examples(self._encoder()):
+        for rows in self.examples(encoder_of(self.vocabulary, as_chat=self.as_chat)):
             found += rows
             left_out += not rows
         if not found:
@@ -89,13 +68,3 @@ class ExampleRowsInput(ArraysInput):
     def _too_long(self, name: str) -> str:
         paths = ' and '.join(self.settings('sequence_length'))
         return f'{name} is longer than {self.sequence_length} tokens: raise {paths}'
-
-    def _encoder(self) -> ExampleEncoder:
-        known = self._vocabulary()
-        template = None
-        if known.chat_template:
-            template = ChatTemplate(known.chat_template, known.special_tokens)
-        return ExampleEncoder(known, template, self.as_chat)
-
-    def _vocabulary(self) -> Vocabulary:
-        return vocabulary_at(self.vocabulary)

@@ -1,7 +1,14 @@
 from pathlib import Path
 
-from trainer.inputs.grain.documents import ArrayRecords, Documents, Lines, ParquetColumn
-from trainer.runtime.data_paths import find, local_copy
+from trainer.inputs.grain.arrow_files import data_files
+from trainer.inputs.grain.documents import (
+    ArrayRecords,
+    ArrowColumn,
+    Documents,
+    Lines,
+    ParquetColumn,
+)
+from trainer.runtime.data_paths import local_copy
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
@@ -12,7 +19,8 @@ class DocumentSource(Component):
 
     Attributes:
         paths: files, or patterns such as `books/*.txt`; `**` matches any directories. They may be
-            in a bucket (`gs://…`, `s3://…`). Files are read in the order of their names.
+            in a bucket (`gs://…`, `s3://…`). Files are read in the order of their names. A
+            directory that Hugging Face's `datasets` saved stands for its files.
     """
 
     paths: list[str]
@@ -29,7 +37,9 @@ class DocumentSource(Component):
         """The files; raises UserError if a pattern matches none."""
         found: set[JobPath] = set()
         for path in self.paths:
-            files = {each.resolve() if isinstance(each, Path) else each for each in find(path)}
+            files = {
+                each.resolve() if isinstance(each, Path) else each for each in data_files(path)
+            }
             if not files:
                 raise UserError(f'paths: no file found for {path!r} in {Path.cwd()}')
             found |= files
@@ -79,3 +89,18 @@ class ParquetFiles(DocumentSource):
 
     def documents(self) -> Documents:
         return ParquetColumn(self.files(), self.column)
+
+
+class ArrowFiles(DocumentSource):
+    """Arrow files, such as those of `Dataset.save_to_disk` of Hugging Face's `datasets`.
+
+    They are memory-mapped; those in a bucket are copied to a local disk first.
+
+    Attributes:
+        column: the column with the texts.
+    """
+
+    column: str = 'text'
+
+    def documents(self) -> Documents:
+        return ArrowColumn(self._copies(), self.column)

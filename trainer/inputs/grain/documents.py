@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from trainer.inputs.grain.arrow_files import arrow, table
 from trainer.runtime.data_paths import open_data
 from trainer.runtime.directory import JobPath
 from trainer.symbolic import extras
@@ -119,10 +120,26 @@ class ParquetColumn(_InParts):
     def __getitem__(self, number: int) -> str:
         part, row = self._place(number)
         file, group = self._groups[part]
-        text = _row_group(file, group, self._column)[row].as_py()
-        if not isinstance(text, str):
-            raise UserError(f'{file}: {self._column!r} of row {number} is no text: {text!r}')
-        return text
+        return _text_of(_row_group(file, group, self._column)[row], self._column, number, file)
+
+
+class ArrowColumn(_InParts):
+    """The texts of a column of Arrow files, which are memory-mapped."""
+
+    def __init__(self, files: Sequence[Path], column: str) -> None:
+        """Opens the files; raises UserError unless they are Arrow with that column."""
+        self._files, self._column = list(files), column
+        self.fingerprint = _named_by_ends(self._files, f'column {column}')
+        self._tables = _Opened(table)
+        self._before = [0]
+        for file in self._files:
+            _require_column(self._tables[file].column_names, column, file)
+            self._before.append(self._before[-1] + len(self._tables[file]))
+
+    def __getitem__(self, number: int) -> str:
+        part, row = self._place(number)
+        file = self._files[part]
+        return _text_of(self._tables[file].column(self._column)[row], self._column, row, file)
 
 
 class _Opened:
@@ -181,32 +198,37 @@ def _records(file: Path) -> Any:
     return found
 
 
-def _arrow() -> tuple[Any, Any]:
-    with extras.needed('grain', 'ParquetFiles'):
-        return importlib.import_module('pyarrow'), importlib.import_module('pyarrow.parquet')
-
-
 def _row_groups(file: JobPath, column: str) -> list[int]:
-    arrow, parquet = _arrow()
+    pyarrow = arrow('ParquetFiles')
     try:
         with open_data(file) as opened:
-            metadata = parquet.read_metadata(opened)
-    except (arrow.ArrowException, OSError) as error:
+            metadata = pyarrow.parquet.read_metadata(opened)
+    except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f'{file} is no Parquet file: {error}') from error
-    names = metadata.schema.to_arrow_schema().names
-    if column not in names:
-        raise UserError(f'{file} has no column {column!r}, it has {names}')
+    _require_column(metadata.schema.to_arrow_schema().names, column, file)
     return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
 
 @functools.lru_cache(maxsize=_ROW_GROUPS_KEPT)
 def _row_group(file: JobPath, group: int, column: str) -> Any:
-    arrow, parquet = _arrow()
+    pyarrow = arrow('ParquetFiles')
     try:
-        with open_data(file) as stream, parquet.ParquetFile(stream) as opened:
+        with open_data(file) as stream, pyarrow.parquet.ParquetFile(stream) as opened:
             return opened.read_row_group(group, columns=[column]).column(0)
-    except (arrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f'{file} is damaged in row group {group}: {error}') from error
+
+
+def _require_column(names: Sequence[str], column: str, file: JobPath) -> None:
+    if column not in names:
+        raise UserError(f'{file} has no column {column!r}, it has {list(names)}')
+
+
+def _text_of(value: Any, column: str, row: int, file: JobPath) -> str:
+    text = value.as_py()
+    if not isinstance(text, str):
+        raise UserError(f'{file}: {column!r} of row {row} is no text: {text!r}')
+    return text
 
 
 def _named_by_ends(files: Sequence[JobPath], what: str) -> str:

@@ -1,94 +1,80 @@
-"""Files with one JSON object per line, compressed or plain."""
+"""Files with one JSON object per line, plain or compressed by gzip."""
 
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from typing import IO, Any
 
-from trainer.runtime.data_paths import find, open_data
+from trainer.runtime.data_paths import open_data
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 
+_GZIP = b'\x1f\x8b'
+_TEXT = '{"text": "abc"}'
+
 
 def texts(file: JobPath, first: int = 0) -> Iterator[tuple[int, str]]:
-    """The `text` of each line of a compressed file, from number `first` (from 0) on.
+    """The `text` of each line from number `first` (counted from 0) on, with its number.
 
     Blank lines count, and have none.
 
     Raises:
         UserError: the file or a line is damaged; the message counts lines from 1.
     """
-    for number, document in _lines(file, first, is_compressed=True):
-        try:
-            yield number, _text_of(document)
-        except ValueError as error:
-            raise UserError(
-                f'{file}, line {number + 1}: {error}. Each line needs one, such as '
-                '{"text": "abc"}'
-            ) from error
+    for number, found in objects(file, first, example=_TEXT, must_be_zipped=True):
+        if not isinstance(found.get('text'), str):
+            raise _wrong(file, number, 'not a JSON object with a "text"', _TEXT)
+        yield number, found['text']
 
 
-def records(paths: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of the lines of files, each with its file and line for messages.
+def objects(
+    file: JobPath, first: int = 0, *, example: str, must_be_zipped: bool = False
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The object of each line from number `first` (counted from 0) on, with its number.
 
     Args:
-        paths: files, directories or patterns, on a disk or in a bucket; those that end in `.gz`
-            are compressed.
+        file: plain, or compressed by gzip.
+        first: the number of the first line.
+        example: an object, for messages.
+        must_be_zipped: refuses a plain file.
 
     Raises:
-        UserError: there is no such file, or a file or a line is damaged.
+        UserError: the file or a line is damaged; the message counts lines from 1.
     """
-    for path in paths:
-        files = find(path, below=True)
-        if not files:
-            raise UserError(f'no file found for {path!r}: set it to a file, directory or pattern')
-        for file in files:
-            for number, line in _lines(file, 0, file.suffix == '.gz'):
-                where = f'{file}, line {number + 1}'
-                try:
-                    record = _object_of(line)
-                except ValueError as error:
-                    raise UserError(f'{where}: {error}') from error
-                yield where, record
-
-
-def _lines(file: JobPath, first: int, is_compressed: bool) -> Iterator[tuple[int, bytes]]:
     number = -1
     try:
-        with open_data(file) as stored, _expanded(stored, is_compressed) as lines:
+        with open_data(file) as stream, _lines(stream, must_be_zipped) as lines:
             for number, line in enumerate(lines):
                 if number >= first and line.strip():
-                    yield number, line
+                    yield number, _object_of(line)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(
             f'{file} is damaged after line {number + 1}: {error}. Download the file again.'
         ) from error
+    except ValueError as error:
+        raise _wrong(file, number, str(error), example) from error
 
 
-def _expanded(stored: IO[bytes], is_compressed: bool) -> AbstractContextManager[Iterable[bytes]]:
-    return gzip.open(stored, 'rb') if is_compressed else nullcontext(stored)
-
-
-def _text_of(line: bytes) -> str:
-    document = _parsed(line)
-    if not isinstance(document, dict) or not isinstance(document.get('text'), str):
-        raise ValueError('not a JSON object with a "text"')
-    return document['text']
+def _lines(stream: IO[bytes], must_be_zipped: bool) -> Any:
+    is_zipped = must_be_zipped or stream.read(2) == _GZIP
+    stream.seek(0)
+    return gzip.open(stream, 'rb') if is_zipped else stream
 
 
 def _object_of(line: bytes) -> dict[str, Any]:
-    if not isinstance(document := _parsed(line), dict):
-        raise ValueError(f'not a JSON object: {line[:50]!r}')
-    return document
-
-
-def _parsed(line: bytes) -> Any:
     try:
-        return json.loads(line)
-    except ValueError as error:  # Not JSON, or not UTF-8.
+        found = json.loads(line)
+    # Not JSON, not UTF-8, or too deep.
+    except (ValueError, RecursionError) as error:
         raise ValueError(f'no JSON ({error})') from error
+    if not isinstance(found, dict):
+        raise ValueError('not a JSON object')
+    return found
+
+
+def _wrong(file: JobPath, number: int, reason: str, example: str) -> UserError:
+    return UserError(f'{file}, line {number + 1}: {reason}. Each line needs one, such as {example}')
 
 
 def summary(file: JobPath) -> str:

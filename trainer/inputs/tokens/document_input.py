@@ -1,16 +1,14 @@
 from typing import Any
 
 import jax
-import numpy as np
 
-from trainer.inputs.base import Batch, EndOfData, Input
+from trainer.inputs.base import Batch, EndOfData
 from trainer.inputs.tokens.language import batch_of_segments, language_spec
 from trainer.inputs.tokens.rows import RowPacker
-from trainer.inputs.tokens.vocabulary import Vocabulary, vocabulary_at
-from trainer.symbolic.component import require_positive
+from trainer.inputs.tokens.vocabulary_input import VocabularyInput
 
 
-class DocumentInput(Input):
+class DocumentInput(VocabularyInput):
     """Base of inputs that make rows of token ids out of documents.
 
     A document ends with the vocabulary's end id. `ids` are the labels shifted by one. Before the
@@ -19,29 +17,12 @@ class DocumentInput(Input):
     together.
 
     Attributes:
-        sequence_length: tokens in a row.
-        vocabulary: '' for bytes; a directory with a `tokenizer.json`, or that file; or a
-            SentencePiece model.
         packing: puts several documents into a row, with `segment_ids` and `segment_pos`.
         input_random_seed: draws the order of training data.
     """
 
-    sequence_length: int
-    vocabulary: str = ''
     packing: bool = False
     input_random_seed: int = 0
-
-    def check(self) -> None:
-        super().check()
-        require_positive(self, 'sequence_length')
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids."""
-        return self._vocabulary().vocab_size
-
-    def vocabulary_name(self) -> str:
-        return self._vocabulary().fingerprint
 
     @property
     def positions_are_global(self) -> bool:
@@ -49,16 +30,6 @@ class DocumentInput(Input):
 
     def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
         return language_spec(self.batch_size, self.sequence_length, packed=self.packing)
-
-    @property
-    def start_id(self) -> int:
-        return self._vocabulary().bos_id
-
-    def text_of(self, ids: np.ndarray, key: str) -> str:
-        return self._vocabulary().decode(ids)
-
-    def _vocabulary(self) -> Vocabulary:
-        return vocabulary_at(self.vocabulary)
 
     def _take_batch(self, rows: RowPacker[Any]) -> Batch:
         if self.is_training:

@@ -52,6 +52,8 @@ def batch_of_segments(
     starts = np.zeros(labels.shape, bool)
     weights = np.zeros(labels.shape, np.float32)
     for i, row in enumerate(rows):
+        if not row:
+            continue
         ends = np.cumsum([segment.size for segment in row])
         labels[i, : ends[-1]] = np.concatenate(row)
         weights[i, : ends[-1]] = 1

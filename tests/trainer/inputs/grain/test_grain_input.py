@@ -11,11 +11,11 @@ import pytest
 from tests.conformance import input_suite
 from tests.factories.c4_data import documents as texts_of
 from tests.factories.c4_data import make_sentencepiece_model
-from trainer.inputs import ArrayRecordFiles, GrainInput, ParquetFiles, TextLines
+from trainer.inputs import ArrayRecordFiles, ArrowFiles, GrainInput, ParquetFiles, TextLines
 from trainer.symbolic.errors import UserError
 
 LENGTH = 32
-KINDS = ('lines', 'records', 'objects', 'parquet')
+KINDS = ('lines', 'records', 'objects', 'parquet', 'arrow')
 
 
 def documents(kind, count=60):
@@ -32,6 +32,17 @@ def write_records(path, records):
     writer.close()
 
 
+def write_arrow(folder, part, table):
+    """Writes a part of a data set as `Dataset.save_to_disk` does."""
+    ipc = importlib.import_module('pyarrow.ipc')
+    folder.mkdir(exist_ok=True)
+    names = [f'data-{number:05}-of-00002.arrow' for number in range(part + 1)]
+    with ipc.new_stream(str(folder / names[part]), table.schema) as stream:
+        stream.write_table(table, max_chunksize=7)
+    state = {'_data_files': [{'filename': name} for name in names]}
+    (folder / 'state.json').write_text(json.dumps(state))
+
+
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
     pyarrow, parquet = map(importlib.import_module, ('pyarrow', 'pyarrow.parquet'))
@@ -46,6 +57,7 @@ def folder(tmp_path_factory):
         )
         table = pyarrow.table({'text': found['parquet'], 'number': list(range(30))})
         parquet.write_table(table, root / f'{part}.parquet', row_group_size=7)
+        write_arrow(root / 'saved', part, pyarrow.table({'text': found['arrow']}))
     return root
 
 
@@ -55,6 +67,7 @@ def source(folder, kind):
         'records': lambda: ArrayRecordFiles(paths=[f'{folder}/*.records']),
         'objects': lambda: ArrayRecordFiles(paths=[f'{folder}/*.objects'], field='said'),
         'parquet': lambda: ParquetFiles(paths=[f'{folder}/*.parquet']),
+        'arrow': lambda: ArrowFiles(paths=[f'{folder}/saved']),
     }[kind]()
 
 
@@ -148,15 +161,13 @@ def shares(read):
 
 
 def test_sources_are_mixed_by_weights(folder):
-    make = training(
-        folder, packing=True, weights={'lines': 3, 'records': 1, 'objects': 0, 'parquet': 4}
-    )
+    weights = {'lines': 3, 'records': 1, 'objects': 0, 'parquet': 2, 'arrow': 2}
+    make = training(folder, packing=True, weights=weights)
     for host in (0, 1):
         data = make(batch_size=8, num_infeed_hosts=2, infeed_host_index=host)
         found = shares(read_documents(input_suite.read(data, 100))[:-1])
-        assert found == pytest.approx(
-            {'lines': 0.375, 'records': 0.125, 'objects': 0.0, 'parquet': 0.5}, abs=0.02
-        )
+        wanted = {name: weight / 8 for name, weight in weights.items()}
+        assert found == pytest.approx(wanted, abs=0.02)
 
 
 def test_without_weights_documents_are_read_equally_often(folder, tmp_path):
@@ -228,6 +239,11 @@ def test_changed_files_have_another_fingerprint(kind, folder, tmp_path):
         (lambda f: TextLines(paths=[f'{f}/*.md']), r'^sources\.a: paths: no file found for .*\.md'),
         (lambda f: TextLines(paths=[f'{f}/blank']), r'^sources\.a: its files have no document'),
         (lambda f: ArrayRecordFiles(paths=[f'{f}/0.txt']), r'^sources\.a: .*no ArrayRecord file'),
+        (lambda f: ArrowFiles(paths=[f'{f}/0.txt']), r'^sources\.a: .*no Arrow file'),
+        (
+            lambda f: ArrowFiles(paths=[f'{f}/saved'], column='texts'),
+            r"^sources\.a: .*no column 'texts', it has \['text'\]",
+        ),
         (lambda f: ParquetFiles(paths=[f'{f}/0.txt']), r'^sources\.a: .*no Parquet file'),
         (
             lambda f: ParquetFiles(paths=[f'{f}/0.parquet'], column='texts'),
