@@ -1,5 +1,6 @@
 """The state that a training step changes, and its sharding."""
 
+import dataclasses
 from typing import Any
 
 import flax.linen as nn
@@ -9,6 +10,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer.layers.base import NON_TRAINABLE, PARAMS
+from trainer.layers.lora import adapters_of
 from trainer.layers.parameters import ParameterBox
 from trainer.mesh import Arrangement
 from trainer.symbolic.errors import UserError
@@ -45,6 +47,23 @@ class TrainState:
         params = unflatten_dict(flatten_dict(self.params) | flatten_dict(self.ema_params))
         reference = {REFERENCE: self.reference_params} if self.reference_params else {}
         return {PARAMS: params, NON_TRAINABLE: self.non_trainable, **reference}
+
+
+def without_frozen(state: TrainState) -> TrainState:
+    """The same without the frozen parameters beside adapters; all of it if there are none."""
+    return dataclasses.replace(state, params=adapters_of(state.params))
+
+
+def frozen_of(state: TrainState) -> dict[Any, Any]:
+    """The frozen parameters beside adapters, by path."""
+    trained = flatten_dict(adapters_of(state.params))
+    return {path: x for path, x in flatten_dict(state.params).items() if path not in trained}
+
+
+def with_frozen(state: TrainState, frozen: dict[Any, Any]) -> TrainState:
+    """The state of which `without_frozen` and `frozen_of` are the parts."""
+    params = unflatten_dict(frozen | flatten_dict(state.params))
+    return dataclasses.replace(state, params=params)
 
 
 def _is_box(value: Any) -> bool:

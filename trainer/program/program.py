@@ -167,16 +167,24 @@ class Program:
     def packed_step(self, count: int) -> Any:
         """Compiles a step that trains several runs: see `program.packing`.
 
-        (stacked states, batches, random keys, values) -> (stacked states, metrics). The last three
-        arguments and the metrics are tuples, with an item for each run. Donates the states.
+        (stacked states, frozen parameters, batches, random keys, values) -> (stacked states,
+        metrics). The last three arguments and the metrics are tuples, with an item for each run.
+        Donates the states. The runs share one copy of the frozen parameters beside adapters.
 
         Args:
             count: number of runs.
         """
 
-        def step(state: TrainState, batches: Any, random_keys: Any, values: Any) -> Any:
+        def step(
+            state: TrainState, frozen: Any, batches: Any, random_keys: Any, values: Any
+        ) -> Any:
+            def of_one(state: TrainState, *given: Any) -> tuple[TrainState, Metrics]:
+                whole = state_lib.with_frozen(state, frozen)
+                after, metrics = self._traced.train_step(whole, *given)
+                return state_lib.without_frozen(after), metrics
+
             each = stacked(batches), jnp.stack(random_keys), stacked(values)
-            state, metrics = jax.vmap(self._traced.train_step)(state, *each)
+            state, metrics = jax.vmap(of_one)(state, *each)
             rows = range(count)
             return state, tuple(
                 jax.tree.map(lambda leaf, row=row: leaf[row], metrics) for row in rows
@@ -187,16 +195,18 @@ class Program:
         given = self._placement.abstract(self._element_spec), *self._key_and_values
         states = jax.tree.map(
             lambda leaf, at: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype, sharding=at),
-            self.abstract_state,
+            state_lib.without_frozen(self.abstract_state),
             shardings,
         )
-        return jitted.lower(states, *((each,) * count for each in given)).compile()
+        frozen = state_lib.frozen_of(self.abstract_state)
+        return jitted.lower(states, frozen, *((each,) * count for each in given)).compile()
 
     @functools.cached_property
     def stacked_shardings(self) -> TrainState:
         """Shardings of the states of several runs: each device has its part of all of them."""
         shardings: TrainState = jax.tree.map(
-            lambda at: NamedSharding(self.mesh, PartitionSpec(None, *at.spec)), self._shardings
+            lambda at: NamedSharding(self.mesh, PartitionSpec(None, *at.spec)),
+            state_lib.without_frozen(self._shardings),
         )
         return shardings
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import peft
+import peft  # type: ignore[import-not-found]
 import safetensors
 import torch
 import transformers
@@ -214,7 +214,8 @@ def adapt(name: str, folder: Path) -> None:
     model.save_pretrained(folder)
     (folder / 'README.md').unlink()
     call = inputs_of(name)[1]
-    np.savez_compressed(folder / 'reference.npz', **call, logits=logits_of(model, call))
+    arrays: Any = {**call, 'logits': logits_of(model, call)}
+    np.savez_compressed(folder / 'reference.npz', **arrays)
 
 
 if __name__ == '__main__':

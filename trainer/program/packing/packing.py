@@ -15,7 +15,7 @@ from trainer.program.costs import device_memory_limit
 from trainer.program.packing.stepper import Stepper
 from trainer.program.program import Program, memory_bytes, stacked
 from trainer.runtime import pgle
-from trainer.state import TrainState
+from trainer.state import TrainState, frozen_of, with_frozen, without_frozen
 
 Mode = Literal['always', 'measured']
 """When runs train as one program: wherever they can, or where measurements find it faster."""
@@ -35,12 +35,14 @@ class PackedRun(Stepper):
     Attributes:
         row: of this run in the pack that has its state.
         pack: has the state; None while the run has it itself.
+        is_apart: its frozen parameters are others than in its pack, so it trains alone.
     """
 
     def __init__(self, row: int, *args: Any) -> None:
         super().__init__(*args)
         self.row = row
         self.pack: Pack | None = None
+        self.is_apart = False
 
     @property
     def state(self) -> TrainState:
@@ -54,15 +56,18 @@ class PackedRun(Stepper):
     def take_state(self) -> None:
         """Takes the state back from its pack."""
         if self.pack is not None:
-            self._state = self.state
+            # The next step donates its state, and the pack may still use the frozen parameters.
+            frozen = jax.tree.map(jnp.copy, frozen_of(self.state))
+            self._state = with_frozen(without_frozen(self.state), frozen)
             self.pack.remove(self)
 
 
 class Pack:
     """Runs of one program, whose states are the rows of one stacked state.
 
-    One compiled step trains all rows. A run may leave, and another one take its row, between two
-    steps. A row without a run repeats another run's work, and nothing reads it.
+    One compiled step trains all rows. Frozen parameters beside adapters exist once; a run with
+    other ones trains by itself. A run may leave, and another one take its row, between two steps. A
+    row without a run repeats another run's work, and nothing reads it.
 
     Attributes:
         count: number of rows.
@@ -92,6 +97,7 @@ class Pack:
         self._program, self._choice = program, _Choice(program, mode, patience, clock)
         self._can_pack = True
         self._state: TrainState | None = None
+        self._frozen: dict[Any, Any] = {}
         self._rows: set[int] = set()
         shardings = program.stacked_shardings
         self._spread = jax.jit(lambda state: stacked([state] * count), out_shardings=shardings)
@@ -104,7 +110,12 @@ class Pack:
         )
         self._row = jax.jit(
             lambda states, row: jax.tree.map(lambda leaf: leaf[row], states),
-            out_shardings=jax.tree.map(lambda leaf: leaf.sharding, program.abstract_state),
+            out_shardings=jax.tree.map(
+                lambda leaf: leaf.sharding, without_frozen(program.abstract_state)
+            ),
+        )
+        self._are_equal = jax.jit(
+            lambda *trees: jnp.stack(jax.tree.leaves(jax.tree.map(jnp.array_equal, *trees))).all()
         )
 
     @property
@@ -118,16 +129,16 @@ class Pack:
         return not self._rows
 
     def state_of(self, row: int) -> TrainState:
-        """Copies the state of a row."""
+        """Copies the state of a row, all but the frozen parameters."""
         state: TrainState = self._row(self._state, self._program.replicated(jnp.int32(row)))
-        return state
+        return with_frozen(state, self._frozen)
 
     def remove(self, run: PackedRun) -> None:
         """Frees the row of a run that has ended, or that takes its state back."""
         run.pack = None
         self._rows.discard(run.row)
         if not self._rows:
-            self._state = None
+            self._state, self._frozen = None, {}
 
     def step(self, runs: Sequence[PackedRun], batches: Sequence[Any]) -> list[Metrics]:
         """Does a step of each run, all at once or one after another."""
@@ -174,23 +185,33 @@ class Pack:
 
     def _together(self, runs: Sequence[PackedRun], batches: Sequence[Any]) -> list[Metrics]:
         for run in runs:
-            if run.pack is None:
+            if run.pack is None and (not run.is_apart or self._state is None):
                 self._add(run)
-        given = {
-            run.row: (batch, run.random_key, run.values)
-            for run, batch in zip(runs, batches, strict=True)
-        }
-        rows = [given.get(row, given[runs[0].row]) for row in range(self.count)]
+        apart: dict[int, Metrics] = {}
+        given: dict[int, Any] = {}
+        for run, batch in zip(runs, batches, strict=True):
+            if run.is_apart:
+                apart[run.row] = Stepper.step(run, batch)
+            else:
+                given[run.row] = batch, run.random_key, run.values
+        if not given:
+            return [apart[run.row] for run in runs]
+        first = next(iter(given.values()))
+        rows = [given.get(row, first) for row in range(self.count)]
         step = self._compiled
         assert step is not None
         with jax.transfer_guard('disallow'):
-            self._state, metrics = step(self._state, *zip(*rows, strict=True))
-        return [metrics[run.row] for run in runs]
+            self._state, metrics = step(self._state, self._frozen, *zip(*rows, strict=True))
+        return [apart[run.row] if run.is_apart else metrics[run.row] for run in runs]
 
     def _add(self, run: PackedRun) -> None:
-        state = run.give_state()
+        frozen = frozen_of(run.state)
+        if self._state is not None and frozen and not self._are_equal(frozen, self._frozen):
+            run.is_apart = True
+            return
+        run.is_apart, state = False, without_frozen(run.give_state())
         if self._state is None:
-            self._state = self._spread(state)
+            self._state, self._frozen = self._spread(state), frozen
         else:
             row = self._program.replicated(jnp.int32(run.row))
             self._state = self._replace(self._state, state, row)

@@ -8,21 +8,24 @@ import pytest
 
 from tests.factories.tiny import experiment
 from trainer.experiment import Experiment
-from trainer.layers import Experts
+from trainer.layers import Experts, LoRA
 from trainer.learner import Muon
 from trainer.program.packing import packing
 from trainer.program.packing.packing import Pack, PackedRun
 from trainer.program.packing.stepper import Stepper
 from trainer.program.setup import compiled, localized
+from trainer.state import frozen_of
 
 
-def begun(rate: float, row: int = 0, **changes: Any) -> tuple[Experiment, PackedRun]:
-    """A run with a learning rate, for a row of a pack."""
+def begun(
+    rate: float, row: int = 0, seed: int | None = None, **changes: Any
+) -> tuple[Experiment, PackedRun]:
+    """A run with a learning rate, for a row of a pack; its seed is the row by default."""
     made = experiment()
     made.rebind({'task.learner.learning_rate': rate} | changes)
     made = localized(made)
     program, values = compiled(made)
-    random_key = program.random_key(row)
+    random_key = program.random_key(row if seed is None else seed)
     return made, PackedRun(row, program, program.init(random_key, values), random_key, values)
 
 
@@ -57,7 +60,7 @@ def test_rows_have_the_losses_and_parameters_of_runs_alone() -> None:
 
 def test_rows_of_muon_and_experts_have_the_losses_of_runs_alone() -> None:
     # Each row has its own matrices and groups of tokens, and so has each layer of a scanned run.
-    changes = {
+    changes: dict[str, Any] = {
         'task.learner.optimizer': Muon(),
         'task.model.stack.repeats': 2,
         'task.model.stack.scan': 'always',
@@ -190,3 +193,40 @@ def test_measured_steps_decide(faster: str) -> None:
         kinds.append(runs[0][1].pack is pack)
     # Where they are slower together, they get their states back at once.
     assert kinds == [False] * 4 + [True] * 3 + [faster == 'together'] * 3
+
+
+ADAPTERS: dict[str, Any] = {'task.adapters': LoRA(2), 'task.model.stack.repeats': 2}
+
+
+@pytest.mark.slow
+def test_rows_of_adapters_share_one_copy_of_the_frozen_parameters() -> None:
+    rates = [0.001, 0.01, 0.1, 0.03]
+    runs = [begun(rate, row, seed=0, **ADAPTERS) for row, rate in enumerate(rates)]
+    # The parameters of another seed are others, so this run trains by itself.
+    other = begun(0.05, 4, seed=1, **ADAPTERS)
+    pack = pack_of(runs[0][1], 5)
+    found = np.array([step(pack, [*runs, other]) for _ in range(3)]).T
+    assert [run.pack is pack for _, run in (*runs, other)] == [True] * 4 + [False]
+    for row, rate in enumerate(rates):
+        alone = losses_alone(rate, 0, 3, **ADAPTERS)
+        np.testing.assert_allclose(found[row], alone, rtol=1e-4)
+    np.testing.assert_allclose(found[4], losses_alone(0.05, 1, 3, **ADAPTERS), rtol=1e-4)
+    # A run that leaves has parameters of its own: its next step may reuse their memory.
+    runs[0][1].take_state()
+    Stepper.step(runs[0][1], batch(*runs[0]))
+    assert np.isfinite(step(pack, [runs[1]])).all()
+
+
+@pytest.mark.slow
+def test_packed_adapters_need_the_memory_of_one_frozen_model() -> None:
+    wide: dict[str, Any] = {
+        **ADAPTERS,
+        'task.model.embedding.dims': 256,
+        'task.model.embedding.vocab_size': 512,
+    }
+    _, run = begun(0.01, **wide)
+    frozen = sum(x.nbytes for x in frozen_of(run.state).values())
+    steps: list[Any] = [run.program.train_step, run.program.packed_step(4)]
+    alone, packed = (step.memory_analysis().argument_size_in_bytes for step in steps)
+    print(f'frozen: {frozen}; arguments of a step alone: {alone}, of four together: {packed}')
+    assert packed - frozen < 4.1 * (alone - frozen) < frozen
