@@ -67,7 +67,8 @@ def write_directory(
     reader = CheckpointReader(checkpoint)
     sources = _sources(family, reader)
     kept = {} if tokenizer is None else ModelConfig.of(tokenizer).without_effect()
-    config = {**kept, **fields, 'architectures': [family.architecture], 'dtype': dtype}
+    names = {'architectures': [family.architecture], 'model_type': family.model_type}
+    config = {**kept, **fields, **family.sizes(_shapes(reader)), **names, 'dtype': dtype}
     partial = out.with_name(f'.{out.name}.{partial_id()}.partial')
     partial.mkdir(parents=True)
     try:
@@ -86,17 +87,26 @@ def write_directory(
     return family.architecture
 
 
+def _part(reader: CheckpointReader) -> str:
+    has_averages = any(name.startswith('ema_params.') for name in reader.shapes)
+    return 'ema_params' if has_averages else PARAMS
+
+
+def _shapes(reader: CheckpointReader) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arrays of a model, or of their averages."""
+    begin = f'{_part(reader)}.'
+    shapes = reader.shapes.items()
+    return {name.removeprefix(begin): shape for name, shape in shapes if name.startswith(begin)}
+
+
 def _sources(family: Family, reader: CheckpointReader) -> dict[str, list[_Source]]:
     """The places of the parts of each tensor."""
-    has_averages = any(name.startswith('ema_params.') for name in reader.shapes)
-    part = 'ema_params' if has_averages else PARAMS
+    part = _part(reader)
     found: dict[str, list[_Source]] = {}
-    for array, shape in reader.shapes.items():
-        if not array.startswith(f'{part}.'):
-            continue
-        each = layered({array: shape})[array]
+    for path, shape in _shapes(reader).items():
+        array = f'{part}.{path}'
+        each = layered({path: shape})[path]
         for layer, name in zip(np.ndindex(*each.lengths), each.names, strict=True):
-            name = name.removeprefix(f'{part}.')
             to = mapped(family.rules, name, each.shape)
             if to is None or to.tensor_shape is None:
                 raise UserError(f'task.model: {family.architecture} has no tensor for {name}')

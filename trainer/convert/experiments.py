@@ -7,12 +7,15 @@ from pathlib import Path
 
 from trainer.experiment import Evaluation, Experiment, TrainLoop
 from trainer.inputs.text.json_shards import JsonShardsInput
+from trainer.layers.text_classifier import TextClassifier
 from trainer.layers.transformer import TransformerLm
 from trainer.learner import AdamW, Cosine, Learner
+from trainer.pretrained.bert import special_token
 from trainer.pretrained.families import model_of
+from trainer.runtime.data_paths import data_path
 from trainer.symbolic.component import Component, components
 from trainer.symbolic.errors import UserError
-from trainer.tasks import LanguageModelTask
+from trainer.tasks import LanguageModelTask, MaskedLanguageModelTask
 from trainer.warm_start_rules import Pretrained
 
 _STEPS, _WIDTH = 1000, 100
@@ -54,7 +57,7 @@ def experiment_text(directory: str, module: str) -> str:
 def continued(directory: str) -> Experiment:
     """An experiment that trains the model of a directory further."""
     model = model_of(directory)
-    if not isinstance(model, TransformerLm):
+    if not isinstance(model, TransformerLm) or isinstance(model, TextClassifier):
         raise UserError(
             f'--from: {directory} has a {type(model).__name__}. Experiments are written for '
             'language models alone; model_of(DIR) makes this model in an experiment of yours'
@@ -68,15 +71,13 @@ def continued(directory: str) -> Experiment:
         packing=True,
         paths=['train.json.gz'],
     )
+    learner = Learner(
+        learning_rate=2e-5,
+        schedule=Cosine(warmup_steps=_STEPS // 30, decay_steps=_STEPS, final_factor=0.1),
+        optimizer=AdamW(weight_decay=0.1),
+    )
     return Experiment(
-        task=LanguageModelTask(
-            model=model,
-            learner=Learner(
-                learning_rate=2e-5,
-                schedule=Cosine(warmup_steps=_STEPS // 30, decay_steps=_STEPS, final_factor=0.1),
-                optimizer=AdamW(weight_decay=0.1),
-            ),
-        ),
+        task=_task(model, learner, directory),
         train_input=data,
         eval_inputs={'eval': data.clone(deep=True, override=_OF_EVAL)},
         train=TrainLoop(
@@ -85,6 +86,19 @@ def continued(directory: str) -> Experiment:
             init_from_checkpoint=Pretrained(directory),
         ),
     )
+
+
+def _task(model: TransformerLm, learner: Learner, directory: str) -> LanguageModelTask:
+    mixer = model.stack.layers[0].sym_getattr('attention', None)
+    if getattr(mixer, 'mask', 'causal') != 'full':
+        return LanguageModelTask(model=model, learner=learner)
+    mask_id = special_token(data_path(directory), '[MASK]')
+    if mask_id is None:
+        raise UserError(
+            f'--from: {directory} has a masked language model, but no tokenizer.json or vocab.txt '
+            'with [MASK], the token that hides others'
+        )
+    return MaskedLanguageModelTask(model=model, learner=learner, mask_id=mask_id)
 
 
 _OF_EVAL = {'is_training': False, 'paths': ['eval.json.gz']}

@@ -20,10 +20,11 @@ from trainer.layers.transformer import TransformerLm
 from trainer.pretrained import biased, llama
 from trainer.pretrained.family import Family
 from trainer.pretrained.model_config import ModelConfig
+from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 from trainer.warm_start_rules import TensorRule
 
-_LAYER, _SEPARATOR = r'bert.encoder.layer.\1.', '[SEP]'
+_LAYER = r'bert.encoder.layer.\1.'
 _RULES = (
     TensorRule(r'embedding\.table', 'bert.embeddings.word_embeddings.weight'),
     TensorRule(r'position_embedding\.table', 'bert.embeddings.position_embeddings.weight'),
@@ -64,26 +65,32 @@ def _encoder(config: ModelConfig) -> dict[str, Any]:
     }
 
 
+def special_token(directory: JobPath, token: str) -> int | None:
+    """The id of a special token such as '[MASK]' in a directory; None without one."""
+    words, tokenizer = directory / 'vocab.txt', directory / 'tokenizer.json'
+    if tokenizer.exists():
+        try:
+            added = json.loads(tokenizer.read_text())['added_tokens']
+            return next((int(each['id']) for each in added if each['content'] == token), None)
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f'{tokenizer}: added_tokens cannot be read ({error!r})') from error
+    lines = words.read_text().splitlines() if words.exists() else []
+    return lines.index(token) if token in lines else None
+
+
 def _separator(config: ModelConfig) -> int | None:
     """The token between the sentences of a pair, of `sep_token_id` or the vocabulary beside."""
     if (found := config.optional('sep_token_id', int)) is not None:
         return found
-    words, tokenizer = config.file.parent / 'vocab.txt', config.file.parent / 'tokenizer.json'
-    try:
-        if tokenizer.exists():
-            added = json.loads(tokenizer.read_text())['added_tokens']
-            return next((int(x['id']) for x in added if x['content'] == _SEPARATOR), None)
-        if words.exists():
-            lines = words.read_text().splitlines()
-            return lines.index(_SEPARATOR) if _SEPARATOR in lines else None
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f'{tokenizer}: added_tokens cannot be read ({error!r})') from error
-    logging.warning(
-        '%s: neither tokenizer.json nor vocab.txt is beside it, so the separator of sentences is '
-        'unknown and all tokens have the type 0. Set task.model.token_types.separator for pairs',
-        config.file,
-    )
-    return None
+    if config.directory is None:
+        return None
+    if (found := special_token(config.directory, '[SEP]')) is None:
+        logging.warning(
+            '%s: neither tokenizer.json nor vocab.txt beside it has [SEP], so all tokens have the '
+            'type 0. Set task.model.token_types.separator for pairs of sentences',
+            config.file,
+        )
+    return found
 
 
 def _masked(config: ModelConfig) -> TransformerLm:
@@ -132,6 +139,7 @@ def _config(model: TransformerLm) -> dict[str, Any]:
 
 _MASKED = Family(
     'BertForMaskedLM',
+    'bert',
     _RULES,
     _masked,
     _config,

@@ -28,6 +28,7 @@ class Family:
 
     Attributes:
         architecture: a class of transformers, such as 'LlamaForCausalLM'.
+        model_type: the name of its fields there, such as 'llama'.
         rules: the tensors of all arrays.
         model: makes the model that a `config.json` describes.
         config: the way back: the fields for a model of this family, but for those that all have.
@@ -35,15 +36,18 @@ class Family:
         unused: regular expressions for names of tensors that are no weights, or copies.
         renamed: former names of tensors: regular expressions, with the names of today.
         inputs: shapes of inputs of a model, for a comparison with another one.
+        sizes: fields that a model does not have, from the shapes of its arrays.
     """
 
     architecture: str
+    model_type: str
     rules: tuple[TensorRule, ...]
     model: Callable[[ModelConfig], Layer]
     config: Callable[[Any], Mapping[str, Any]]
     unused: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     inputs: Callable[[Layer], tuple[Any, ...]] = _ids
+    sizes: Callable[[Mapping[str, tuple[int, ...]]], Mapping[str, Any]] = lambda shapes: {}
 
     def present_name(self, name: str) -> str:
         """The name of a tensor today."""

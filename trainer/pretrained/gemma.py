@@ -173,12 +173,14 @@ def _config(model: TransformerLm, has_kinds: bool) -> dict[str, Any]:
 
 def _family(
     architecture: str,
+    model_type: str,
     model: Callable[[ModelConfig], TransformerLm],
     *rules: TensorRule,
     has_kinds: bool = False,
 ) -> Family:
     return Family(
         architecture,
+        model_type,
         (*_RULES, *rules),
         model,
         lambda made: _config(made, has_kinds),
@@ -187,6 +189,6 @@ def _family(
 
 
 FAMILIES = (
-    _family('Gemma2ForCausalLM', _gemma2),
-    _family('Gemma3ForCausalLM', _gemma3, *_QK_NORMS, has_kinds=True),
+    _family('Gemma2ForCausalLM', 'gemma2', _gemma2),
+    _family('Gemma3ForCausalLM', 'gemma3_text', _gemma3, *_QK_NORMS, has_kinds=True),
 )

@@ -96,6 +96,7 @@ def _config(model: TransformerLm) -> dict[str, Any]:
 FAMILIES = (
     Family(
         'GPT2LMHeadModel',
+        'gpt2',
         _RULES,
         _model,
         _config,

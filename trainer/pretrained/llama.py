@@ -168,7 +168,8 @@ class _Kind:
     def family(self, architecture: str, *rules: TensorRule) -> Family:
         """The family of an architecture."""
         rules = (*_SHARED, *rules)
-        return Family(architecture, rules, self.model, self.config, (r'.*\.inv_freq',))
+        model_type = architecture.removesuffix('ForCausalLM').lower()
+        return Family(architecture, model_type, rules, self.model, self.config, (r'.*\.inv_freq',))
 
 
 def _gated(config: ModelConfig, has_bias: bool = False) -> GatedFeedForward:

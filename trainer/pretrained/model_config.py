@@ -27,10 +27,12 @@ class ModelConfig:
 
     Attributes:
         file: for messages.
+        directory: of the file; None where fields have none.
     """
 
-    def __init__(self, values: Mapping[str, Any], file: JobPath = Path(FILE)) -> None:
-        self.file = file
+    def __init__(self, values: Mapping[str, Any], file: JobPath | None = None) -> None:
+        self.file = file or Path(FILE)
+        self.directory = None if file is None else file.parent
         self._values = dict(values)
         self._read: set[str] = set()
 

@@ -1,6 +1,11 @@
 """ViT: a class token before patches, learned positions, LayerNorm before each branch."""
 
+import math
+from collections.abc import Mapping
 from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from trainer.layers.normalization import LayerNorm
 from trainer.layers.stack import Stack
@@ -8,6 +13,7 @@ from trainer.layers.vision_transformer import VisionTransformer
 from trainer.pretrained import biased
 from trainer.pretrained.family import Family
 from trainer.pretrained.model_config import ModelConfig
+from trainer.symbolic.errors import UserError
 from trainer.warm_start_rules import TensorRule
 
 _LAYER, _PATCHES = r'vit.encoder.layer.\1.', 'vit.embeddings.patch_embeddings.projection'
@@ -58,13 +64,32 @@ def _config(model: VisionTransformer) -> dict[str, Any]:
     }
 
 
+def _image(model: Any) -> tuple[Any, ...]:
+    size = 2 * model.patch_size
+    return (jax.ShapeDtypeStruct((1, size, size, 3), jnp.float32),)
+
+
+def _sizes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    patch_size, _, channels, _ = shapes['patches_kernel']
+    patches = shapes['positions'][0] - 1
+    side = math.isqrt(patches)
+    if side**2 != patches:
+        raise UserError(
+            f'task.model.positions are of {patches} patches, but images of ViT are square'
+        )
+    return {'image_size': side * patch_size, 'num_channels': channels}
+
+
 FAMILIES = (
     Family(
         'ViTForImageClassification',
+        'vit',
         _RULES,
         _model,
         _config,
         (r'vit\.pooler\..*', 'vit.embeddings.mask_token'),
         ((r'((embeddings|encoder|layernorm|pooler)\..*)', r'vit.\1'),),
+        _image,
+        _sizes,
     ),
 )

@@ -191,6 +191,9 @@ def loaded(directory: Path) -> Any:
     """The model of a directory; exits unless each of its tensors is used."""
     config = json.loads((directory / 'config.json').read_text())
     kind = getattr(transformers, config['architectures'][0])
+    found = type(transformers.AutoConfig.from_pretrained(directory))
+    if found is not kind.config_class:
+        raise SystemExit(f'{directory}: model_type names {found}, not {kind.config_class}')
     model, info = kind.from_pretrained(
         directory, dtype=torch.float32, attn_implementation='eager', output_loading_info=True
     )
