@@ -98,7 +98,7 @@ class SeqIOInput(SeqIOSource):
             if not task.supports_caching:  # SeqIO would ignore `use_cached`.
                 raise UserError(f'use_cached: {task.name} has no CacheDatasetPlaceholder')
         if self.overridden_vocab:
-            vocabulary_at(self.overridden_vocab)
+            vocabulary_at(self.overridden_vocab).for_seqio()
         self._position()
 
     def fingerprint(self) -> str:

@@ -13,6 +13,7 @@ from trainer.inputs.tokens.base import Vocabulary
 from trainer.runtime.data_paths import data_path, open_data
 from trainer.runtime.directory import JobPath
 from trainer.symbolic import extras
+from trainer.symbolic.errors import UserError
 
 FILE = 'tokenizer.json'
 _SETTINGS = ('tokenizer_config.json', 'special_tokens_map.json')
@@ -88,6 +89,12 @@ class TokenizerVocabulary(Vocabulary):
     def decode(self, ids: np.ndarray) -> str:
         known = ids[(ids >= 0) & (ids < self.vocab_size)]
         return str(self._tokenizer.decode(known.tolist(), skip_special_tokens=True))
+
+    def for_seqio(self) -> Any:
+        raise UserError(
+            f'a {FILE} is no vocabulary of SeqIO, whose id 0 is padding: read the texts with '
+            'another input, such as JsonShardsInput or GrainInput'
+        )
 
     def _encoding(self, text: str) -> Any:
         # JSON can contain half of a surrogate pair, which UTF-8 cannot: it becomes '?'.

@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from absl import logging
@@ -18,6 +19,9 @@ from hypothesis import strategies as st
 from tests.conformance import input_suite
 from tests.factories.tiny import experiment
 from tests.factories.tokenizer_files import make_tokenizer
+from trainer.decoding import Greedy
+from trainer.decoding.base import Decoded, DecodeOutput
+from trainer.decoding.examples import decoded_examples
 from trainer.inputs import FinetuneInput, MixtureInput
 from trainer.inputs.finetuning.best_fit import best_fit
 from trainer.layers import Attention, Embedding, FeedForward, Stack, TransformerBlock, TransformerLm
@@ -122,6 +126,23 @@ LONG = [
     {'prompt': 'a question', 'answer': ' but an answer'},
     {'prompt': 'a question that is long', 'answer': ' no'},
 ]
+
+
+def test_decoded_answers_are_compared_with_those_of_the_data(path: str) -> None:
+    data = made(path, batch_size=2)
+    batch = data.get_next()
+    lengths = batch['prefix_lengths']
+    answers = [batch['labels'][row, lengths[row] - 1 :] for row in (0, 1)]
+    ids = np.zeros((2, 1, LENGTH), np.int32)
+    ids[0, 0, : answers[0].size] = answers[0]
+    ids[1, 0, :3] = 5, 6, 1
+    zeros = jnp.zeros((2, 1))
+    decoded = Decoded(jnp.asarray(ids), jnp.array([[3], [3]]), zeros, zeros)
+    output = DecodeOutput(batch, jnp.asarray(lengths), decoded)
+    found = list(decoded_examples(Greedy(LENGTH, eos_ids=[1]), data, output, first=1))
+    assert [each.is_right for each in found] == [True, False]
+    assert [each.prompt for each in found] == [pair['prompt'] for pair in PAIRS[:2]]
+    assert [each.target for each in found] == [pair['answer'] for pair in PAIRS[:2]]
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,11 @@ def test_files_that_do_not_fit_are_refused(
     assert str(error.value).startswith(f"vocabulary '{folder}': ")
 
 
+def test_seqio_takes_no_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match='no vocabulary of SeqIO, whose id 0 is padding'):
+        vocabulary_at(str(make_tokenizer(tmp_path))).for_seqio()
+
+
 def test_a_tokenizer_with_more_ids_than_the_model_is_refused(tmp_path: Path) -> None:
     data = JsonShardsInput(
         batch_size=1, sequence_length=6, vocabulary=str(make_tokenizer(tmp_path)), paths=['a']
