@@ -163,6 +163,8 @@ class Pretrained(Component):
         unused: regular expressions for names of tensors that the run does not use.
         adapter: path of a directory that `peft` saved, with LoRA adapters of this model; it must
             compute as `task.adapters` does. None begins with new ones.
+        allow_changes: the model may compute otherwise than `config.json` says, as with other
+            rotary positions. With `rules`, `ignore` or `unused` it may anyway.
     """
 
     directory: str
@@ -170,9 +172,15 @@ class Pretrained(Component):
     ignore: list[str] = []
     unused: list[str] = []
     adapter: str | None = None
+    allow_changes: bool = False
 
     def check(self) -> None:
         if self.rules is not None and not self.rules:
             raise ValueError('rules must not be empty; leave them out for those of config.json')
         check_patterns(self.ignore, 'ignore')
         check_patterns(self.unused, 'unused')
+
+    @property
+    def has_all_weights(self) -> bool:
+        """True if the model is that of `config.json`, with all of its weights."""
+        return self.rules is None and not self.ignore and not self.unused

@@ -1,5 +1,6 @@
 """All families of pretrained models."""
 
+import contextlib
 from typing import Any
 
 from trainer.layers.base import Layer
@@ -7,7 +8,7 @@ from trainer.pretrained import bert, gemma, gpt2, llama, vit
 from trainer.pretrained.family import Family
 from trainer.pretrained.likeness import computation, differing_fields
 from trainer.pretrained.model_config import ModelConfig
-from trainer.symbolic.errors import UserError, nearest
+from trainer.symbolic.errors import UserError, in_short, nearest
 
 _ALL = *llama.FAMILIES, *gemma.FAMILIES, *gpt2.FAMILIES, *bert.FAMILIES, *vit.FAMILIES
 FAMILIES = {each.architecture: each for each in _ALL}
@@ -36,10 +37,42 @@ def model_of(directory: str, architecture: str | None = None) -> Layer:
         UserError: the file cannot be read, or has a field whose effect is unknown here.
     """
     config = ModelConfig.of(directory)
-    family = FAMILIES.get(architecture or '') or family_of(config)
-    model = family.model(config)
+    return described(FAMILIES.get(architecture or '') or family_of(config), config)
+
+
+def described(family: Family, config: ModelConfig) -> Layer:
+    """The model of a `config.json`; raises UserError, also where its values do not fit together."""
+    try:
+        model = family.model(config)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise UserError(f'{config.file}: {in_short(error)}') from error
     config.finish()
     return model
+
+
+def require_like(model: Layer, directory: str) -> None:
+    """Raises UserError unless a model computes as the `config.json` of a directory says.
+
+    A wrong epsilon or base of rotary positions hardly shows in a loss, but in all logits.
+    """
+    like = model_of(directory)
+    found = list(differing_fields(model, like, 'task.model'))
+    if not found:
+        return
+    family = family_of(ModelConfig.of(directory))
+    with contextlib.suppress(TypeError, ValueError, UserError):  # It takes other inputs.
+        one, other = (computation(each, *family.inputs(like)) for each in (model, like))
+        if one == other:
+            return
+    raise UserError(
+        '\n'.join(
+            [
+                f'task.model computes otherwise than the config.json of {directory} says. Take its '
+                'values, or set allow_changes=True to train another model from these weights:',
+                *(f'  {each}' for each in found),
+            ]
+        )
+    )
 
 
 def config_of(model: Layer) -> tuple[Family, dict[str, Any]]:

@@ -41,7 +41,7 @@ def differing_fields(one: Any, other: Any, path: str) -> Iterator[str]:
         for key, value in one.sym_items():
             below = f'{path}[{key}]' if isinstance(key, int) else f'{path}.{key}'
             if not other.sym_hasattr(key):
-                yield f'{below}: {_short(value)}, there none'
+                yield f'{below}: {_short(value)}, there nothing'
             else:
                 yield from differing_fields(value, other.sym_getattr(key), below)
     elif one != other:

@@ -13,6 +13,7 @@ from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.checksums import leaves_by_name, name_of
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.experiment import Experiment
+from trainer.pretrained.families import require_like
 from trainer.pretrained.peft import require_same
 from trainer.program.program import Program
 from trainer.program.step_functions import Values
@@ -108,6 +109,8 @@ class WarmStartLoader:
                 require_same(start.adapter, adapters, f'{source.where}.adapter')
             with prefixed(source.where):
                 self._readers.append(source.reader(self._leaves))
+                if start is not None and start.has_all_weights and not start.allow_changes:
+                    require_like(experiment.task.model, start.directory)
         self._shapes = {name: tuple(leaf.shape) for name, leaf in self._leaves.items()}
         self._last = experiment.train.num_train_steps
         for source in sources:

@@ -15,6 +15,7 @@ from tests.factories.loaded import loaded
 from tests.factories.pretrained import directory
 from tests.factories.tiny import experiment
 from trainer.experiment import Experiment
+from trainer.layers import Dropout
 from trainer.layers.stack import per_layer
 from trainer.pretrained.families import model_of
 from trainer.program.setup import compiled, localized
@@ -25,11 +26,15 @@ from trainer.warm_start_rules import Pretrained, TensorRule
 LLAMA = directory('llama_2')
 
 
+def loader_of(made: Experiment) -> WarmStartLoader:
+    program, _ = compiled(localized(made))
+    return WarmStartLoader(made, warm_start_sources(made, '/nowhere'), program)
+
+
 def started(made: Experiment) -> Any:
     """The parameters that a run begins with."""
     program, values = compiled(localized(made))
-    loader = WarmStartLoader(made, warm_start_sources(made, '/nowhere'), program)
-    return jax.device_get(loader.load(program.random_key(0), values).params)
+    return jax.device_get(loader_of(made).load(program.random_key(0), values).params)
 
 
 def run_of(start: Pretrained, **fields: Any) -> Experiment:
@@ -156,3 +161,25 @@ def test_an_array_without_a_rule_is_named() -> None:
     start = start.rebind({'rules[0].operation': 'transpose'})
     with pytest.raises(UserError, match=r'embedding\.table is missing'):
         started(run_of(start))
+
+
+@pytest.mark.parametrize(
+    ('field', 'value', 'wanted'),
+    [
+        ('stack.layers[0].attention.position.wavelength', 1e4 + 1, 10000.0),
+        ('final_norm.epsilon', 1e-6, 0.001),
+    ],
+)
+def test_mistakes_that_a_loss_hides_are_refused(field: str, value: float, wanted: float) -> None:
+    made = run_of(Pretrained(str(LLAMA))).rebind({f'task.model.{field}': value})
+    with pytest.raises(
+        UserError, match=r'^train\.init_from_checkpoint: task\.model computes'
+    ) as caught:
+        loader_of(made)
+    assert f'task.model.{field}: {value}, there {wanted}' in str(caught.value)
+    loader_of(made.rebind({'train.init_from_checkpoint.allow_changes': True}))
+
+
+def test_dropout_and_layout_are_no_mistakes() -> None:
+    changes = {'task.model.dropout': Dropout(0.1), 'task.model.stack.scan': 'always'}
+    loader_of(run_of(Pretrained(str(LLAMA))).rebind(changes))
