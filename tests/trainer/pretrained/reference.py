@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import peft  # type: ignore[import-not-found]
+import peft
 import safetensors
 import torch
 import transformers

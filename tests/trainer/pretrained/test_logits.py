@@ -25,6 +25,7 @@ def test_logits_are_those_of_transformers(name: str) -> None:
     assert largest_difference(name) < 1e-4
 
 
+@pytest.mark.pax('`BertModel`')
 @pytest.mark.parametrize('name', ['bert', 'bert_classifier'])
 def test_encoders_know_padding_and_sentences_of_pairs(name: str) -> None:
     where = str(directory(name))
