@@ -95,7 +95,10 @@ def rungs_of(study: Study) -> tuple[list[dict[str, Any]], str]:
         return [], ''
     curves = study.curves()
     found = rung_report.rung_report(curves, scheduler)
-    remarks = [*scheduler.findings(curves), rung_report.warning(found, scheduler.unit)]
+    remarks = [
+        *scheduler.findings(curves, study.rewards[0]),
+        rung_report.warning(found, scheduler.unit),
+    ]
     return [dataclasses.asdict(rung) for rung in found], '\n'.join(filter(None, remarks))
 
 

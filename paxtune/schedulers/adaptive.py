@@ -1,6 +1,5 @@
 import contextlib
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,13 +10,9 @@ from paxtune.algorithms.base import SuggestionContext
 from paxtune.algorithms.gp.blas import one_blas_thread
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve, column
-from paxtune.schedulers.correlation import MIN_TRIALS, Link, expected_correlation, link
 from paxtune.schedulers.end_prediction import Array, predict_ends
 from paxtune.schedulers.rungs import RungScheduler, final_reward, pause_rungs
-from paxtune.schedulers.survivors import share_with_best, survivor_shares
-
-PROBE_EVERY, FIRST_PROBE = 32, 8
-"""Trials 8, 40, 72, … are probes."""
+from paxtune.schedulers.winners import MIN_ENDS, is_drawn, rescue_chance, survivals, winners
 
 _FEW = 500  # Trials whose linear algebra OpenBLAS gives to one thread.
 
@@ -29,14 +24,20 @@ class Trust:
     Attributes:
         rung: the resource.
         ended: the number of trials that reached their ends.
-        correlation: the expected rank correlation of rewards here with those at the end.
+        winners: the number of them that ended best.
+        kept: the number of winners whose rewards here are among the best `share`.
+        survival: the share of all winners that goes on, by a careful estimate.
         share: the share of the trials here that goes on.
+        last_share: the same at least, when no more trials begin.
     """
 
     rung: float
     ended: int
-    correlation: float
+    winners: int
+    kept: int
+    survival: float
     share: float
+    last_share: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +60,11 @@ class Standing:
     @property
     def last_count(self) -> int:
         """The number of trials that go on at least, when no more begin."""
-        share = share_with_best(self.trust.correlation, len(self.ranked))
-        return math.ceil(share * len(self.ranked))
+        return math.ceil(self.trust.last_share * len(self.ranked))
+
+    def place(self, number: int) -> float | None:
+        """The rank of a trial by the number of trials; None if it has not been here."""
+        return (self.ranked.index(number) + 1) / len(self.ranked) if number in self.ranked else None
 
 
 class _Row(NamedTuple):
@@ -79,22 +83,23 @@ class _Row(NamedTuple):
 
 
 class Adaptive(RungScheduler):
-    """Promotion at rungs, as careful as the rungs are misleading.
+    """Promotion at rungs, as careful as the rungs are misleading about winners.
 
-    Trials that went on show how well the ranks at a rung predict those at the next rung, or at the
-    end. They were selected at the rung, and the estimate is corrected for that. One trial in 32 is
-    a probe: it is trained to its end for the sake of its number alone. From the correlations
-    follows the share of trials that goes on from each rung: the best 1 / reduction_factor where
-    ranks are reliable, all of them where ranks mean nothing. Other trials are paused. They are not
-    lost: when the share becomes larger, the best of them go on.
+    A rung is trusted if the trials that end best stood in the part that goes on there. Of the
+    trials that a rung cuts, some are rescued: they are trained to their ends, for the sake of their
+    numbers, so that lost winners become known. One in 24 is rescued next to the part that goes on,
+    and one in 64 behind that. The share that goes on has the least compute for each winner: the
+    best 1 / reduction_factor where winners survive, more of them, up to all, where winners would be
+    lost. See `paxtune.schedulers.winners`. Other trials are paused. They are not lost: when the
+    share becomes larger, the best of them go on.
 
     Trials are ranked by their predicted ends: see `paxtune.schedulers.end_prediction`. So a long
     warm-up, which delays a trial, is no reason to pause it, once others have shown that it pays.
-    The correlations remain those of the rewards: predictions fit the trials that made them too well
-    to be judged by these.
+    The places of winners remain those of their rewards: predictions fit the trials that made them
+    too well to be judged by these.
 
-    Before trials have ended, ranks count as rather reliable. When the study has no room for more
-    trials, as many go on as contain the trial that ends best with a chance of 90 %.
+    Before trials have ended, rungs count as rather reliable. When the study has no room for more
+    trials, as many go on as contain the winners with a chance of 80 %.
 
     Example:
         >>> import pyglove as pg
@@ -116,12 +121,14 @@ class Adaptive(RungScheduler):
     def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Pause | None:
         self._score(reward)
         rung = self.rung_first_reached_now(curve)
-        if rung is None or is_probe(curve.id):
+        if rung is None:
             return None
         standings = self._standings([self._row(curve), *self._rows(others)], reward)
         standing = next(each for each in standings if each.trust.rung == rung)
         rank = standing.ranked.index(curve.id) + 1
         if rank <= standing.count:
+            return None
+        if is_drawn(curve.id, _rescue_chance(curve.id, standings)):
             return None
         last = curve.measurements[-1]
         return Pause(
@@ -160,42 +167,48 @@ class Adaptive(RungScheduler):
         with one_blas_thread() if len(rows) > _FEW else contextlib.nullcontext():
             predicted = predict_ends(scores, points)
         numbers = np.array([row.id for row in rows])
-        return [
-            Standing(trust, _best_first(column, numbers))
-            for trust, column in zip(self._trusts(rows, rungs, rewards), predicted.T, strict=True)
-        ]
+        ranked = [_best_first(column, numbers) for column in predicted.T]
+        trusts = self._trusts(rows, rungs, scores, numbers)
+        return [Standing(*each) for each in zip(trusts, ranked, strict=True)]
 
-    def trusts(self, curves: Curves) -> list[Trust]:
+    def trusts(self, curves: Curves, reward: Reward | None) -> list[Trust]:
         """Returns the evidence of these trials for each rung, from the lowest."""
-        rows = self._rows(curves)
-        return self._trusts(rows, *_table(rows))
+        return [each.trust for each in self._standings(self._rows(curves), reward)]
 
-    def _trusts(self, rows: Sequence[_Row], rungs: Sequence[float], rewards: Array) -> list[Trust]:
+    def _trusts(
+        self,
+        rows: Sequence[_Row],
+        rungs: Sequence[float],
+        scores: Array,
+        numbers: np.ndarray,
+    ) -> list[Trust]:
         if not rungs:
             return []
         known = [row.max_resource for row in rows if row.max_resource is not None]
         end = max(known) if self.max_resource is None else self.max_resource
-        progress = [rung / end for rung in rungs]
-        to_next, to_end = links(rewards)
-        # Curves may turn after a rung, or wander between rungs: the more careful estimate counts.
-        careful = [
-            min(
-                expected_correlation(to_next[i:], progress[i]),
-                expected_correlation([to_end[i]], progress[i]),
+        reached = np.isfinite(scores)
+        best = winners(scores[:, -1], int(reached.any(axis=1).sum()))
+        places = _places(
+            numbers[best], [_best_first(column, numbers) for column in scores[:, :-1].T]
+        )
+        found = survivals(
+            places, _went_on(reached), [rung / end for rung in rungs], self.reduction_factor
+        )
+        ended = np.sum(reached[:, :-1] & reached[:, -1:], axis=0).tolist()
+        there = np.isfinite(places).sum(axis=0).tolist()
+        return [
+            Trust(
+                rung, ended[i], there[i], int(np.sum(places[:, i] <= each.share)), each.winners,
+                each.share, each.last_share,
             )
-            for i in range(len(rungs))
-        ]
-        expected = _rising(careful)
-        shares = survivor_shares(expected, progress, self.reduction_factor)
-        has_ended = np.isfinite(rewards[:, -1:])
-        ended = np.sum(np.isfinite(rewards[:, :-1]) & has_ended, axis=0).tolist()
-        return [Trust(*each) for each in zip(rungs, ended, expected, shares, strict=True)]
+            for i, (rung, each) in enumerate(zip(rungs, found, strict=True))
+        ]  # fmt: skip
 
-    def findings(self, curves: Curves) -> list[str]:
+    def findings(self, curves: Curves, reward: Reward | None) -> list[str]:
         return [
             f'{each.share:.0%} of the trials go on from {self.rung_label(each.rung)}, '
             f'{_evidence(each)}'
-            for each in self.trusts(curves)
+            for each in self.trusts(curves, reward)
         ]
 
     def _place(self, rank: int, standing: Standing) -> str:
@@ -218,49 +231,46 @@ def _table(rows: Sequence[_Row]) -> tuple[list[float], Array]:
     return rungs, np.array(rewards, float).reshape(len(rows), len(rungs) + 1)
 
 
-def is_probe(number: int) -> bool:
-    """True for a trial that is trained to its end because of its number.
-
-    Example:
-        >>> [number for number in range(1, 100) if is_probe(number)]
-        [8, 40, 72]
-    """
-    return number % PROBE_EVERY == FIRST_PROBE
-
-
 def _best_first(scores: Array, numbers: np.ndarray) -> list[int]:
     """The numbers of the trials that have a score; of equal ones, the first comes first."""
     order = np.lexsort((numbers, -scores))
     return [int(number) for number in numbers[order[: np.isfinite(scores).sum()]]]
 
 
-def links(rewards: Array) -> tuple[list[Link], list[Link]]:
-    """Links each rung to the next one that a trial has reached, or its end; and to the end.
+def _rescue_chance(number: int, standings: Sequence[Standing]) -> float:
+    """The chance of the rescue of a trial, by the rungs that it has reached."""
+    pairs = [(each.place(number), each.trust.share) for each in standings]
+    there = [(place, share) for place, share in pairs if place is not None]
+    return rescue_chance([place for place, _ in there], [share for _, share in there])
+
+
+def _places(numbers: np.ndarray, ranked: Sequence[Sequence[int]]) -> Array:
+    """The places of trials at each rung, from 0 to 1, [trials, rungs]; NaN where one was not."""
+    found = np.full((len(numbers), len(ranked)), math.nan)
+    for rung, order in enumerate(ranked):
+        rank = {number: i for i, number in enumerate(order)}
+        found[:, rung] = [(rank.get(number, math.nan) + 0.5) / len(order) for number in numbers]
+    return found
+
+
+def _went_on(reached: np.ndarray) -> list[float]:
+    """The share of the trials at each rung that was trained beyond.
 
     Args:
-        rewards: [trials, rungs + 1]; the last ones are final. NaN where there is none.
+        reached: True where a trial has a reward, [trials, rungs + 1]; the last ones are final.
     """
-    end = following = rewards[:, -1]
-    to_next, to_end = [], []
-    for here in rewards[:, -2::-1].T:
-        there = np.isfinite(here)
-        to_next.append(link(here[there], following[there]))
-        to_end.append(link(here[there], end[there]))
-        following = np.where(there, here, following)
-    return to_next[::-1], to_end[::-1]
+    later = np.logical_or.accumulate(reached[:, ::-1], axis=1)[:, ::-1][:, 1:]
+    there = reached[:, :-1]
+    shares: list[float] = (
+        np.sum(there & later, axis=0) / np.maximum(there.sum(axis=0), 1)
+    ).tolist()
+    return shares
 
 
 def _evidence(trust: Trust) -> str:
-    if trust.ended < MIN_TRIALS:
+    if trust.ended < MIN_ENDS:
         return 'not checked by three ends yet'
     return (
-        f'whose rewards order the ends of {trust.ended} trials with a rank correlation of about '
-        f'{trust.correlation:.2f}'
+        f'where {trust.kept} of the {trust.winners} trials that ended best, of {trust.ended}, '
+        f'stood in the best {trust.share:.0%}'
     )
-
-
-def _rising(values: Sequence[float]) -> list[float]:
-    """The values between the largest so far and the smallest from there on: they never fall."""
-    largest = itertools.accumulate(values, max)
-    smallest = [*itertools.accumulate(reversed(values), min)][::-1]
-    return [(one + other) / 2.0 for one, other in zip(largest, smallest, strict=True)]

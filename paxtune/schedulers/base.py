@@ -233,10 +233,11 @@ class Scheduler(Component):
         """
         return None
 
-    def findings(self, curves: Curves) -> list[str]:
+    def findings(self, curves: Curves, reward: Reward | None) -> list[str]:
         """Describes its findings about a study's trials, for people; empty without any.
 
         Args:
             curves: all trials of the study that are not infeasible.
+            reward: as for `decide`.
         """
         return []

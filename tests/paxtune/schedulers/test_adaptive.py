@@ -14,10 +14,8 @@ from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import Adaptive, Pause, Promote, PromotingAsha, TrialCurve
-from paxtune.schedulers.adaptive import is_probe, links
 from paxtune.schedulers.base import State
-from paxtune.schedulers.correlation import expected_correlation, link
-from paxtune.schedulers.survivors import share_with_best, survivor_shares
+from paxtune.schedulers.winners import FAR, NEAR, is_drawn, rescue_chance, survivals
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.scheduler_suite import check_study
 from tests.conformance.toy_study import SPEC, Toy, crossing, ran, steady
@@ -35,12 +33,11 @@ def trial(
     return TrialCurve(id, state, measured, [float(m.step) for m in measured], 100.0, pauses)
 
 
-def probes(order: int) -> list[TrialCurve]:
-    """Six probes whose early losses order their ends well (1), or in reverse (-1)."""
-    numbers = [number for number in range(1, 400) if is_probe(number)][:6]
+def ended(order: int) -> list[TrialCurve]:
+    """Twelve trials whose early losses order their ends well (1), or in reverse (-1)."""
     return [
         trial(number, *[float(order * i)] * 9, float(i), state='completed')
-        for i, number in enumerate(numbers)
+        for i, number in enumerate(range(401, 413))
     ]
 
 
@@ -69,50 +66,61 @@ def test_adaptive_conforms(scheduler: Adaptive) -> None:
 
 
 @given(seed=st.integers(0, 1000), number=st.integers(1, 200))
-def test_a_probe_goes_on_by_its_number_alone(seed: int, number: int) -> None:
+def test_a_cut_trial_is_rescued_by_its_number_alone(seed: int, number: int) -> None:
     rng, scheduler = random.Random(seed), Adaptive(min_resource=10)
     others = [trial(id, rng.random(), state='paused', pauses=(10,)) for id in range(201, 220)]
     paused = scheduler.decide(trial(number, 1e9), others, LOSS)
-    assert (paused is None) == is_probe(number)
+    assert (paused is None) == is_drawn(number, FAR)
     best = scheduler.decide(trial(number, -1e9), others, LOSS)
     assert best is None
 
 
-def test_one_trial_in_32_is_a_probe() -> None:
-    assert sum(map(is_probe, range(1, 32 * 10 + 1))) == 10
+def test_a_rescued_trial_goes_on_at_all_later_rungs() -> None:
+    number = next(each for each in range(1, 200) if is_drawn(each, FAR))
+    others = [trial(id, 0.0, 0.0, 0.0, state='paused', pauses=(30,)) for id in range(201, 220)]
+    assert Adaptive(min_resource=10).decide(trial(number, 1e9, 1e9, 1e9), others, LOSS) is None
+
+
+def test_more_trials_are_rescued_next_to_the_part_that_goes_on() -> None:
+    numbers = range(1, 9601)
+    assert sum(is_drawn(each, NEAR) for each in numbers) == pytest.approx(400, abs=3)
+    assert sum(is_drawn(each, FAR) for each in numbers) == pytest.approx(150, abs=3)
+    assert rescue_chance([0.9, 0.4], [1 / 3, 1 / 3]) == NEAR
+    assert rescue_chance([0.2, 0.9], [1 / 3, 1 / 3]) == FAR
+    assert rescue_chance([0.2, 0.3], [1 / 3, 1 / 3]) == 0.0
 
 
 def test_reliable_rungs_let_the_best_third_go_on() -> None:
-    trusts = Adaptive(min_resource=10).trusts(probes(1))
-    assert [each.share for each in trusts] == pytest.approx([1 / 3] * 3, abs=0.05)
-    assert [each.ended for each in trusts] == [6, 6, 6]
+    trusts = Adaptive(min_resource=10).trusts(ended(1), LOSS)
+    # The last rung is so late that the rest costs less than a winner.
+    assert [each.share for each in trusts] == pytest.approx([1 / 3, 1 / 3, 1.0])
+    assert [(each.ended, each.winners, each.kept) for each in trusts] == [(12, 3, 3)] * 3
 
 
 def test_misleading_rungs_let_all_trials_go_on() -> None:
     scheduler = Adaptive(min_resource=10)
-    trusts = scheduler.trusts(probes(-1))
+    trusts = scheduler.trusts(ended(-1), LOSS)
     assert [each.share for each in trusts] == [1.0, 1.0, 1.0]
-    assert all(each.ended == 6 and each.correlation < 0 for each in trusts)
-    assert scheduler.decide(trial(1, 1e9), probes(-1), LOSS) is None
+    assert scheduler.decide(trial(1, 1e9), ended(-1), LOSS) is None
 
 
 def test_paused_trials_go_on_when_rungs_turn_out_to_mislead() -> None:
     scheduler = Adaptive(min_resource=10)
     waiting = [trial(id, 50.0 + id, state='paused', pauses=(10,)) for id in range(1, 7)]
-    assert scheduler.next_action([*waiting, *probes(1)], LOSS, CONTEXT, True) is None
-    answer = scheduler.next_action([*waiting, *probes(-1)], LOSS, CONTEXT, True)
+    assert scheduler.next_action([*waiting, *ended(1)], LOSS, CONTEXT, True) is None
+    answer = scheduler.next_action([*waiting, *ended(-1)], LOSS, CONTEXT, True)
     assert isinstance(answer, Promote) and answer.trial == 1
     assert answer.reason == (
-        'number 7 of 12 trials by predicted end at the rung of 10 steps, whose rewards order the '
-        'ends of 6 trials with a rank correlation of about -0.07: 100% go on'
+        'number 13 of 18 trials by predicted end at the rung of 10 steps, where 3 of the 3 trials '
+        'that ended best, of 12, stood in the best 100%: 100% go on'
     )
 
 
 def test_a_pause_says_what_the_rung_is_worth() -> None:
-    found = Adaptive(min_resource=10).decide(trial(1, 50.0), probes(1), LOSS)
+    found = Adaptive(min_resource=10).decide(trial(1, 50.0), ended(1), LOSS)
     assert found == Pause(
-        'reward 50 at step 10 is number 7 of 7 trials by predicted end at the rung of 10 steps, '
-        'whose rewards order the ends of 6 trials with a rank correlation of about 0.92: 33% go on'
+        'reward 50 at step 10 is number 13 of 13 trials by predicted end at the rung of 10 steps, '
+        'where 3 of the 3 trials that ended best, of 12, stood in the best 33%: 33% go on'
     )
 
 
@@ -142,8 +150,8 @@ def test_the_end_of_a_study_keeps_the_likely_best_of_each_rung() -> None:
 def test_it_saves_like_promotion_where_rungs_are_reliable() -> None:
     own = ran(Adaptive(min_resource=10), LOSS, num_trials=100, value=steady)
     other = ran(PromotingAsha(min_resource=10), LOSS, num_trials=100, value=steady)
-    # 3 trials in 100 are trained to their ends besides.
-    assert compute(own) < 1.2 * compute(other)
+    # 4 trials in 100 are rescued besides.
+    assert compute(own) < 1.3 * compute(other)
     assert compute(own) < 0.4 * 100 * 100
 
 
@@ -154,108 +162,60 @@ def test_it_trains_nearly_all_to_the_end_where_rungs_mislead(value) -> None:
 
 
 def test_the_report_has_a_line_for_each_rung() -> None:
-    assert Adaptive(min_resource=30).findings(probes(1)) == [
-        '33% of the trials go on from the rung of 30 steps, whose rewards order the ends of '
-        '6 trials with a rank correlation of about 0.99',
-        '33% of the trials go on from the rung of 90 steps, whose rewards order the ends of '
-        '6 trials with a rank correlation of about 1.00',
+    assert Adaptive(min_resource=30).findings(ended(1), LOSS) == [
+        f'{share}% of the trials go on from the rung of {rung} steps, where 3 of the 3 trials '
+        f'that ended best, of 12, stood in the best {share}%'
+        for rung, share in ((30, 33), (90, 100))
     ]
-    assert PromotingAsha(min_resource=30).findings(probes(1)) == []
+    assert PromotingAsha(min_resource=30).findings(ended(1), LOSS) == []
 
 
 @given(
-    st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=6),
+    st.lists(st.lists(st.floats(0.001, 0.999), min_size=3, max_size=3), max_size=9),
     st.sampled_from([2, 3, 4]),
 )
-def test_shares_lie_between_the_least_and_all(correlations: list[float], factor: int) -> None:
-    levels = [0.9 ** (len(correlations) - i) for i in range(len(correlations))]
-    shares = survivor_shares(sorted(correlations), levels, factor)
-    assert all(1 / factor - 1e-6 <= share <= 1.0 + 1e-9 for share in shares)
+def test_shares_lie_between_the_least_and_all(places: list[list[float]], factor: int) -> None:
+    found = survivals(np.array(places).reshape(-1, 3), [0.4] * 3, [0.04, 0.12, 0.36], factor)
+    assert all(1 / factor <= each.share <= 1.0 for each in found)
+    assert all(1 / factor <= each.last_share <= 1.0 for each in found)
 
 
-def test_more_trials_survive_a_rung_of_lower_correlation() -> None:
-    shares = [survivor_shares([each], [0.25], 3)[0] for each in (0.95, 0.5, 0.3, 0.15, 0.0)]
+def test_more_trials_go_on_where_winners_stood_behind() -> None:
+    shares = [
+        survivals(np.full((4, 1), place), [0.4], [0.1], 3)[0].share
+        for place in (0.05, 0.2, 0.4, 0.7, 0.95)
+    ]
     assert shares == sorted(shares)
     assert shares[0] == pytest.approx(1 / 3) and shares[-1] == 1.0
 
 
-def test_fewer_trials_contain_the_best_at_a_rung_of_higher_correlation() -> None:
-    shares = [share_with_best(each, 64) for each in (1.0, 0.9, 0.5, 0.2, 0.0, -0.5)]
-    assert shares == sorted(shares)
-    assert shares[0] < 0.1 and shares[-1] == pytest.approx(0.9)
+def test_winners_in_the_second_quarter_let_half_of_the_trials_go_on() -> None:
+    first, second = survivals(
+        np.stack([np.linspace(0.26, 0.49, 20), np.full(20, 0.05)], axis=1),
+        [0.5, 1 / 3], [0.04, 0.2], 3,
+    )  # fmt: skip
+    assert 0.5 <= first.share <= 0.7 and second.share == pytest.approx(1 / 3)
 
 
-def drawn(count: int, *correlations: float) -> list[np.ndarray]:
-    """Scores at the rungs and the end, a Markov chain with the correlations of its links."""
+@pytest.mark.parametrize('widest', [0.3, 0.6, 0.98])
+def test_neither_the_cut_nor_rescues_bias_the_share_of_winners(widest: float) -> None:
     rng = np.random.default_rng(0)
-    found = [rng.normal(size=count)]
-    for each in correlations:
-        found.append(each * found[-1] + (1.0 - each**2) ** 0.5 * rng.normal(size=count))
-    return found
+    places = rng.uniform(0.02, widest, 2000)
+    chance = np.where(places <= 1 / 3, 1.0, np.where(places <= 2 / 3, NEAR, FAR))
+    known = places[rng.random(len(places)) < chance]
+    # The least share that has 80 % of the winners.
+    found = survivals(known[:, None], [1 / 3], [0.05], 3)[0].last_share
+    assert found == pytest.approx(max(1 / 3, np.quantile(places, 0.8)), abs=0.15)
 
 
-def of_best(early: np.ndarray, late: np.ndarray, count: int) -> np.ndarray:
-    """The later scores of the best trials; NaN for the others, which did not go on."""
-    return np.where(early <= np.sort(early)[count - 1], late, math.nan)
-
-
-@pytest.mark.parametrize('correlation', [0.0, 0.2, 0.5, 0.8, 0.95])
-@pytest.mark.parametrize('share', [1.0, 1 / 3])
-def test_correlations_are_found_from_all_trials_and_from_the_best_at_the_rung(
-    correlation: float, share: float
-) -> None:
-    early, late = drawn(900, correlation)
-    found = expected_correlation([link(early, of_best(early, late, round(share * 900)))], 0.3)
-    assert found == pytest.approx(correlation, abs=0.15)
-
-
-def test_a_rung_that_orders_nothing_is_found_out_though_the_next_one_selects() -> None:
-    first, second, end = drawn(2000, 0.0, 0.9)
-    known = of_best(first, second, 700)
-    there = np.isfinite(known)
-    links = [link(first, known), link(second[there], of_best(second, end, 230)[there])]
-    assert expected_correlation(links, 0.1) == pytest.approx(0.0, abs=0.15)
-    assert expected_correlation(links[1:], 0.3) == pytest.approx(0.9, abs=0.1)
-
-
-def test_trials_that_later_rungs_selected_make_no_useless_rung_look_useful() -> None:
-    first, second, end = drawn(1200, 0.0, 0.9)
-    goes_on = {i for i in range(1200) if first[i] < -0.43}
-    ends = {i for i in goes_on if second[i] < -0.43}
-    curves = []
-    for i, (a, b, c) in enumerate(zip(first, second, end, strict=True)):
-        if is_probe(i) or i in ends:
-            curves.append(trial(i, a, a, *[b] * 7, c, state='completed'))
-        elif i in goes_on:
-            curves.append(trial(i, a, a, b, state='paused', pauses=(30,)))
-        else:
-            curves.append(trial(i, a, state='paused', pauses=(10,)))
-    useless, useful, _ = Adaptive(min_resource=10).trusts(curves)
-    assert useless.correlation < 0.15 < 0.7 < useful.correlation
-
-
-def test_a_rung_that_trials_lack_is_left_out_between_others() -> None:
+def test_trials_that_lack_a_rung_are_left_out_there() -> None:
     # Short trials have no second rung.
-    rewards = np.array([[i, math.nan, -i] for i in range(6)], float)
-    to_next, to_end = links(rewards)
-    assert to_next[0] == to_end[0] == pytest.approx((-1.0, 6.0))
-    assert to_next[1] == (0.0, 0.0)
-
-
-def test_a_rung_is_linked_to_the_next_one_and_to_the_end() -> None:
-    rewards = np.array([[i, i, -i] for i in range(6)], float)
-    to_next, to_end = links(rewards)
-    assert [each.correlation for each in to_next] == pytest.approx([1.0, -1.0])
-    assert [each.correlation for each in to_end] == pytest.approx([-1.0, -1.0])
+    places = np.array([[0.1, math.nan], [0.1, math.nan], [0.1, math.nan]])
+    first, second = survivals(places, [1 / 3, 0.0], [0.1, 0.3], 3)
+    assert first.winners > second.winners
 
 
 def test_of_equal_trials_the_earlier_ones_come_first() -> None:
     equal = [trial(id, 1.0, state='paused', pauses=(10,)) for id in range(1, 6)]
     pause = Adaptive(min_resource=10).decide(trial(9, 1.0), equal, LOSS)
     assert isinstance(pause, Pause) and 'number 6 of 6' in pause.reason
-
-
-def test_a_rung_where_all_are_equal_orders_nothing() -> None:
-    later = np.where(np.arange(300) < 100, np.arange(300.0), math.nan)
-    links = [link(np.full(300, 0.1), later)]
-    assert expected_correlation(links, 0.1) == pytest.approx(0.0, abs=0.1)

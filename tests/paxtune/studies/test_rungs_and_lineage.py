@@ -98,15 +98,15 @@ def test_where_curves_cross_people_are_warned(made: Path, shown: Callable[..., s
     assert told.splitlines()[-2] == 'To train it:'
 
 
-def test_the_correlations_that_a_scheduler_found_are_shown(
+def test_the_survival_of_winners_at_rungs_is_shown(
     tmp_path: Path, shown: Callable[..., str]
 ) -> None:
     scheduler = Adaptive(min_resource=3, max_resource=9)
     train(tmp_path / 'adaptive', scheduler, num_trials=42)
     text = ' '.join(shown('show', tmp_path / 'adaptive').split())
-    assert 'of the trials go on from the rung of 3 steps, whose rewards order the ends of' in text
+    assert 'of the trials go on from the rung of 3 steps, where ' in text
     with load_study(tmp_path / 'adaptive') as study:
-        assert scheduler.findings(study.curves())[0] in summary(study, 'x')
+        assert scheduler.findings(study.curves(), study.rewards[0])[0] in summary(study, 'x')
 
 
 def test_a_scheduler_without_rungs_has_those_of_shares(
