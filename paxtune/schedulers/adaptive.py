@@ -11,7 +11,7 @@ from paxtune.algorithms.gp.blas import one_blas_thread
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve, column
 from paxtune.schedulers.end_prediction import Array, predict_ends
-from paxtune.schedulers.rungs import RungScheduler, final_reward, pause_rungs
+from paxtune.schedulers.rungs import RungScheduler, final_reward, pause_rungs, rewards_at_rungs
 from paxtune.schedulers.winners import MIN_ENDS, is_drawn, rescue_chance, survivals, winners
 
 _FEW = 500  # Trials whose linear algebra OpenBLAS gives to one thread.
@@ -23,21 +23,25 @@ class Trust:
 
     Attributes:
         rung: the resource.
+        progress: the same as a share of a whole trial.
         ended: the number of trials that reached their ends.
         winners: the number of them that ended best.
         kept: the number of winners whose rewards here are among the best `share`.
         survival: the share of all winners that goes on, by a careful estimate.
         share: the share of the trials here that goes on.
         last_share: the same at least, when no more trials begin.
+        density: of winners by place; empty where better places come first.
     """
 
     rung: float
+    progress: float
     ended: int
     winners: int
     kept: int
     survival: float
     share: float
     last_share: float
+    density: Sequence[float] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +66,26 @@ class Standing:
         """The number of trials that go on at least, when no more begin."""
         return math.ceil(self.trust.last_share * len(self.ranked))
 
+    def best_of(self, ranks: Sequence[int], least: float) -> int | None:
+        """The rank with the most winners around it; None if all have fewer than new trials.
+
+        Args:
+            ranks: to choose from, ascending.
+            least: the density of winners that a rank must have.
+        """
+        if not self.trust.density or not ranks:
+            return ranks[0] if ranks else None
+        count = len(self.trust.density)
+        places = (np.array(ranks) - 0.5) / len(self.ranked) * count - 0.5
+        densities = np.interp(places, np.arange(count), self.trust.density)
+        best = int(np.argmax(densities))
+        return ranks[best] if densities[best] >= least else None
+
     def place(self, number: int) -> float | None:
         """The rank of a trial by the number of trials; None if it has not been here."""
-        return (self.ranked.index(number) + 1) / len(self.ranked) if number in self.ranked else None
+        with contextlib.suppress(ValueError):
+            return (self.ranked.index(number) + 1) / len(self.ranked)
+        return None
 
 
 class _Row(NamedTuple):
@@ -123,7 +144,7 @@ class Adaptive(RungScheduler):
         rung = self.rung_first_reached_now(curve)
         if rung is None:
             return None
-        standings = self._standings([self._row(curve), *self._rows(others)], reward)
+        standings = self._standings([*self._rows([curve]), *self._rows(others)], reward)
         standing = next(each for each in standings if each.trust.rung == rung)
         rank = standing.ranked.index(curve.id) + 1
         if rank <= standing.count:
@@ -144,18 +165,28 @@ class Adaptive(RungScheduler):
             return None
         for standing in reversed(self._standings(self._rows(curves), reward)):
             count = standing.count if may_begin else max(standing.count, standing.last_count)
-            for rank, number in enumerate(standing.ranked[:count], 1):
-                if paused_at.get(number) == standing.trust.rung:
-                    return Promote(number, self._place(rank, standing))
+            rung = standing.trust.rung
+            paused = [
+                rank
+                for rank, number in enumerate(standing.ranked[:count], 1)
+                if paused_at.get(number) == rung
+            ]
+            # Where all go on, new trials have a density of 1; the rest of a paused one costs less.
+            new_ones = may_begin and standing.trust.share == 1.0
+            rank = standing.best_of(paused, 1.0 - standing.trust.progress if new_ones else 0.0)
+            if rank is not None:
+                return Promote(standing.ranked[rank - 1], self._place(rank, standing))
         return None
 
-    def _row(self, curve: TrialCurve) -> _Row:
-        levels = self.rung_levels(curve)
-        rewards = (*map(self.rung_rewards(curve).get, levels), final_reward(curve))
-        return _Row(levels, rewards, curve.id, curve.point, curve.max_resource)
-
     def _rows(self, curves: Curves) -> Sequence[_Row]:
-        return column(curves, 'row', self._row)
+        levels_of = self.rung_level_function()
+
+        def row(curve: TrialCurve) -> _Row:
+            levels = levels_of(curve)
+            rewards = (*map(rewards_at_rungs(curve, levels).get, levels), final_reward(curve))
+            return _Row(levels, rewards, curve.id, curve.point, curve.max_resource)
+
+        return column(curves, 'row', row)
 
     def _standings(self, rows: Sequence[_Row], reward: Reward | None) -> list[Standing]:
         """The rungs from the lowest, each with the trials that reached it."""
@@ -168,29 +199,23 @@ class Adaptive(RungScheduler):
             predicted = predict_ends(scores, points)
         numbers = np.array([row.id for row in rows])
         ranked = [_best_first(column, numbers) for column in predicted.T]
-        trusts = self._trusts(rows, rungs, scores, numbers)
+        trusts = self._trusts(rows, rungs, scores)
         return [Standing(*each) for each in zip(trusts, ranked, strict=True)]
 
     def trusts(self, curves: Curves, reward: Reward | None) -> list[Trust]:
         """Returns the evidence of these trials for each rung, from the lowest."""
-        return [each.trust for each in self._standings(self._rows(curves), reward)]
+        rows = self._rows(curves)
+        rungs, rewards = _table(rows)
+        return self._trusts(rows, rungs, self._score(reward)(1.0) * rewards)
 
-    def _trusts(
-        self,
-        rows: Sequence[_Row],
-        rungs: Sequence[float],
-        scores: Array,
-        numbers: np.ndarray,
-    ) -> list[Trust]:
+    def _trusts(self, rows: Sequence[_Row], rungs: Sequence[float], scores: Array) -> list[Trust]:
         if not rungs:
             return []
         known = [row.max_resource for row in rows if row.max_resource is not None]
         end = max(known) if self.max_resource is None else self.max_resource
         reached = np.isfinite(scores)
         best = winners(scores[:, -1], int(reached.any(axis=1).sum()))
-        places = _places(
-            numbers[best], [_best_first(column, numbers) for column in scores[:, :-1].T]
-        )
+        places = _places(scores[:, :-1], best)
         found = survivals(
             places, _went_on(reached), [rung / end for rung in rungs], self.reduction_factor
         )
@@ -198,8 +223,8 @@ class Adaptive(RungScheduler):
         there = np.isfinite(places).sum(axis=0).tolist()
         return [
             Trust(
-                rung, ended[i], there[i], int(np.sum(places[:, i] <= each.share)), each.winners,
-                each.share, each.last_share,
+                rung, rung / end, ended[i], there[i], int(np.sum(places[:, i] <= each.share)),
+                each.winners, each.share, each.last_share, each.density,
             )
             for i, (rung, each) in enumerate(zip(rungs, found, strict=True))
         ]  # fmt: skip
@@ -244,12 +269,17 @@ def _rescue_chance(number: int, standings: Sequence[Standing]) -> float:
     return rescue_chance([place for place, _ in there], [share for _, share in there])
 
 
-def _places(numbers: np.ndarray, ranked: Sequence[Sequence[int]]) -> Array:
-    """The places of trials at each rung, from 0 to 1, [trials, rungs]; NaN where one was not."""
-    found = np.full((len(numbers), len(ranked)), math.nan)
-    for rung, order in enumerate(ranked):
-        rank = {number: i for i, number in enumerate(order)}
-        found[:, rung] = [(rank.get(number, math.nan) + 0.5) / len(order) for number in numbers]
+def _places(scores: Array, trials: np.ndarray) -> Array:
+    """The places of some trials at each rung, from 0 to 1, [trials, rungs]; NaN where one was not.
+
+    Trials with equal scores share the place in their middle.
+    """
+    found = np.full((len(trials), scores.shape[1]), math.nan)
+    for rung, there in enumerate(-scores.T):
+        ordered, own = np.sort(there), there[trials]  # NaN comes last.
+        ends = np.searchsorted(ordered, own) + np.searchsorted(ordered, own, 'right')
+        count = max(int(np.isfinite(there).sum()), 1)
+        found[:, rung] = np.where(np.isfinite(own), ends / 2.0 / count, math.nan)
     return found
 
 

@@ -75,14 +75,14 @@ class RungScheduler(Scheduler):
 
     def rung_rewards(self, curve: TrialCurve) -> dict[float, float]:
         """The reward of a trial at each rung that it has reached."""
-        return _rung_rewards(curve, self.rung_levels(curve))
+        return rewards_at_rungs(curve, self.rung_levels(curve))
 
     def rewards_at(self, rung: float, curves: Sequence[TrialCurve]) -> Array:
         """The reward of each trial at a rung; NaN where it has not reached the rung."""
         levels = self.rung_level_function()
 
         def reward(curve: TrialCurve) -> float:
-            return _rung_rewards(curve, levels(curve)).get(rung, math.nan)
+            return rewards_at_rungs(curve, levels(curve)).get(rung, math.nan)
 
         return np.array(column(curves, f'reward at {rung!r}', reward), float)
 
@@ -168,7 +168,7 @@ def final_reward(curve: TrialCurve) -> float | None:
     return last_reward(curve.measurements) if curve.state == 'completed' else None
 
 
-def _rung_rewards(curve: TrialCurve, levels: Sequence[float]) -> dict[float, float]:
+def rewards_at_rungs(curve: TrialCurve, levels: Sequence[float]) -> dict[float, float]:
     found: dict[float, float] = {}
     index = 0
     for rung in levels:

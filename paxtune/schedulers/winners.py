@@ -7,6 +7,7 @@ its end with a known chance. The likelihood divides by the chance that a winner 
 known at all. So neither the cut nor the rescues bias it.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -34,6 +35,7 @@ _CAUTION = 0.3
 
 _SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _SWEEPS = 6
+_PLACES = 64
 
 
 class Survival(NamedTuple):
@@ -43,11 +45,14 @@ class Survival(NamedTuple):
         share: of the trials here that goes on.
         winners: the share of the winners here that goes on, by a careful estimate.
         last_share: the share that goes on at least, when no more trials begin.
+        density: of winners at some places, by the density of all trials; from the best place to the
+            worst. Empty where the share is the least one: then better places come first.
     """
 
     share: float
     winners: float
     last_share: float
+    density: Sequence[float] = ()
 
 
 def is_drawn(number: int, chance: float) -> bool:
@@ -133,6 +138,7 @@ def survivals(
             float(candidates[at]),
             float(careful[rung, at]),
             float(candidates[np.argmax(expected[rung] >= LIKELY)]),
+            (posteriors[rung] @ _densities()).tolist() if at else (),
         )
         for rung, at in enumerate(chosen)
     ]
@@ -195,6 +201,15 @@ def _passing(shares: Array) -> Array:
     with np.errstate(divide='ignore'):
         limits = _quantiles(shares)
     found: Array = scipy.special.ndtr((_MEANS[:, None] - limits) / _SPREADS[:, None])
+    return found
+
+
+@functools.cache
+def _densities() -> Array:
+    """The density of winners by that of all trials, [distributions, places]."""
+    places = _quantiles((np.arange(_PLACES) + 0.5) / _PLACES)
+    distances = (places - _MEANS[:, None]) / _SPREADS[:, None]
+    found: Array = np.exp(0.5 * (places**2 - distances**2)) / _SPREADS[:, None]
     return found
 
 

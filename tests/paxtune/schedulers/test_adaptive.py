@@ -116,6 +116,16 @@ def test_paused_trials_go_on_when_rungs_turn_out_to_mislead() -> None:
     )
 
 
+def test_paused_trials_go_on_where_the_winners_stood() -> None:
+    # Losses at the rung are 0 to 39. The best ends stood at 19 to 21.
+    known = [
+        trial(100 + i, *[float(i)] * 9, abs(20.0 - i), state='completed') for i in range(0, 40, 2)
+    ]
+    known += [trial(100 + i, float(i), state='paused', pauses=(10,)) for i in range(1, 40, 2)]
+    answer = Adaptive(min_resource=10).next_action(known, LOSS, CONTEXT, True)
+    assert isinstance(answer, Promote) and 113 <= answer.trial <= 127
+
+
 def test_a_pause_says_what_the_rung_is_worth() -> None:
     found = Adaptive(min_resource=10).decide(trial(1, 50.0), ended(1), LOSS)
     assert found == Pause(
