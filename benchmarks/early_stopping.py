@@ -22,7 +22,7 @@ Beside that: what 64 trials cost by full runs, and their normalized regret, (bes
 table) / (median of the table - best of the table), both in the mean.
 
 Goals: ASHA needs 3.5 times less than full runs, promoting ASHA 4.5 times, the median rule 1.4, and
-the adaptive scheduler 4.
+the adaptive scheduler 3.8.
 
 Part 2, also in the simulator: families of synthetic curves that cross
 (`benchmarks/common/crossing_curves.py`). The rank correlation of losses at a quarter of the budget
@@ -31,8 +31,13 @@ seeds.
 Goals: on no family does the adaptive scheduler need more than 1.1 times the compute of full runs,
 in the geometric mean over its tables. Each of its runs reaches its target.
 
-Constants of the adaptive scheduler were chosen on tables 1, 3, 5 and 7 of TaskSet and on generator
-seed 0 of the families. The results on the others stand apart.
+Then families whose winners begin late (`crossing_curves.LATE`), which a rank correlation hardly
+shows. Goal: where winners begin in the second quarter, the adaptive scheduler needs at most 1.1
+times the compute of full runs, and 90 % of its runs reach the target. Winners that begin behind
+have no goal: to see one, a trial of its place has to be trained to its end, and few are winners.
+
+Constants of the adaptive scheduler were chosen on TaskSet and on other generated families:
+`benchmarks/results/early_stopping.md` says which. No family here chose them.
 
 Part 3, with `--real`: `lm.StdlibTunable` is really trained, the same trials without a scheduler,
 with ASHA, and with promoting ASHA, one after another in --work_dir. It prints the steps, the best
@@ -84,15 +89,19 @@ ROOT = Path(__file__).parents[1]
 TRIALS, SEEDS = 64, 100
 CROSSING_SEEDS = 100  # Runs on each table of a family: of 20, the median is off by some 25 %.
 QUICK_SEEDS = 3
-CHOSEN, OTHERS = (0,), (1, 2)
-"""The generator seeds of families: that constants were chosen on, and others."""
+GENERATOR_SEEDS = (0, 1, 2)
+"""Each family has a table of each."""
 FULL = 'full'
 LOWEST = default_min_resource(range(1, 52), 51)
 """The choice of `--scheduler=asha` for 51 evaluations: the second one."""
 DEFAULTS, DEFAULTS_SEEDS = 'defaults', 20
-GOALS = {'asha': 3.5, 'promoting_asha': 4.5, 'median': 1.4, 'adaptive': 4.0}
+GOALS = {'asha': 3.5, 'promoting_asha': 4.5, 'median': 1.4, 'adaptive': 3.8}
 MAX_RATIO = 1.1
 """The most compute that the adaptive scheduler may need on a family, by that of full runs."""
+LATE_REACHED = 0.9
+"""The share of its runs that reach the target, where winners begin late."""
+WITHOUT_GOAL = ('third quarter', 'bottom')
+"""Families of late winners that have none."""
 _REPLICATES = 2000
 _SUGGESTIONS: dict[tuple[int, int], Suggestion] = {}
 
@@ -146,9 +155,11 @@ def of_table(file: Path, seeds: int, names: Sequence[str]) -> dict[str, Found]:
 
 
 def of_family(
-    kind: str, correlation: float, generator_seed: int, seeds: int, names: Sequence[str]
+    kind: str, correlation: float | None, generator_seed: int, seeds: int, names: Sequence[str]
 ) -> dict[str, Found]:
-    """Results of the schedulers on one table of a family."""
+    """Results of the schedulers on one table of a family; of `LATE` without a correlation."""
+    if correlation is None:
+        return of_curves(crossing_curves.late(kind, generator_seed), seeds, names)
     return of_curves(crossing_curves.family(kind, correlation, generator_seed), seeds, names)
 
 
@@ -271,30 +282,30 @@ def crossing(args: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, f
     # The decisions of these curves say nothing: no algorithm helps.
     names = [name for name in _names(args) if name != DEFAULTS]
     worst = dict.fromkeys(names, 0.0)
-    families = list(itertools.product(crossing_curves.KINDS, crossing_curves.CORRELATIONS))
     seeds = QUICK_SEEDS if args.quick else args.seeds or CROSSING_SEEDS
+    families: list[tuple[str, float | None]] = [
+        *itertools.product(crossing_curves.KINDS, crossing_curves.CORRELATIONS),
+        *((name, None) for name in crossing_curves.LATE),
+    ]
     if args.quick:  # Runs on families of 0.2 train nearly all rows, which takes minutes.
-        families = families[3::6]
-    for label, generator_seeds in (('chosen on', CHOSEN), ('others', OTHERS)):
-        if args.quick and label == 'others':
+        families = families[3:10:6]
+    jobs = {
+        family: [pool.submit(of_family, *family, seed, seeds, names) for seed in GENERATOR_SEEDS]
+        for family in families
+    }
+    print(f'\n{"compute to the target, by full":34}' + ''.join(f'{name:>16}' for name in names))
+    for (kind, correlation), own in jobs.items():
+        parts = [job.result() for job in own]
+        cells = {name: _needs(parts, name) for name in names}
+        texts = [f'{ratio:.2f} ({reached:.0%})' for ratio, reached in cells.values()]
+        label = kind if correlation is None else f'{kind} {correlation}'
+        print(f'{label:34}' + ''.join(f'{text:>16}' for text in texts))
+        if kind in WITHOUT_GOAL:
             continue
-        jobs = {
-            family: [
-                pool.submit(of_family, *family, seed, seeds, names) for seed in generator_seeds
-            ]
-            for family in families
-        }
-        print(f'\ngenerator seeds {", ".join(map(str, generator_seeds))} ({label})')
-        print(f'{"compute to the target, by full":34}' + ''.join(f'{name:>16}' for name in names))
-        for (kind, correlation), own in jobs.items():
-            parts = [job.result() for job in own]
-            cells = {name: _needs(parts, name) for name in names}
-            worst = {name: max(worst[name], cells[name][0]) for name in names}
-            texts = [f'{ratio:.2f} ({reached:.0%})' for ratio, reached in cells.values()]
-            print(f'{kind} {correlation:<{33 - len(kind)}}' + ''.join(f'{t:>16}' for t in texts))
-            if cells.get('adaptive', (0.0, 1.0))[1] < 1.0:
-                worst['adaptive'] = math.inf
-    print(f'{"worst":34}' + ''.join(f'{worst[name]:>16.2f}' for name in names))
+        worst = {name: max(worst[name], cells[name][0]) for name in names}
+        if cells.get('adaptive', (0.0, 1.0))[1] < (LATE_REACHED if correlation is None else 1.0):
+            worst['adaptive'] = math.inf
+    print(f'{"worst of those with a goal":34}' + ''.join(f'{worst[name]:>16.2f}' for name in names))
     return worst
 
 

@@ -8,8 +8,13 @@ are two kinds of curves:
   From its course one may guess its end.
 - `wandering`: u(t) is a stationary random walk in log(t) (Ornstein-Uhlenbeck). Its course has
   no more information than its last value.
+
+`late` makes wandering curves whose winners begin late: until some share of the budget they stand at
+other places, and then rise to their own curves. All other trials keep their order, so a rank
+correlation of all hardly shows the winners.
 """
 
+import dataclasses
 import math
 
 import numpy as np
@@ -21,6 +26,41 @@ KINDS = ('turning', 'wandering')
 CORRELATIONS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
 QUARTER = 0.25
 _NOISE = 0.01
+_WARMUP = 1.5  # The loss of a trial's score by its warm-up, in standard deviations.
+
+
+@dataclasses.dataclass(frozen=True)
+class Late:
+    """Winners that begin late.
+
+    Attributes:
+        best, worst: the winners stand between these places at first: 0.0 is the best of all.
+        until: the share of the budget until which they stand there. They arrive at their own
+            curves at twice of it.
+        correlation: as for `family`, without the winners.
+        warmups: shares of the budget. Each trial has one of these as a decision, and stands lower
+            until then; winners have the last one. The places and `until` do not count then.
+        winners: the share of the trials that are winners.
+    """
+
+    best: float
+    worst: float
+    until: float
+    correlation: float = 0.85
+    warmups: tuple[float, ...] = ()
+    winners: float = 0.05
+
+
+LATE = {
+    'second quarter': Late(0.25, 0.5, until=0.2),
+    'second quarter, first rung': Late(0.25, 0.5, until=0.06),
+    'second quarter, long': Late(0.25, 0.5, until=0.45),
+    'second quarter, a tenth': Late(0.25, 0.5, until=0.2, winners=0.1),
+    'third quarter': Late(0.4, 0.7, until=0.2),
+    'bottom': Late(0.75, 1.0, until=0.2),
+    'warm-ups': Late(0.25, 0.5, until=0.2, warmups=(0.02, 0.1, 0.3)),
+}
+"""Families whose winners begin late, by name."""
 
 
 def family(
@@ -43,17 +83,67 @@ def family(
     """
     rng = np.random.default_rng([seed, KINDS.index(kind), round(100 * correlation)])
     shares = np.arange(1, steps + 1) / steps
-    pearson = 2.0 * math.sin(math.pi * correlation / 6.0)
-    own = _SCORES[kind](rng, count, np.log(shares), pearson)
+    own = _SCORES[kind](rng, count, np.log(shares), _pearson(correlation))
+    return _table(rng, own, shares, None, f'{kind} {correlation}')
+
+
+def late(name: str, seed: int, count: int = 1000, steps: int = 51) -> CurveTable:
+    """Makes a table of curves whose winners begin late.
+
+    Args:
+        name: of `LATE`.
+        seed: of the generator.
+        count: the number of trials.
+        steps: the number of evaluations of each.
+
+    Example:
+        >>> table = late('second quarter', seed=0, count=40)
+        >>> best = min(table.rows, key=lambda row: row.end)
+        >>> first = sorted(row.measurements[1].values[0] for row in table.rows)
+        >>> 10 <= first.index(best.measurements[1].values[0]) <= 20
+        True
+    """
+    kind = LATE[name]
+    rng = np.random.default_rng([seed, *name.encode()])
+    shares = np.arange(1, steps + 1) / steps
+    own = _wandering(rng, count, np.log(shares), _pearson(kind.correlation))
+    best = own[:, -1] >= np.quantile(own[:, -1], 1.0 - kind.winners)
+    lengths = rng.random(count)
+    if kind.warmups:
+        drawn = rng.integers(len(kind.warmups), size=count)
+        lengths = np.array(kind.warmups)[np.where(best, len(kind.warmups) - 1, drawn)]
+        own -= _WARMUP * _held(lengths[:, None], shares)
+    else:
+        # Each winner has a place of its own, and stays there.
+        places = rng.uniform(kind.best, kind.worst, best.sum())
+        there = np.quantile(own, 1.0 - places, axis=0)
+        own[best] += _held(kind.until, shares) * (there - own[best])
+    return _table(rng, own, shares, lengths, name)
+
+
+def _table(
+    rng: np.random.Generator,
+    own: np.ndarray,
+    shares: np.ndarray,
+    decision: np.ndarray | None,
+    name: str,
+) -> CurveTable:
     losses = 2.0 + shares**-0.3 - 0.2 * own + _NOISE * rng.standard_normal(own.shape)
     # From 1: the space of a column that begins near 0 is logarithmic, and few rows would be drawn.
-    decisions = 1.0 + rng.random((count, 2))
-    return CurveTable(
-        [_row(*pair) for pair in zip(decisions.tolist(), losses.tolist(), strict=True)],
-        'minimize',
-        'loss',
-        f'{kind} {correlation}',
-    )
+    decisions = 1.0 + rng.random((len(own), 2))
+    if decision is not None:
+        decisions[:, 0] = 1.0 + decision
+    rows = [_row(*pair) for pair in zip(decisions.tolist(), losses.tolist(), strict=True)]
+    return CurveTable(rows, 'minimize', 'loss', name)
+
+
+def _pearson(spearman: float) -> float:
+    return 2.0 * math.sin(math.pi * spearman / 6.0)
+
+
+def _held(until: float | np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """1 until a share of the budget, and 0 from twice of it on."""
+    return np.clip(2.0 - shares / until, 0.0, 1.0)
 
 
 def _turning(rng: np.random.Generator, count: int, times: np.ndarray, pearson: float) -> np.ndarray:

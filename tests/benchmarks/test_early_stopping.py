@@ -49,6 +49,17 @@ def test_families_have_their_rank_correlation(kind: str, correlation: float) -> 
     assert rank_correlation(pairs) == pytest.approx(correlation, abs=0.07)
 
 
+@pytest.mark.parametrize('name', crossing_curves.LATE)
+def test_a_rank_correlation_hardly_shows_winners_that_begin_late(name: str) -> None:
+    kind, table = crossing_curves.LATE[name], crossing_curves.late(name, seed=7)
+    first = np.array([row.measurements[1].rewards[0] for row in table.rows])
+    ends = np.array([row.end or 0.0 for row in table.rows])
+    assert 0.4 < rank_correlation(list(zip(first, ends, strict=True))) < 0.75
+    places = [float(np.mean(first < first[row])) for row in np.argsort(ends)[:20]]
+    if not kind.warmups:
+        assert kind.best - 0.1 < min(places) < max(places) < kind.worst + 0.1
+
+
 def test_tables_that_are_not_there_are_left_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
