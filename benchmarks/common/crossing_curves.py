@@ -98,9 +98,9 @@ def late(name: str, seed: int, count: int = 1000, steps: int = 51) -> CurveTable
 
     Example:
         >>> table = late('second quarter', seed=0, count=40)
-        >>> best = min(table.rows, key=lambda row: row.end)
-        >>> first = sorted(row.measurements[1].values[0] for row in table.rows)
-        >>> 10 <= first.index(best.measurements[1].values[0]) <= 20
+        >>> first = [row.measurements[1].rewards[0] for row in table.rows]
+        >>> best = min(range(40), key=lambda i: table.rows[i].measurements[-1].rewards[0])
+        >>> 8 <= sorted(first).index(first[best]) <= 22
         True
     """
     kind = LATE[name]

@@ -95,10 +95,8 @@ def rungs_of(study: Study) -> tuple[list[dict[str, Any]], str]:
         return [], ''
     curves = study.curves()
     found = rung_report.rung_report(curves, scheduler)
-    remarks = [
-        *scheduler.findings(curves, study.rewards[0]),
-        rung_report.warning(found, scheduler.unit),
-    ]
+    findings = scheduler.findings(curves, study.rewards[0])
+    remarks = [*findings, rung_report.warning(found, scheduler.unit)]
     return [dataclasses.asdict(rung) for rung in found], '\n'.join(filter(None, remarks))
 
 

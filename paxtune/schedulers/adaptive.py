@@ -109,10 +109,11 @@ class Adaptive(RungScheduler):
     A rung is trusted if the trials that end best stood in the part that goes on there. Of the
     trials that a rung cuts, some are rescued: they are trained to their ends, for the sake of their
     numbers, so that lost winners become known. One in 24 is rescued next to the part that goes on,
-    and one in 64 behind that. The share that goes on has the least compute for each winner: the
-    best 1 / reduction_factor where winners survive, more of them, up to all, where winners would be
-    lost. See `paxtune.schedulers.winners`. Other trials are paused. They are not lost: when the
-    share becomes larger, the best of them go on.
+    and one in 64 behind that; from trial 96 on more of them, up to four times as many. The share
+    that goes on has the least compute for each winner: the best 1 / reduction_factor where winners
+    survive, more of them, up to all, where winners would be lost. See `paxtune.schedulers.winners`.
+    Other trials are paused. They are not lost: when the share becomes larger, those go on first
+    that stand where winners stood.
 
     Trials are ranked by their predicted ends: see `paxtune.schedulers.end_prediction`. So a long
     warm-up, which delays a trial, is no reason to pause it, once others have shown that it pays.
@@ -134,7 +135,7 @@ class Adaptive(RungScheduler):
         >>> context = SuggestionContext(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 4, list)
         >>> action = Adaptive(min_resource=10).next_action(curves, loss, context, may_begin=True)
         >>> action.trial, action.reason.split(', ')[1]
-        (2, 'not checked by three ends yet: 33% go on')
+        (2, 'not checked by four ends yet: 33% go on')
     """
 
     pauses = True
@@ -216,9 +217,9 @@ class Adaptive(RungScheduler):
         reached = np.isfinite(scores)
         best = winners(scores[:, -1], int(reached.any(axis=1).sum()))
         places = _places(scores[:, :-1], best)
-        found = survivals(
-            places, _went_on(reached), [rung / end for rung in rungs], self.reduction_factor
-        )
+        numbers = np.array([rows[at].id for at in best])
+        levels = [rung / end for rung in rungs]
+        found = survivals(places, numbers, _went_on(reached), levels, self.reduction_factor)
         ended = np.sum(reached[:, :-1] & reached[:, -1:], axis=0).tolist()
         there = np.isfinite(places).sum(axis=0).tolist()
         return [
@@ -266,7 +267,7 @@ def _rescue_chance(number: int, standings: Sequence[Standing]) -> float:
     """The chance of the rescue of a trial, by the rungs that it has reached."""
     pairs = [(each.place(number), each.trust.share) for each in standings]
     there = [(place, share) for place, share in pairs if place is not None]
-    return rescue_chance([place for place, _ in there], [share for _, share in there])
+    return rescue_chance(number, [place for place, _ in there], [share for _, share in there])
 
 
 def _places(scores: Array, trials: np.ndarray) -> Array:
@@ -299,7 +300,7 @@ def _went_on(reached: np.ndarray) -> list[float]:
 
 def _evidence(trust: Trust) -> str:
     if trust.ended < MIN_ENDS:
-        return 'not checked by three ends yet'
+        return 'not checked by four ends yet'
     return (
         f'where {trust.kept} of the {trust.winners} trials that ended best, of {trust.ended}, '
         f'stood in the best {trust.share:.0%}'

@@ -16,21 +16,27 @@ import numpy as np
 
 from paxtune.schedulers.end_prediction import Array
 
-MIN_ENDS = 3
+MIN_ENDS = 4
 """Ends without which there is only the prior."""
 
-WINNERS = 0.25
-"""The winners among N trials are the best WINNERS * sqrt(N), but at least `MIN_ENDS`."""
+WINNERS, MIN_WINNERS = 0.25, 2
+"""The winners among N trials are the best WINNERS * sqrt(N), but at least MIN_WINNERS."""
 
 NEAR, FAR = 1 / 24, 1 / 64
 """The chances that a cut trial is rescued: NEAR up to twice the share that goes on, FAR beyond."""
+
+SHORT, MOST = 96, 4.0
+"""Trial N > SHORT has N / SHORT times these chances, but at most MOST times.
+
+The longer a study lasts, the more compute is lost where its rungs lose the winners.
+"""
 
 LIKELY = 0.8
 """The chance that winners are among the trials that go on at last."""
 
 # The prior of the mean: most rungs show winners early, and some mislead about them.
-_TRUSTED, _DOUBTED, _DOUBT = (1.8, 0.75), (0.0, 1.2), 0.15
-_CAUTION = 0.3
+_TRUSTED, _DOUBTED, _DOUBT = (1.8, 0.75), (0.0, 1.2), 0.1
+_CAUTION = 0.2
 """The standard deviations by which an estimate lies below the expected one."""
 
 _SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -62,25 +68,37 @@ def is_drawn(number: int, chance: float) -> bool:
 
     Example:
         >>> [number for number in range(1, 100) if is_drawn(number, 1 / 24)]
-        [3, 24, 37, 58, 92]
+        [14, 35, 48, 69]
     """
     return (0.37 + number * 0.6180339887498949) % 1.0 < chance
 
 
-def rescue_chance(places: Sequence[float], shares: Sequence[float]) -> float:
+def growth(numbers: np.ndarray) -> Array:
+    """The factor of the chances of trials with these numbers.
+
+    Example:
+        >>> growth(np.array([1, 96, 144, 1000])).tolist()
+        [1.0, 1.0, 1.5, 4.0]
+    """
+    return np.clip(numbers / SHORT, 1.0, MOST)
+
+
+def rescue_chance(number: int, places: Sequence[float], shares: Sequence[float]) -> float:
     """The chance that a trial is trained to its end though rungs cut it; 0.0 if none does.
 
     Args:
+        number: of the trial.
         places: of the trial at the rungs that it has reached: 0.1 has a tenth of the trials before
             it, or beside it.
         shares: that go on from these rungs.
 
     Example:
-        >>> rescue_chance([0.3], [1 / 3]), rescue_chance([0.6], [1 / 3]) == NEAR
+        >>> rescue_chance(1, [0.3], [1 / 3]), rescue_chance(1, [0.6], [1 / 3]) == NEAR
         (0.0, True)
     """
     pairs = zip(places, shares, strict=True)
-    return max((NEAR if p <= 2 * share else FAR for p, share in pairs if p > share), default=0.0)
+    chance = max((NEAR if p <= 2 * share else FAR for p, share in pairs if p > share), default=0.0)
+    return chance * float(growth(np.array(number)))
 
 
 def winners(ends: Array, trials: int) -> np.ndarray:
@@ -92,37 +110,42 @@ def winners(ends: Array, trials: int) -> np.ndarray:
 
     Example:
         >>> winners(np.array([1.0, 5.0, math.nan, 3.0, 2.0]), trials=5).tolist()
-        [1, 3, 4]
+        [1, 3]
     """
     ended = np.flatnonzero(np.isfinite(ends))
-    count = max(MIN_ENDS, math.ceil(WINNERS * math.sqrt(trials)))
+    count = max(MIN_WINNERS, math.ceil(WINNERS * math.sqrt(trials)))
     found = ended[np.argsort(-ends[ended], kind='stable')[:count]]
     return found[:0] if len(ended) < MIN_ENDS else found
 
 
 def survivals(
-    places: Array, went_on: Sequence[float], levels: Sequence[float], factor: float
+    places: Array,
+    numbers: np.ndarray,
+    went_on: Sequence[float],
+    levels: Sequence[float],
+    factor: float,
 ) -> list[Survival]:
     """Estimates the survival of winners at each rung, and the shares for the least compute.
 
     Args:
         places: of the winners, [winners, rungs], from 0, the best, to 1; NaN where one was not.
+        numbers: of the winners.
         went_on: the share of the trials at each rung that was trained beyond.
         levels: the rungs as shares of the compute of a whole trial.
         factor: at least 1 / factor of the trials goes on.
 
     Example:
         >>> levels = [0.1, 0.3]
-        >>> none = survivals(np.empty((0, 2)), [1 / 3, 1 / 3], levels, 3)
+        >>> none = survivals(np.empty((0, 2)), np.empty(0), [1 / 3, 1 / 3], levels, 3)
         >>> [round(each.share, 2) for each in none]
         [0.33, 0.33]
-        >>> last = survivals(np.full((6, 2), 0.9), [1 / 3, 1 / 3], levels, 3)
+        >>> last = survivals(np.full((6, 2), 0.9), np.arange(6), [1 / 3, 1 / 3], levels, 3)
         >>> [each.share for each in last]
         [1.0, 1.0]
     """
     candidates = np.array([1.0 / factor, *(each for each in _SHARES if each > 1.0 / factor)])
     passing = _passing(candidates)
-    posteriors = _posteriors(places, went_on, factor)
+    posteriors = _posteriors(places, growth(numbers), went_on, factor)
     expected = [posterior @ passing for posterior in posteriors]
     careful = np.array(
         [
@@ -144,18 +167,23 @@ def survivals(
     ]
 
 
-def _posteriors(places: Array, went_on: Sequence[float], factor: float) -> list[Array]:
+def _posteriors(
+    places: Array, growths: Array, went_on: Sequence[float], factor: float
+) -> list[Array]:
     """The probability of each distribution of `_MEANS` and `_SPREADS`, for each rung."""
     quantiles = _quantiles(places)
+    # Rescued trials are beyond, too.
+    rescued = FAR * (float(growths.mean()) if len(growths) else 1.0)
     found: list[Array] = []
     later = 1.0  # The chance that a winner which goes on from here passes the later rungs, too.
     for rung in reversed(range(places.shape[1])):
-        # Rescued trials are beyond, too.
-        share = min(1.0, max(1.0 / factor, went_on[rung] - FAR))
+        share = min(1.0, max(1.0 / factor, went_on[rung] - rescued))
         kept, near = _passing(np.array([share, min(1.0, 2 * share)])).T
-        known = (later + (1 - later) * NEAR) * kept + NEAR * (near - kept) + FAR * (1 - near)
-        here = quantiles[np.isfinite(quantiles[:, rung]), rung]
-        logs = _PRIOR - len(here) * (np.log(known) + np.log(_SPREADS))
+        by_rescue = NEAR * (near - later * kept) + FAR * (1 - near)
+        there = np.isfinite(quantiles[:, rung])
+        known = later * kept + growths[there, None] * by_rescue
+        here = quantiles[there, rung]
+        logs = _PRIOR - np.log(known).sum(axis=0) - len(here) * np.log(_SPREADS)
         logs -= 0.5 * np.sum(((here[:, None] - _MEANS) / _SPREADS) ** 2, axis=0)
         posterior = np.exp(logs - logs.max())
         found.append(posterior / posterior.sum())

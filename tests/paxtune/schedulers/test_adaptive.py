@@ -70,7 +70,7 @@ def test_a_cut_trial_is_rescued_by_its_number_alone(seed: int, number: int) -> N
     rng, scheduler = random.Random(seed), Adaptive(min_resource=10)
     others = [trial(id, rng.random(), state='paused', pauses=(10,)) for id in range(201, 220)]
     paused = scheduler.decide(trial(number, 1e9), others, LOSS)
-    assert (paused is None) == is_drawn(number, FAR)
+    assert (paused is None) == is_drawn(number, rescue_chance(number, [1.0], [1 / 3]))
     best = scheduler.decide(trial(number, -1e9), others, LOSS)
     assert best is None
 
@@ -85,16 +85,21 @@ def test_more_trials_are_rescued_next_to_the_part_that_goes_on() -> None:
     numbers = range(1, 9601)
     assert sum(is_drawn(each, NEAR) for each in numbers) == pytest.approx(400, abs=3)
     assert sum(is_drawn(each, FAR) for each in numbers) == pytest.approx(150, abs=3)
-    assert rescue_chance([0.9, 0.4], [1 / 3, 1 / 3]) == NEAR
-    assert rescue_chance([0.2, 0.9], [1 / 3, 1 / 3]) == FAR
-    assert rescue_chance([0.2, 0.3], [1 / 3, 1 / 3]) == 0.0
+    assert rescue_chance(1, [0.9, 0.4], [1 / 3, 1 / 3]) == NEAR
+    assert rescue_chance(1, [0.2, 0.9], [1 / 3, 1 / 3]) == FAR
+    assert rescue_chance(1, [0.2, 0.3], [1 / 3, 1 / 3]) == 0.0
+
+
+def test_more_trials_are_rescued_in_a_long_study() -> None:
+    chances = [rescue_chance(number, [0.9], [1 / 3]) for number in (1, 96, 192, 384, 9999)]
+    assert chances == [FAR, FAR, 2 * FAR, 4 * FAR, 4 * FAR]
 
 
 def test_reliable_rungs_let_the_best_third_go_on() -> None:
     trusts = Adaptive(min_resource=10).trusts(ended(1), LOSS)
     # The last rung is so late that the rest costs less than a winner.
     assert [each.share for each in trusts] == pytest.approx([1 / 3, 1 / 3, 1.0])
-    assert [(each.ended, each.winners, each.kept) for each in trusts] == [(12, 3, 3)] * 3
+    assert [(each.ended, each.winners, each.kept) for each in trusts] == [(12, 2, 2)] * 3
 
 
 def test_misleading_rungs_let_all_trials_go_on() -> None:
@@ -111,7 +116,7 @@ def test_paused_trials_go_on_when_rungs_turn_out_to_mislead() -> None:
     answer = scheduler.next_action([*waiting, *ended(-1)], LOSS, CONTEXT, True)
     assert isinstance(answer, Promote) and answer.trial == 1
     assert answer.reason == (
-        'number 13 of 18 trials by predicted end at the rung of 10 steps, where 3 of the 3 trials '
+        'number 13 of 18 trials by predicted end at the rung of 10 steps, where 2 of the 2 trials '
         'that ended best, of 12, stood in the best 100%: 100% go on'
     )
 
@@ -130,7 +135,7 @@ def test_a_pause_says_what_the_rung_is_worth() -> None:
     found = Adaptive(min_resource=10).decide(trial(1, 50.0), ended(1), LOSS)
     assert found == Pause(
         'reward 50 at step 10 is number 13 of 13 trials by predicted end at the rung of 10 steps, '
-        'where 3 of the 3 trials that ended best, of 12, stood in the best 33%: 33% go on'
+        'where 2 of the 2 trials that ended best, of 12, stood in the best 33%: 33% go on'
     )
 
 
@@ -141,7 +146,7 @@ def test_a_trial_that_its_decisions_delay_is_not_paused_for_it() -> None:
         made = trial(number, *losses[: 10 if state == 'completed' else 1], state=state)
         return dataclasses.replace(made, point=[warmup])
 
-    known = [delayed(i, i % 8 / 4, warmup=i % 3 / 2) for i in range(1, 16)]
+    known = [delayed(i, i % 8 / 4, warmup=i % 3 / 2) for i in range(2, 17)]
     known += [delayed(i, 0.5 + i % 5 / 4, warmup=0.0, state='paused') for i in range(21, 41)]
     scheduler, late = Adaptive(min_resource=10), delayed(19, 0.2, warmup=1.0, state='running')
     assert scheduler.decide(late, known, LOSS) is None
@@ -173,7 +178,7 @@ def test_it_trains_nearly_all_to_the_end_where_rungs_mislead(value) -> None:
 
 def test_the_report_has_a_line_for_each_rung() -> None:
     assert Adaptive(min_resource=30).findings(ended(1), LOSS) == [
-        f'{share}% of the trials go on from the rung of {rung} steps, where 3 of the 3 trials '
+        f'{share}% of the trials go on from the rung of {rung} steps, where 2 of the 2 trials '
         f'that ended best, of 12, stood in the best {share}%'
         for rung, share in ((30, 33), (90, 100))
     ]
@@ -185,14 +190,20 @@ def test_the_report_has_a_line_for_each_rung() -> None:
     st.sampled_from([2, 3, 4]),
 )
 def test_shares_lie_between_the_least_and_all(places: list[list[float]], factor: int) -> None:
-    found = survivals(np.array(places).reshape(-1, 3), [0.4] * 3, [0.04, 0.12, 0.36], factor)
+    found = survivals(
+        np.array(places).reshape(-1, 3),
+        np.arange(len(places)),
+        [0.4] * 3,
+        [0.04, 0.12, 0.36],
+        factor,
+    )
     assert all(1 / factor <= each.share <= 1.0 for each in found)
     assert all(1 / factor <= each.last_share <= 1.0 for each in found)
 
 
 def test_more_trials_go_on_where_winners_stood_behind() -> None:
     shares = [
-        survivals(np.full((4, 1), place), [0.4], [0.1], 3)[0].share
+        survivals(np.full((4, 1), place), np.ones(4), [0.4], [0.1], 3)[0].share
         for place in (0.05, 0.2, 0.4, 0.7, 0.95)
     ]
     assert shares == sorted(shares)
@@ -202,7 +213,7 @@ def test_more_trials_go_on_where_winners_stood_behind() -> None:
 def test_winners_in_the_second_quarter_let_half_of_the_trials_go_on() -> None:
     first, second = survivals(
         np.stack([np.linspace(0.26, 0.49, 20), np.full(20, 0.05)], axis=1),
-        [0.5, 1 / 3], [0.04, 0.2], 3,
+        np.arange(20), [0.5, 1 / 3], [0.04, 0.2], 3,
     )  # fmt: skip
     assert 0.5 <= first.share <= 0.7 and second.share == pytest.approx(1 / 3)
 
@@ -214,14 +225,14 @@ def test_neither_the_cut_nor_rescues_bias_the_share_of_winners(widest: float) ->
     chance = np.where(places <= 1 / 3, 1.0, np.where(places <= 2 / 3, NEAR, FAR))
     known = places[rng.random(len(places)) < chance]
     # The least share that has 80 % of the winners.
-    found = survivals(known[:, None], [1 / 3], [0.05], 3)[0].last_share
+    found = survivals(known[:, None], np.ones(len(known)), [1 / 3], [0.05], 3)[0].last_share
     assert found == pytest.approx(max(1 / 3, np.quantile(places, 0.8)), abs=0.15)
 
 
 def test_trials_that_lack_a_rung_are_left_out_there() -> None:
     # Short trials have no second rung.
     places = np.array([[0.1, math.nan], [0.1, math.nan], [0.1, math.nan]])
-    first, second = survivals(places, [1 / 3, 0.0], [0.1, 0.3], 3)
+    first, second = survivals(places, np.ones(3), [1 / 3, 0.0], [0.1, 0.3], 3)
     assert first.winners > second.winners
 
 
