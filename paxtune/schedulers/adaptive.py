@@ -109,9 +109,11 @@ class Adaptive(RungScheduler):
     A rung is trusted if the trials that end best stood in the part that goes on there. Of the
     trials that a rung cuts, some are rescued: they are trained to their ends, for the sake of their
     numbers, so that lost winners become known. One in 24 is rescued next to the part that goes on,
-    and one in 64 behind that; from trial 96 on more of them, up to four times as many. The share
-    that goes on has the least compute for each winner: the best 1 / reduction_factor where winners
-    survive, more of them, up to all, where winners would be lost. See `paxtune.schedulers.winners`.
+    and one in 64 behind that. From trial 96 on there are more of them, up to four times as many.
+
+    The share that goes on has the least compute for each winner: the best 1 / reduction_factor
+    where winners survive, more of them, up to all, where winners would be lost. See
+    `paxtune.schedulers.winners`.
     Other trials are paused. They are not lost: when the share becomes larger, those go on first
     that stand where winners stood.
 

@@ -25,8 +25,8 @@ WINNERS, MIN_WINNERS = 0.25, 2
 NEAR, FAR = 1 / 24, 1 / 64
 """The chances that a cut trial is rescued: NEAR up to twice the share that goes on, FAR beyond."""
 
-SHORT, MOST = 96, 4.0
-"""Trial N > SHORT has N / SHORT times these chances, but at most MOST times.
+GROWS_FROM, MAX_GROWTH = 96, 4.0
+"""Trial N has N / GROWS_FROM times these chances, but at least once and at most MAX_GROWTH times.
 
 The longer a study lasts, the more compute is lost where its rungs lose the winners.
 """
@@ -80,7 +80,7 @@ def growth(numbers: np.ndarray) -> Array:
         >>> growth(np.array([1, 96, 144, 1000])).tolist()
         [1.0, 1.0, 1.5, 4.0]
     """
-    return np.clip(numbers / SHORT, 1.0, MOST)
+    return np.clip(numbers / GROWS_FROM, 1.0, MAX_GROWTH)
 
 
 def rescue_chance(number: int, places: Sequence[float], shares: Sequence[float]) -> float:
