@@ -138,7 +138,7 @@ def test_decoded_answers_are_compared_with_those_of_the_data(path: str) -> None:
     ids[1, 0, :3] = 5, 6, 1
     zeros = jnp.zeros((2, 1))
     decoded = Decoded(jnp.asarray(ids), jnp.array([[3], [3]]), zeros, zeros)
-    output = DecodeOutput(batch, jnp.asarray(lengths), decoded)
+    output = DecodeOutput(jax.tree.map(jnp.asarray, batch), jnp.asarray(lengths), decoded)
     found = list(decoded_examples(Greedy(LENGTH, eos_ids=[1]), data, output, first=1))
     assert [each.is_right for each in found] == [True, False]
     assert [each.prompt for each in found] == [pair['prompt'] for pair in PAIRS[:2]]
