@@ -1,5 +1,7 @@
 """Language models and their search spaces."""
 
+import os
+
 import pyglove as pg
 
 from paxtune.config.budget import Budget
@@ -8,6 +10,8 @@ from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import MedianStopping
 from trainer.experiment import Checkpoints, Evaluation, Experiment, TrainLoop
+from trainer.inputs.finetuning.docstrings import DocstringInput
+from trainer.inputs.mixture import MixtureInput
 from trainer.inputs.text.c4 import C4Input
 from trainer.inputs.text.stdlib import StdlibInput
 from trainer.inputs.tokens.vocabulary import ByteVocabulary
@@ -17,14 +21,22 @@ from trainer.layers import (
     FeedForward,
     FutureTokens,
     GatedFeedForward,
+    LoRA,
+    RMSNorm,
+    Rotary,
     Stack,
     TransformerBlock,
     TransformerLm,
 )
-from trainer.learner import AdamW, Cosine, Learner, Muon
+from trainer.learner import AdamW, Cosine, GlobalNorm, Learner, LinearSchedule, Muon
+from trainer.pretrained.families import model_of
 from trainer.tasks import LanguageModelTask
+from trainer.warm_start_rules import Pretrained
 
 C4_VOCABULARY = ByteVocabulary().vocab_size
+PRETRAINED = 'PRETRAINED_MODEL'
+"""The variable that names the directory of a pretrained model."""
+
 BITS_PER_BYTE = MetricReward(goal='minimize', metric='eval/bits_per_byte')
 
 
@@ -103,6 +115,100 @@ def StdlibFuture() -> Tunable:
         optimizer=AdamW(weight_decay=0.1),
     )
     return made.rebind({'task.model': model, 'task.learner': learner})
+
+
+def FinetuneTunable() -> Tunable:
+    """Low-rank adapters for a pretrained model that learns to summarize functions of Python.
+
+        PRETRAINED_MODEL=models/SmolLM2-135M-Instruct \\
+            python -m paxtune.search --exp=lm.FinetuneTunable --num_trials=8
+
+    The directory has `config.json`, safetensors files and `tokenizer.json`. Without the variable,
+    the model has the shape of SmolLM2-135M, and no weights to start from. 200 signatures and their
+    summaries are the data, with their reverse as a second source. The reward is the loss of
+    summaries of other files. Searches rank, targets and learning rate of the adapters, the schedule
+    and the mixture.
+    """
+    directory = os.environ.get(PRETRAINED) or f'${PRETRAINED}'
+    model = model_of(directory) if PRETRAINED in os.environ else _smollm2()
+    steps, rows = 25, {'sequence_length': 64, 'vocabulary': directory}
+    attention = r'stack\.layers_\d+\.attention\.'
+    everywhere = r'stack\.layers_\d+\.(attention|feed_forward)\.\w+'
+    sources = {
+        task: DocstringInput(batch_size=8, is_training=True, split='train', task=task, **rows)
+        for task in ('summary', 'signature')
+    }
+    share = pg.floatv(0.0, 0.5)
+    learner = Learner(
+        learning_rate=pg.floatv(1e-4, 3e-3, 'log'),
+        schedule=pg.oneof(
+            [
+                kind(warmup_steps=3, decay_steps=steps, final_factor=0.1)
+                for kind in (Cosine, LinearSchedule)
+            ]
+        ),
+        optimizer=AdamW(weight_decay=0.0),
+        clipping=GlobalNorm(1.0),
+    )
+    return Tunable(
+        task=LanguageModelTask(
+            model=model,
+            learner=learner,
+            adapters=LoRA(
+                rank=pg.oneof([4, 8, 16, 32]),
+                targets=pg.oneof([[f'{attention}(query|value)'], [everywhere]]),
+            ),
+        ),
+        train_input=MixtureInput(
+            batch_size=8,
+            is_training=True,
+            inputs=sources,
+            weights={'summary': 1.0, 'signature': share},
+        ),
+        eval_inputs={'eval': DocstringInput(batch_size=8, split='eval', num_pairs=40, **rows)},
+        train=TrainLoop(
+            num_train_steps=steps,
+            evaluation=Evaluation(steps),
+            checkpoints=Checkpoints(5, keep=1),
+            summary_interval_steps=5,
+            init_from_checkpoint=Pretrained(directory),
+        ),
+        search=Search(objective=MetricReward('minimize', 'eval/log_pplx'), budget=Budget(8)),
+        smoke={
+            'task.model': TransformerLm(
+                embedding=Embedding(vocab_size=259, dims=32),
+                stack=Stack([TransformerBlock(Attention(2), GatedFeedForward(64))], repeats=2),
+            ),
+            **{
+                f'{path}.{field}': value
+                for path in (
+                    'train_input.inputs.summary',
+                    'train_input.inputs.signature',
+                    'eval_inputs.eval',
+                )
+                for field, value in {
+                    'vocabulary': '',
+                    'sequence_length': 200,
+                    'num_pairs': 8,
+                }.items()
+            },
+            'train.init_from_checkpoint': None,
+            'train.num_train_steps': 4,
+            'train.evaluation.every': 2,
+            'train.checkpoints.every': 2,
+        },
+    )
+
+
+def _smollm2() -> TransformerLm:
+    """The shape of SmolLM2-135M."""
+    attention = Attention(9, head_dim=64, num_kv_heads=3, position=Rotary(1e5))
+    block = TransformerBlock(attention, GatedFeedForward(1536), RMSNorm(1e-5), RMSNorm(1e-5))
+    return TransformerLm(
+        embedding=Embedding(vocab_size=49152, dims=576, scale_sqrt_depth=False),
+        stack=Stack([block], repeats=30),
+        final_norm=RMSNorm(1e-5),
+    )
 
 
 def C4Small() -> Experiment:

@@ -46,7 +46,7 @@ BUDGETS = {
     'paxtune/supernet': 500,
     'paxtune/terminal': 959,
     'paxtune/vizier_service': 1_170,
-    'search_spaces': 1_696,
+    'search_spaces': 1_805,
     'trainer': 2_618,
     'trainer/checkpoints': 1_460,
     'trainer/convert': 389,

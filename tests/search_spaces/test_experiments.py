@@ -36,6 +36,7 @@ _RUNS = (
     'encoders.StdlibChange',
     'encoders.StdlibDepth',
     'lm.StdlibFuture',
+    'lm.FinetuneTunable',
     'vision.DigitsTunable',
     'vision.ResNet50Pjit',
 )
@@ -71,6 +72,7 @@ _TUNABLES = (
     'tunable_lm.Tiny',
     'lm.StdlibTunable',
     'lm.StdlibFuture',
+    'lm.FinetuneTunable',
     'lm.C4Tunable',
     'lm_cloud.LmCloudSpmdTestTunable',
     'nas.ElasticNas',
