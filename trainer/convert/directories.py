@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import ml_dtypes
+import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
@@ -23,7 +23,7 @@ from trainer.runtime.directory import partial_id
 from trainer.symbolic.errors import UserError
 from trainer.warm_start.layered import layered
 
-DTYPES: dict[str, Any] = {'float32': np.float32, 'bfloat16': ml_dtypes.bfloat16}
+DTYPES: dict[str, Any] = {'float32': np.float32, 'bfloat16': jnp.dtype('bfloat16')}
 
 _MAX_PARTS = 3  # Queries, keys and values.
 

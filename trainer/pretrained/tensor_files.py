@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import ml_dtypes
+import jax.numpy as jnp
 import numpy as np
 
 from trainer.runtime.data_paths import data_path, local_copy
@@ -18,7 +18,7 @@ _DTYPES: dict[str, Any] = {
     'F64': np.float64,
     'F32': np.float32,
     'F16': np.float16,
-    'BF16': ml_dtypes.bfloat16,
+    'BF16': jnp.dtype('bfloat16'),
 }
 _MAX_SHARD_BYTES = 5 * 10**9
 
