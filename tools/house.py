@@ -24,7 +24,7 @@ MAX_PUBLIC_MEMBERS = 25
 
 BUDGETS = {
     'paxtune': 2_051,
-    'paxtune/algorithms': 6_150,
+    'paxtune/algorithms': 6_140,
     'paxtune/analysis': 2_514,
     'paxtune/config': 474,
     'paxtune/engines': 3_016,

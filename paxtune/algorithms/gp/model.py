@@ -6,7 +6,6 @@ It is written in NumPy: compilation and the import of JAX would take longer than
 import functools
 import hashlib
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,7 +18,6 @@ Array: TypeAlias = np.ndarray
 _JITTER = 1e-8
 _TRTRI = scipy.linalg.get_lapack_funcs('trtri')  # Inverts a triangular matrix.
 _MANY = 128  # Trials.
-_BLOCK = 2**14  # Numbers; temporary ones of this size stay in the cache.
 _NUM_DRAWN = 3
 _LABEL_NOISE = 0.01
 _LABEL_THRESHOLD, _LABEL_WIDTH = 0.5, 0.2
@@ -111,41 +109,24 @@ class Prediction(NamedTuple):
     projected: Array
 
 
-def _blocks(matrix: Array) -> Iterator[slice]:
-    """Slices of some rows each.
-
-    New arrays of megabytes cost more than the arithmetic: the system clears their memory each time.
-    """
-    step = max(_BLOCK * len(matrix) // max(matrix.size, 1), 1)
-    for first in range(0, len(matrix), step):
-        yield slice(first, first + step)
-
-
 def _distances(ones: Array, others: Array) -> Array:
     """Distances of points [A, columns] and [B, columns], times √5: [A, B]."""
     squares = (-2.0 * ones) @ others.T
     norms = (ones**2).sum(1)
-    other_norms = norms if others is ones else (others**2).sum(1)
-    for rows in _blocks(squares):
-        block = squares[rows]
-        block += norms[rows, None]
-        block += other_norms
-        np.maximum(block, 1e-15, out=block)  # Rounding may lead below 0.
-        block *= 5.0
-        np.sqrt(block, out=block)
-    return squares
+    squares += norms[:, None]
+    squares += norms if others is ones else (others**2).sum(1)
+    np.maximum(squares, 1e-15, out=squares)  # Rounding may lead below 0.
+    squares *= 5.0
+    return np.sqrt(squares, out=squares)
 
 
 def matern52(distances: Array) -> Array:
     """Matérn-5/2 kernel matrix, given distances times √5."""
-    kernel = np.empty_like(distances)
-    for rows in _blocks(distances):
-        block, given = kernel[rows], distances[rows]
-        np.divide(given, 3.0, out=block)
-        block += 1.0
-        block *= given
-        block += 1.0
-        block *= np.exp(-given)
+    kernel = distances / 3.0
+    kernel += 1.0
+    kernel *= distances
+    kernel += 1.0
+    kernel *= np.exp(-distances)
     return kernel
 
 
@@ -196,12 +177,8 @@ def loss(
     prior = (theta - mean) / width
     total = white @ white / 2 + np.log(root.diagonal()).sum() + prior @ prior / 2
     # Derivative by the covariance matrix.
-    outer = inverse_root.T @ inverse_root
-    outer -= weights[:, None] * weights
-    outer /= 2
-    by_square = amplitude * outer
-    by_square *= _slopes(distances)
-    by_square *= relations
+    outer = (inverse_root.T @ inverse_root - weights[:, None] * weights) / 2
+    by_square = amplitude * outer * _slopes(distances) * relations
     # The sum of element (a, b) times the squared difference of points a and b, by column.
     by_column = 2 * (by_square.sum(1) @ scaled**2 - (scaled * (by_square @ scaled)).sum(0))
     lengths = np.bincount(columns, by_column, len(theta) - 2)
@@ -331,16 +308,11 @@ def predict(posterior: Posterior, points: Array) -> Prediction:
     kernel = matern52(distances)
     factors = [posterior.inverse_cholesky.T, posterior.weights, posterior.feasibility_weights]
     products = kernel @ np.column_stack(factors)
-    label = 1.0 + products[:, -1]
-    products *= posterior.amplitude
-    projected, mean = products[:, :-2], products[:, -2]
-    variance = np.empty(len(points))
-    for rows in _blocks(projected):
-        explained = np.sum(projected[rows] ** 2, axis=1)
-        variance[rows] = np.maximum(posterior.amplitude - explained, 1e-12)
+    projected, mean = posterior.amplitude * products[:, :-2], posterior.amplitude * products[:, -2]
+    variance = np.maximum(posterior.amplitude - np.sum(projected**2, axis=1), 1e-12)
     # Regression of labels 1 and -1 with prior mean 1. The threshold is 0.5 instead of 0, because
     # gradient ascent would otherwise follow the border of the infeasible region.
-    margin = (label - _LABEL_THRESHOLD) / _LABEL_WIDTH
+    margin = (1.0 + products[:, -1] - _LABEL_THRESHOLD) / _LABEL_WIDTH
     feasible = scipy.special.log_ndtr(margin)
     return Prediction(mean, np.sqrt(variance), feasible, margin, scaled, distances, projected)
 

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_the_fit_finds_the_relevant_decision():
 
 
 def test_a_memo_does_not_change_the_fit():
-    columns, memo = np.arange(2, dtype=np.int32), {}
+    columns, memo = np.arange(2, dtype=np.int32), dict[bytes, Any]()
     for observed in (_observed(9), _observed(9, 3), _observed(12), _observed(9)):
         expected, found = (
             model.fit(observed, columns, np.random.default_rng(0), memo=each)
