@@ -57,6 +57,7 @@ class Layout(NamedTuple):
         slices: slices along each axis.
         parameters: the parameters, in the order of their paths.
         state_bytes: bytes of parameters, optimizer state and averages on one device.
+        num_trained: number of parameters that are not frozen.
         gradient_bytes: bytes of the gradients on one device.
         reference_bytes: bytes of parameters that a preference task compares with, in the state.
     """
@@ -65,6 +66,7 @@ class Layout(NamedTuple):
     slices: dict[str, int]
     parameters: list[Parameter]
     state_bytes: int
+    num_trained: int
     gradient_bytes: int
     reference_bytes: int = 0
 
@@ -118,6 +120,7 @@ def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
 
     from trainer import state as states
     from trainer.layers.parameters import ParameterBox
+    from trainer.learner.paths import subtree
     from trainer.program.step_functions import TracedSteps
 
     asked = experiment.mesh
@@ -144,12 +147,14 @@ def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
         )
         for (path, box), at in zip(boxes, jax.tree.leaves(shardings), strict=True)
     ]
+    trained = experiment.task.learner.trained(abstract.params)
     return Layout(
         mesh,
         dict(zip(asked.axis_names, slices, strict=True)),
         parameters,
         _bytes(abstract, whole),
-        _bytes(abstract.params, shardings),
+        sum(leaf.size for leaf in jax.tree.leaves(trained)),
+        _bytes(trained, subtree(shardings, trained)),
         _bytes(abstract.reference_params, whole.reference_params),
     )
 
@@ -219,6 +224,9 @@ def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) ->
     yield f'parameters      {found.num_params:,}'
     if found.num_active_params != found.num_params:
         yield f'                {found.num_active_params:,} active for each token'
+    if found.num_trained != found.num_params:
+        frozen = found.num_params - found.num_trained
+        yield f'                {found.num_trained:,} trained, {frozen:,} frozen'
     yield f'FLOPs/{experiment.task.unit:9} {flops_per_token:.4g}, forward and backward'
     yield f'train state     {found.state_bytes / 2**30:.3f} GiB per device'
     if found.reference_bytes:

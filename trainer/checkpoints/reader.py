@@ -26,6 +26,7 @@ class CheckpointReader:
         except Exception as error:
             raise self._unreadable(error) from error
         self.progress = self._manifest.progress
+        self.frozen = self._manifest.frozen
         arrays = self._manifest.arrays
         self.shapes = {name: tuple(shape) for name, (shape, _, _) in arrays.items()}
         self.dtypes = {name: dtype for name, (_, dtype, _) in arrays.items()}

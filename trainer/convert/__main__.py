@@ -2,10 +2,12 @@
 
     python -m trainer.convert --from=models/smollm2 --exp_out=smollm2.py
     python -m trainer.convert --to=hf --job_log_dir=runs/smollm2 --out=models/mine
+    python -m trainer.convert --to=peft --job_log_dir=runs/smollm2 --out=models/adapter
 
 The first command writes an experiment: the model that `config.json` describes, with its weights.
 The second one writes a checkpoint of a run, the newest by default, as a directory that
-`transformers` loads. A run that began with such a directory passes its tokenizer on.
+`transformers` loads. A run that began with such a directory passes its tokenizer on. Adapters are
+merged there; the third command writes them alone, for `peft`.
 Exit codes: 0 done, 2 bad input; then nothing is written.
 """
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
     from etils import epath
 
-    from trainer.layers.base import Layer
+    from trainer.convert.adapters import Start
+    from trainer.task import Task
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -30,7 +33,7 @@ def main(argv: Sequence[str] | None) -> int:
     flags = command.parser(__doc__)
     flags.add_argument('--from', dest='source', metavar='DIR', help='directory of Hugging Face')
     flags.add_argument('--exp_out', metavar='FILE', help='Python file for the experiment of --from')
-    flags.add_argument('--to', choices=['hf'], help='write a directory of Hugging Face')
+    flags.add_argument('--to', choices=['hf', 'peft'], help='write a model, or adapters')
     flags.add_argument('--job_log_dir', help='directory of the run that --to writes')
     flags.add_argument('--checkpoint_step', type=int, metavar='N', help='the newest by default')
     flags.add_argument('--out', metavar='DIR', help='directory that --to writes')
@@ -38,7 +41,9 @@ def main(argv: Sequence[str] | None) -> int:
     flags.add_argument('--tokenizer', metavar='DIR', help='directory whose tokenizer --to copies')
     args = flags.parse_args(argv)
     if (args.source is None) == (args.to is None):
-        raise UserError('give either --from=DIR with --exp_out, or --to=hf with --job_log_dir')
+        raise UserError(
+            'give either --from=DIR with --exp_out, or --to=hf (or peft) with --job_log_dir'
+        )
     if args.source is not None:
         return _write_experiment(args)
     return _write_directory(args)
@@ -66,38 +71,49 @@ def _write_experiment(args: 'argparse.Namespace') -> int:
 
 
 def _write_directory(args: 'argparse.Namespace') -> int:
+    from trainer.convert.adapters import reader_of, write_peft
     from trainer.convert.directories import write_directory
+    from trainer.convert.new_directory import require_new
 
     if args.job_log_dir is None or args.out is None:
         raise UserError('--to needs --job_log_dir=RUN and --out=DIR')
-    model, began_with = _recorded(Path(args.job_log_dir))
+    require_new(Path(args.out))
+    task, starts, began_with = _recorded(Path(args.job_log_dir))
     checkpoint = _checkpoint(args.job_log_dir, args.checkpoint_step)
     tokenizer = args.tokenizer or began_with
-    kind = write_directory(model, checkpoint, Path(args.out), args.dtype, tokenizer)
+    if args.to == 'peft':
+        kind = write_peft(task, starts, checkpoint, Path(args.out), began_with)
+    else:
+        reader = reader_of(task, starts, checkpoint)
+        kind = write_directory(task.model, reader, Path(args.out), args.dtype, tokenizer)
     command.say(f'Wrote {args.out}: {kind}, step {checkpoint.name}')
     return 0
 
 
-def _recorded(job_log_dir: Path) -> 'tuple[Layer, str | None]':
-    """The model of a run, and the directory of Hugging Face that the run began with."""
+def _recorded(job_log_dir: Path) -> 'tuple[Task, list[Start], str | None]':
+    """The task of a run, its warm starts, and the directory of Hugging Face that it began with."""
     from trainer.runtime.directory import read_text
+    from trainer.symbolic.component import Component
     from trainer.symbolic.serialization import from_json_text
     from trainer.task import Task
-    from trainer.warm_start_rules import Pretrained
+    from trainer.warm_start_rules import Pretrained, WarmStart
 
     path = job_log_dir / 'experiment.json'
     try:
         tree: Any = json.loads(read_text(path))
-        start = tree['train'].get('init_from_checkpoint')
+        found = tree['train'].get('init_from_checkpoint')
         task = from_json_text(json.dumps(tree['task']), Task, f'{path}: task')
     except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
         raise UserError(f'--job_log_dir: {path} is no record of a run ({error})') from error
-    starts = [each for each in (start if isinstance(start, list) else [start])]
-    for each in starts:
-        if isinstance(each, dict) and each.get('_type', '').endswith('.Pretrained'):
-            found = from_json_text(json.dumps(each), Pretrained, f'{path}: train')
-            return task.model, found.directory if Path(found.directory).is_dir() else None
-    return task.model, None
+    starts: list[Any] = []
+    for each in found if isinstance(found, list) else [found]:
+        if isinstance(each, str):
+            starts.append(WarmStart(each))
+        elif each is not None:
+            starts.append(from_json_text(json.dumps(each), Component, f'{path}: train'))
+    places = [each.directory for each in starts if isinstance(each, Pretrained)]
+    known = [each for each in starts if isinstance(each, Pretrained | WarmStart)]
+    return task, known, next((place for place in places if Path(place).is_dir()), None)
 
 
 def _checkpoint(job_log_dir: str, step: int | None) -> 'epath.Path':

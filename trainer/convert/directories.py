@@ -1,7 +1,6 @@
 """Writes Hugging Face directories from checkpoints of runs."""
 
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,16 +9,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from etils import epath
 
 from trainer.checkpoints.reader import CheckpointReader
-from trainer.layers.base import PARAMS, Layer
+from trainer.convert.adapters import AdaptedReader, part_of
+from trainer.convert.new_directory import new_directory
+from trainer.layers.base import Layer
 from trainer.pretrained.families import config_of
 from trainer.pretrained.family import Family
 from trainer.pretrained.mapping import Mapped, mapped
 from trainer.pretrained.model_config import FILE, ModelConfig
 from trainer.pretrained.tensor_files import write_tensors
-from trainer.runtime.directory import partial_id
 from trainer.symbolic.errors import UserError
 from trainer.warm_start.layered import layered
 
@@ -45,7 +44,7 @@ class _Source(NamedTuple):
 
 def write_directory(
     model: Layer,
-    checkpoint: epath.Path,
+    reader: CheckpointReader | AdaptedReader,
     out: Path,
     dtype: str = 'float32',
     tokenizer: str | None = None,
@@ -61,17 +60,12 @@ def write_directory(
     Raises:
         UserError: no architecture computes like the model, or the checkpoint cannot be read.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f'--out: {out} exists, and is no empty directory')
     family, fields = config_of(model)
-    reader = CheckpointReader(checkpoint)
     sources = _sources(family, reader)
     kept = {} if tokenizer is None else ModelConfig.of(tokenizer).without_effect()
     names = {'architectures': [family.architecture], 'model_type': family.model_type}
     config = {**kept, **fields, **family.sizes(_shapes(reader)), **names, 'dtype': dtype}
-    partial = out.with_name(f'.{out.name}.{partial_id()}.partial')
-    partial.mkdir(parents=True)
-    try:
+    with new_directory(out) as partial:
         shapes = {name: parts[0].mapped.tensor_shape or () for name, parts in sources.items()}
         arrays = _Arrays(reader)
         write_tensors(partial, shapes, lambda name: _tensor(sources[name], arrays), DTYPES[dtype])
@@ -79,29 +73,19 @@ def write_directory(
         for name in _OF_TOKENIZERS:
             if tokenizer is not None and Path(tokenizer, name).is_file():
                 shutil.copy(Path(tokenizer, name), partial)
-        if out.exists():
-            out.rmdir()
-        os.replace(partial, out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return family.architecture
 
 
-def _part(reader: CheckpointReader) -> str:
-    has_averages = any(name.startswith('ema_params.') for name in reader.shapes)
-    return 'ema_params' if has_averages else PARAMS
-
-
-def _shapes(reader: CheckpointReader) -> dict[str, tuple[int, ...]]:
+def _shapes(reader: CheckpointReader | AdaptedReader) -> dict[str, tuple[int, ...]]:
     """The shapes of the arrays of a model, or of their averages."""
-    begin = f'{_part(reader)}.'
+    begin = f'{part_of(reader)}.'
     shapes = reader.shapes.items()
     return {name.removeprefix(begin): shape for name, shape in shapes if name.startswith(begin)}
 
 
-def _sources(family: Family, reader: CheckpointReader) -> dict[str, list[_Source]]:
+def _sources(family: Family, reader: CheckpointReader | AdaptedReader) -> dict[str, list[_Source]]:
     """The places of the parts of each tensor."""
-    part = _part(reader)
+    part = part_of(reader)
     found: dict[str, list[_Source]] = {}
     for path, shape in _shapes(reader).items():
         array = f'{part}.{path}'
@@ -119,7 +103,7 @@ def _sources(family: Family, reader: CheckpointReader) -> dict[str, list[_Source
 class _Arrays:
     """Loads arrays of a checkpoint, and keeps as many as a tensor may have parts."""
 
-    def __init__(self, reader: CheckpointReader) -> None:
+    def __init__(self, reader: CheckpointReader | AdaptedReader) -> None:
         self._reader = reader
         self._kept: dict[str, np.ndarray] = {}
 

@@ -30,13 +30,14 @@ from trainer.symbolic.component import (
     require_positive,
 )
 from trainer.symbolic.errors import UserError, nearest
-from trainer.symbolic.usual_values import UsualValue
+from trainer.symbolic.usual_values import UsualValue, over, span_at
 
 _FIELD = 'task.adapters'
 _SUFFIX = re.compile(r'_lora_(a|b|magnitude)$')
 Axes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Axes of the batch, the inputs and the outputs of a kernel, counted from the end."""
 
+_ALPHA = 'twice the rank: Biderman et al. 2024; the rank: Hu et al. 2021'
 _OF_PEFT = 1 / 3
 """Variance of new values of A, times the inputs, as in `peft`."""
 
@@ -75,6 +76,12 @@ class LoRA(Component):
         'rank': UsualValue(8, 4, 64, 'Hu et al. 2021; 64: QLoRA (Dettmers et al. 2023)'),
         'dropout': UsualValue(0.05, 0.0, 0.1, 'QLoRA (Dettmers et al. 2023), peft'),
     }
+
+    def usual_values(self, experiment: Any) -> dict[str, UsualValue]:
+        alpha = over(
+            span_of_rank(experiment), lambda rank: UsualValue(2 * rank, rank, 2 * rank, _ALPHA)
+        )
+        return super().usual_values(experiment) | ({'alpha': alpha} if alpha else {})
 
     def check(self) -> None:
         require_positive(self, 'rank')
@@ -312,6 +319,25 @@ def require_multiplied(adapters: Sequence[Adapter]) -> None:
 def norm_of(kernel: jax.Array, inputs: tuple[int, ...]) -> jax.Array:
     """The norm of each output of a kernel, in float32."""
     return jnp.sqrt(jnp.sum(jnp.square(kernel.astype(jnp.float32)), axis=inputs))
+
+
+def span_of_rank(experiment: Any) -> tuple[float, float] | None:
+    """The smallest and the largest rank of the adapters of an experiment; None without any."""
+    return span_at(experiment, f'{_FIELD}.rank')
+
+
+def axes_of(kernel: jax.Array, a: jax.Array, b: jax.Array) -> Axes:
+    """The axes of a kernel that begins with those of the batch, then has its inputs.
+
+    Example:
+        >>> axes_of(jnp.ones((3, 8, 2, 4)), jnp.ones((3, 8, 1)), jnp.ones((3, 1, 2, 4)))
+        ((-4,), (-3,), (-2, -1))
+    """
+    batch = a.ndim + b.ndim - 2 - kernel.ndim
+    middle = a.ndim - 1
+    parts = (0, batch), (batch, middle), (middle, kernel.ndim)
+    one, two, three = (tuple(range(i - kernel.ndim, j - kernel.ndim)) for i, j in parts)
+    return one, two, three
 
 
 def is_adapter(name: str) -> bool:

@@ -6,6 +6,7 @@ The decay of an average of parameters follows the number of steps.
 import math
 from typing import Any
 
+from trainer.layers.lora import span_of_rank
 from trainer.layers.width import width_span
 from trainer.symbolic.usual_values import UsualValue, over, span_at
 
@@ -25,8 +26,11 @@ def adam_rate(experiment: Any) -> UsualValue:
       1.5e-4 at 8192. OLMo (Groeneveld et al. 2024): 4e-4 at 2048, 3e-4 at 4096.
     - DeepSeek LLM (Bi et al. 2024): 4.2e-4 at 4096, 3.2e-4 at 8192.
 
-    A model without a width has the default of Kingma & Ba.
+    A model without a width has the default of Kingma & Ba. Low-rank adapters have a higher rate.
     """
+    if span_of_rank(experiment) is not None:
+        source = 'LoRA (Hu et al. 2021): 1.3e-4 to 5e-4; QLoRA (Dettmers et al. 2023): 1e-4, 2e-4'
+        return UsualValue(2e-4, 1e-4, 5e-4, source)
     scaled = over(_width_of_rates(experiment), _adam_rate_at)
     return scaled or UsualValue(
         1e-3, 3e-4, 3e-3, 'default of Kingma & Ba 2015; He et al. 2022 (MAE) and others stay near'

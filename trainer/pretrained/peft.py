@@ -1,17 +1,26 @@
 """Adapters as `peft` stores them: `adapter_config.json` and `adapter_model.safetensors`."""
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from trainer.layers.lora import LoRA
+from trainer.pretrained.family import Family
+from trainer.pretrained.mapping import mapped
 from trainer.pretrained.tensor_files import read_json
 from trainer.runtime.data_paths import data_path
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.extras import needed
 from trainer.warm_start_rules import Operation, TensorRule
 
 CONFIG, MODEL = 'adapter_config.json', 'adapter_model'
 
 _OF_OUTPUTS = 'from_heads', 'split_inputs'
+_OF_INPUTS = 'same', 'split_inputs'  # Tensors with their inputs first, as those of GPT-2.
 _PREFIX = 'base_model.model.'
 _EMPTY = (
     'alora_invocation_tokens', 'alpha_pattern', 'exclude_modules', 'layer_replication',
@@ -78,3 +87,56 @@ def require_same(directory: str, lora: LoRA | None, where: str) -> None:
             f'use_rslora, use_dora), and task.adapters by {lora.scale():g} '
             f'{"with" if lora.dora else "without"} dora (rank, alpha, rslora, dora)'
         )
+
+
+def write_adapter(
+    out: Path, lora: LoRA, arrays: Mapping[str, np.ndarray], family: Family, base: str | None
+) -> None:
+    """Writes the files of an adapter into a directory that exists.
+
+    Args:
+        arrays: of adapters by name, layer by layer; norms in place of their differences.
+        base: the directory of the frozen model, for the file; None where it is unknown.
+
+    Raises:
+        UserError: the architecture has no tensor for a kernel with an adapter.
+    """
+    with needed('huggingface', 'trainer.convert'):
+        from safetensors.numpy import save_file
+    tensors: dict[str, np.ndarray] = {}
+    rules = adapter_rules(family.rules)
+    for name, array in arrays.items():
+        to = mapped(rules, name, array.shape)
+        if to is None or to.tensor_shape is None:
+            raise UserError(
+                f'task.adapters: {family.architecture} has no module for {name}, which peft could '
+                'adapt: leave its kernel out of targets, or merge the adapters by --to=hf'
+            )
+        tensor = np.empty(to.tensor_shape, np.float32)
+        to.view(tensor)[...] = array
+        tensors[to.names[0]] = tensor
+    save_file(tensors, out / f'{MODEL}.safetensors', metadata={'format': 'pt'})
+    modules = {name.removeprefix(_PREFIX).rpartition('.lora_')[0] for name in tensors}
+    causal = family.architecture.endswith(('ForCausalLM', 'LMHeadModel'))
+    config = {
+        'base_model_name_or_path': base,
+        'bias': 'none',
+        'fan_in_fan_out': any(rule.operation in _OF_INPUTS for rule in _kernels(family, arrays)),
+        'inference_mode': True,
+        'lora_alpha': lora.numerator,
+        'lora_dropout': lora.dropout or 0.0,
+        'peft_type': 'LORA',
+        'r': lora.rank,
+        'target_modules': sorted(modules),
+        'task_type': 'CAUSAL_LM' if causal else None,
+        'use_dora': lora.dora,
+        'use_rslora': lora.rslora,
+    }
+    (out / CONFIG).write_text(json.dumps(config, indent=2) + '\n')
+
+
+def _kernels(family: Family, arrays: Mapping[str, Any]) -> Iterator[TensorRule]:
+    """The rules of the kernels that have adapters."""
+    names = {name.removesuffix('_lora_a') for name in arrays if name.endswith('_lora_a')}
+    for name in names:
+        yield next(rule for rule in family.rules if rule.tensor_of(name) is not None)

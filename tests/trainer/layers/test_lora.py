@@ -14,6 +14,7 @@ from tests.factories.parts import applied, new_params
 from tests.factories.tiny import CountingInput, experiment
 from tests.servers.processes import on_devices
 from trainer import layers
+from trainer.inspect import layout
 from trainer.layers.base import ForwardContext, forward_context
 from trainer.layers.lora import LoRA, is_adapter
 from trainer.layers.stack import per_layer
@@ -23,6 +24,7 @@ from trainer.metrics import Metrics
 from trainer.program.flops import flops
 from trainer.program.setup import compiled, localized
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.usual_values import usual_values
 from trainer.task import DeviceBatch, ModelCall, TrainStep
 from trainer.tasks import LanguageModelTask
 
@@ -306,3 +308,20 @@ def test_meshes_and_scans_give_the_losses_of_one_device() -> None:
     assert first[-1] < first[0]
     for losses, _ in found.values():
         np.testing.assert_allclose(losses, first, rtol=1e-5)
+
+
+def test_usual_values_are_those_of_adapters() -> None:
+    lora = LoRA(rank=8, alpha=16.0)
+    found = usual_values(experiment(task__adapters=lora))
+    assert found['task.adapters.alpha'].value == 16
+    assert found['task.learner.learning_rate'].value == 2e-4
+    assert usual_values(experiment())['task.learner.learning_rate'].value > 1e-3
+
+
+def test_trained_and_frozen_parameters_are_counted() -> None:
+    plain, found = (layout(experiment(task__adapters=lora), 1) for lora in (None, LoRA(2)))
+    assert plain.num_trained == plain.num_params
+    assert found.num_trained == found.num_params - plain.num_params
+    assert found.gradient_bytes == 4 * found.num_trained
+    # Two moments, and the steps of the run and of the optimizer.
+    assert found.state_bytes == 4 * (found.num_params + 2 * found.num_trained) + 8

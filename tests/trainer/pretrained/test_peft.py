@@ -1,5 +1,6 @@
 """Adapters that `peft` saved, and adapters that `peft` loads."""
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -11,15 +12,21 @@ import numpy as np
 import pytest
 
 from tests.factories.loaded import shapes_of
-from tests.factories.pretrained import FOLDER, directory
+from tests.factories.pretrained import FOLDER, calls, differences, directory
 from tests.factories.tiny import experiment
+from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.checkpoints.checksums import leaves_by_name, name_of
-from trainer.experiment import Experiment
+from trainer.checkpoints.manifest import Progress
+from trainer.checkpoints.retention import RetentionPolicy
+from trainer.convert.__main__ import main
+from trainer.experiment import Checkpoints, Experiment
 from trainer.layers.base import ForwardContext, forward_context
-from trainer.layers.lora import LoRA
+from trainer.layers.lora import LoRA, is_adapter
 from trainer.pretrained.families import model_of
 from trainer.program.setup import compiled, localized
+from trainer.state import TrainState
 from trainer.symbolic.errors import UserError
+from trainer.symbolic.serialization import to_json_text
 from trainer.warm_start.pretrained_reader import PretrainedReader
 from trainer.warm_start.warm_start import WarmStartLoader, warm_start_sources
 from trainer.warm_start_rules import Pretrained
@@ -48,14 +55,14 @@ def test_an_adapter_of_peft_has_the_logits_of_peft() -> None:
     np.testing.assert_allclose(logits, wanted['logits'], atol=1e-4)
 
 
-def begun(lora: LoRA | None, adapter: Path) -> Experiment:
+def begun_with(lora: LoRA | None, adapter: Path) -> Experiment:
     start = Pretrained(BASE, adapter=str(adapter))
     made = experiment(task__model=model_of(BASE), train__init_from_checkpoint=start)
     return localized(made.rebind({'task.adapters': lora}, raise_on_no_change=False))
 
 
 def loader(lora: LoRA | None, adapter: Path) -> WarmStartLoader:
-    made = begun(lora, adapter)
+    made = begun_with(lora, adapter)
     return WarmStartLoader(made, warm_start_sources(made, '/nowhere'), compiled(made)[0])
 
 
@@ -97,3 +104,96 @@ def test_an_adapter_that_does_not_fit_is_refused(
         loader(lora, copy)
     assert message in str(caught.value)
     assert str(caught.value).startswith('train.init_from_checkpoint')
+
+
+def adapted_run(folder: Path, name: str, scan: str, lora: LoRA, **fields: Any) -> None:
+    """Writes a run of a fixture with random adapters, and their logits."""
+    start = Pretrained(str(directory(name)))
+    model = model_of(start.directory).rebind({'stack.scan': scan}, raise_on_no_change=False)
+    fields = {'task__model': model, 'train__init_from_checkpoint': start, **fields}
+    made = localized(experiment(task__adapters=lora, **fields))
+    program, values = compiled(made)
+    begun = WarmStartLoader(made, warm_start_sources(made, '/nowhere'), program)
+    params = begun.load(program.random_key(0), values).params
+    keys = iter(jax.random.split(jax.random.key(3), 100))
+    params = jax.tree_util.tree_map_with_path(
+        lambda path, x: (
+            0.3 * jax.random.normal(next(keys), x.shape) if is_adapter(path[-1].key) else x
+        ),
+        params,
+    )
+    folder.mkdir()
+    (folder / 'experiment.json').write_text(to_json_text(made))
+    store = CheckpointStore(folder / 'checkpoints', RetentionPolicy(Checkpoints()))
+    with contextlib.closing(store):
+        store.save(7, TrainState(jax.numpy.array(7), params, {}, {}, {}, {}), Progress())
+    ids = calls(name)[1]['input_ids'].astype(np.int32)
+    with forward_context(ForwardContext(adapters=lora)):
+        logits = jax.jit(model.module().apply)({'params': params}, ids)
+    arrays: Any = {'input_ids_0': ids.astype(np.int64), 'logits_0': logits}
+    np.savez(folder / 'logits.npz', **arrays)
+
+
+def converted(folder: Path, to: str) -> Path:
+    out = folder.parent / f'{folder.name}_{to}'
+    assert main([f'--to={to}', f'--job_log_dir={folder}', f'--out={out}']) == 0
+    return out
+
+
+@pytest.mark.slow
+def test_an_adapter_that_is_written_and_read_is_the_same(tmp_path: Path) -> None:
+    lora = LoRA(2, alpha=6.0, rslora=True, targets=TARGETS)
+    adapted_run(tmp_path / 'run', 'llama_2', 'always', lora)
+    out = converted(tmp_path / 'run', 'peft')
+    found, own = (json.loads((each / 'adapter_config.json').read_text()) for each in (out, ADAPTER))
+    same = 'r', 'lora_alpha', 'use_rslora', 'use_dora', 'peft_type', 'fan_in_fan_out', 'bias'
+    assert {each: found[each] for each in same} == {each: own[each] for each in same}
+    program, values = compiled(begun_with(lora, out))
+    params = loader(lora, out).load(program.random_key(0), values).params
+    ids = np.load(tmp_path / 'run' / 'logits.npz')
+    with forward_context(ForwardContext(adapters=lora)):
+        logits = jax.jit(model_of(BASE).module().apply)({'params': params}, ids['input_ids_0'])
+    np.testing.assert_allclose(logits, ids['logits_0'], atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('name', 'scan', 'lora'),
+    [
+        ('llama_2', 'always', LoRA(4)),
+        ('llama_3', 'never', LoRA(4, alpha=3.0, rslora=True, targets=TARGETS)),
+        ('qwen_3', 'always', LoRA(4, dora=True)),
+        ('gpt_2', 'never', LoRA(2, targets=[r'.*\.(output|up|down)'])),
+    ],
+)
+def test_peft_and_transformers_have_the_logits_of_an_adapted_run(
+    name: str, scan: str, lora: LoRA, tmp_path: Path
+) -> None:
+    adapted_run(tmp_path / 'run', name, scan, lora)
+    logits = tmp_path / 'run' / 'logits.npz'
+    pairs = [(converted(tmp_path / 'run', to), logits) for to in ('peft', 'hf')]
+    assert max(differences(pairs)) < 1e-3
+
+
+@pytest.mark.slow
+def test_adapters_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
+    for name, message in (
+        ('gpt_2', 'GPT2LMHeadModel has no module for stack.layers_0.attention.'),
+        ('mixtral', 'MixtralForCausalLM has no module for stack.layers_0.feed_forward.'),
+    ):
+        adapted_run(tmp_path / name, name, 'never', LoRA(2))
+        with pytest.raises(UserError, match=message):
+            converted(tmp_path / name, 'peft')
+    source = Path(shutil.copytree(BASE, tmp_path / 'base'))
+    start = Pretrained(str(source))
+    adapted_run(tmp_path / 'run', 'llama_2', 'never', LoRA(2), train__init_from_checkpoint=start)
+    for file in source.glob('*.safetensors*'):
+        file.unlink()
+    for file in directory('mistral').glob('*.safetensors*'):
+        shutil.copy(file, source)
+    with pytest.raises(UserError, match='there has changed since the run began'):
+        converted(tmp_path / 'run', 'hf')
+    assert not (tmp_path / 'run_hf').exists()
+    shutil.rmtree(source)
+    with pytest.raises(UserError, match=str(source)):
+        converted(tmp_path / 'run', 'hf')
