@@ -41,7 +41,7 @@ BUDGETS = {
     'paxtune/service': 3_720,
     'paxtune/simulate': 1_750,
     'paxtune/storage': 2_391,
-    'paxtune/studies': 870,
+    'paxtune/studies': 970,
     'paxtune/study': 7_406,
     'paxtune/supernet': 500,
     'paxtune/terminal': 959,

@@ -4,7 +4,7 @@
     python -m paxtune.studies portfolio [ROOT …] --out=known.json
     python -m paxtune.studies show|trials|best|pareto|diff|lineage|export|curves DIR …
     python -m paxtune.studies add|confirm|import|retry|delete|recover DIR …
-    python -m paxtune.studies ask|tell DIR …
+    python -m paxtune.studies weights|lm_eval|ask|tell DIR …
     python -m paxtune.studies stop DIR [TRIAL …]
     python -m paxtune.studies report DIR --out=report.html
     python -m paxtune.studies page DIR or ROOT
@@ -23,7 +23,7 @@ from pathlib import Path
 from paxtune.service import study_location
 
 # Each file registers its commands.
-from paxtune.studies import base, changing, files, looking, page, report  # noqa: F401
+from paxtune.studies import base, changing, files, looking, page, report, weights  # noqa: F401
 from trainer import command
 
 

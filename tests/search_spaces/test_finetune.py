@@ -10,6 +10,7 @@ import safetensors.numpy
 
 from paxtune import search
 from paxtune.storage.open_study import load_study
+from paxtune.studies.__main__ import main as run_studies
 from search_spaces import lm
 from tests.factories.tokenizer_files import make_tokenizer
 from trainer.inputs.tokens.vocabulary import vocabulary_at
@@ -67,6 +68,31 @@ def test_a_search_starts_from_a_directory(tmp_path: Path, monkeypatch: pytest.Mo
     for trial in study.trials:
         first, last = trial.measurements
         assert last.metrics['eval/log_pplx'] < first.metrics['eval/log_pplx']
+    _writes_its_weights(tmp_path)
+
+
+def _writes_its_weights(tmp_path: Path) -> None:
+    """The best trial becomes a model for `transformers`, on which lm-eval runs."""
+    study, out = str(tmp_path / 'study'), tmp_path / 'tuned'
+    run_studies(['weights', study, f'--out={out}'])
+    with safetensors.safe_open(out / 'model.safetensors', 'numpy') as tuned:
+        before = safetensors.numpy.load_file(tmp_path / 'model' / 'model.safetensors')
+        assert {*tuned.keys()} == {*before}
+        changed = {name for name in before if (tuned.get_tensor(name) != before[name]).any()}
+    assert changed and all('_proj' in name for name in changed)
+    program = tmp_path / 'fake_lm_eval'
+    program.write_text(
+        f'#!/bin/sh\nls "${{2#*=pretrained=}}" > {tmp_path}/files; echo "$@" > {tmp_path}/args\n'
+    )
+    program.chmod(0o755)
+    flags = ['--trial=1', '--tasks=arc_easy', '--flags=--limit=7', f'--program={program}']
+    run_studies(['lm_eval', study, *flags])
+    assert {'config.json', 'tokenizer.json'} <= {*(tmp_path / 'files').read_text().split()}
+    args = (tmp_path / 'args').read_text()
+    assert args.startswith('--model=hf --model_args=pretrained=')
+    assert '--tasks=arc_easy' in args and args.endswith('lm_eval --limit=7\n')
+    with pytest.raises(UserError, match=r'--program: there is no nothing_here\. Install lm-eval'):
+        run_studies(['lm_eval', study, '--tasks=arc_easy', '--program=nothing_here'])
 
 
 def test_a_directory_without_a_model_is_refused(
