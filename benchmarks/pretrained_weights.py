@@ -1,6 +1,6 @@
 """A pretrained model against `transformers`: logits, greedy tokens, memory while loading.
 
-    TRANSFORMERS_PYTHON benchmarks/pretrained_weights.py reference DIR reference.npz
+    TRANSFORMERS_PYTHON benchmarks/pretrained_weights.py reference DIR reference.npz [ADAPTER]
     python -m benchmarks.pretrained_weights compare DIR reference.npz
 
 `reference` runs where torch and transformers are, and imports nothing else. `compare` loads the
@@ -41,13 +41,17 @@ TEXTS = (
 )
 
 
-def write_reference(directory: str, file: str) -> None:
-    """Writes ids, logits and greedy continuations of the texts."""
+def write_reference(directory: str, file: str, adapter: str = '') -> None:
+    """Writes ids, logits and greedy continuations of the texts, with an adapter if there is one."""
     import torch
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    if adapter:
+        import peft
+
+        model = peft.PeftModel.from_pretrained(model, adapter)
     arrays: dict[str, np.ndarray] = {}
     for i, text in enumerate(TEXTS):
         ids = tokenizer(text, return_tensors='pt').input_ids

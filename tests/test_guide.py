@@ -221,6 +221,6 @@ def test_guide_has_every_command_on_studies(capsys: pytest.CaptureFixture[str]) 
         command.module_of('paxtune.studies').main(['--help'])
     listed = capsys.readouterr().out.partition('COMMAND\n')[2].partition('\n\n')[0]
     names = re.findall(r'^    (\w+)', listed, re.MULTILINE)
-    assert len(names) == 21
+    assert len(names) == 23
     for name in names:
         assert any(words[2:4] == ['paxtune.studies', name] for words in COMMANDS), name
