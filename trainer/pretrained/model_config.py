@@ -21,6 +21,8 @@ _WITHOUT_EFFECT = {
 }  # fmt: skip
 """Fields that change no number of a model's result. Rotary positions have no last one."""
 
+_MOST, _MOST_LAYERS = 2**31 - 1, 10_000
+
 
 class ModelConfig:
     """Reads fields of a `config.json`, and knows which are left.
@@ -70,7 +72,16 @@ class ModelConfig:
             found = float(found)
         if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
             raise UserError(f'{self.file}: {name} must be of type {kind.__name__}, not {found!r}')
+        if isinstance(found, int) and kind is int:
+            self._require_size(name, found)
         return found
+
+    def _require_size(self, name: str, found: int) -> None:
+        # Each layer has objects in memory, before any tensor is read.
+        most = _MOST_LAYERS if name.endswith(('_layers', '_layer')) else _MOST
+        least = 0 if name.endswith('_id') else 1
+        if not least <= found <= most:
+            raise UserError(f'{self.file}: {name} must be from {least} to {most:,}, not {found!r}')
 
     def optional(self, name: str, kind: type[T]) -> T | None:
         """The value of a field; None where it is missing or null."""
