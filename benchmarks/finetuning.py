@@ -86,12 +86,10 @@ def _untuned(directory: Path) -> float:
     import pyglove as pg
 
     import trainer
-    from trainer.experiment import Experiment
 
     made = pg.materialize(FinetuneTunable(), pg.dna_spec(FinetuneTunable()).first_dna())
     made.rebind({'task.learner.learning_rate': 1e-12, 'train.num_train_steps': 1})
-    fields = {name: value for name, value in made.sym_init_args.items() if name != 'search'}
-    *_, last = trainer.run(Experiment(**fields), directory)
+    *_, last = trainer.run(made, directory)
     return float(last.metrics[REWARD])
 
 
