@@ -350,7 +350,8 @@ class Arrangement:
                 of_mesh = ' × '.join(f'mesh.{name}' for name in names)
                 raise UserError(
                     f'{what}: axis {axis!r} of size {size} does not divide evenly over the {parts} '
-                    f'devices of {of_mesh}; choose a multiple of {parts}, or another {of_mesh}'
+                    f'devices of {of_mesh}; choose a multiple of {parts}, another {of_mesh}, or '
+                    f'mesh.rules={{{axis!r}: None}}, with which each of them has it whole'
                 )
             for name in names:
                 if name in seen:

@@ -49,7 +49,8 @@ def test_averages_are_counted() -> None:
             {'mesh__data': 1, 'mesh__fsdp': 7},
             None,
             'parameter embedding.table: axis .embed. of size 16 does not divide evenly over the 7 '
-            'devices of mesh.fsdp; choose a multiple of 7, or another mesh.fsdp .6 more parameters',
+            'devices of mesh.fsdp; choose a multiple of 7, another mesh.fsdp, or mesh.rules=.*: '
+            'None}, with which each of them has it whole .6 more parameters',
         ),
         (
             {'mesh__data': 1, 'mesh__dcn_data': 3},

@@ -36,14 +36,13 @@ class BatchNorm(Normalization):
 
     def forward(self, x: jax.Array) -> jax.Array:
         shape = x.shape[-1:]
-        scale = self.param('scale', shape, ('norm',), initializers.zeros, decay=False)
-        bias = self.param('bias', shape, ('norm',), initializers.zeros, decay=False)
+        scale, bias = self.vector('scale', x), self.vector('bias', x)
         wide = x.astype(jnp.float32)
         mean, variance = self.state('mean', shape), self.state('variance', shape, initializers.ones)
         if self.training:
             mean, variance = self._of_batch(wide, mean, variance)
-        factor = jax.lax.rsqrt(variance + self.epsilon) * (1 + scale.astype(jnp.float32))
-        return ((wide - mean) * factor + bias.astype(jnp.float32)).astype(x.dtype)
+        factor = jax.lax.rsqrt(variance + self.epsilon) * (1 + scale)
+        return ((wide - mean) * factor + bias).astype(x.dtype)
 
     def _of_batch(
         self, x: jax.Array, running_mean: jax.Array, running_variance: jax.Array

@@ -2,7 +2,6 @@ import math
 
 import jax
 import jax.numpy as jnp
-from flax.linen import initializers
 
 from trainer.layers.normalization import Normalization
 from trainer.symbolic.component import require_positive
@@ -34,13 +33,12 @@ class GroupNorm(Normalization):
             raise UserError(
                 f'{self.sym_path}: num_groups ({self.num_groups}) must divide the {dims} channels'
             )
-        scale = self.param('scale', (dims,), ('norm',), initializers.zeros, decay=False)
-        bias = self.param('bias', (dims,), ('norm',), initializers.zeros, decay=False)
+        scale, bias = self.vector('scale', x), self.vector('bias', x)
         size = dims // self.num_groups
         positions = math.prod(x.shape[1:-1])
         wide = x.astype(jnp.float32).reshape(len(x), positions, self.num_groups, size)
         centered = wide - jnp.mean(wide, axis=(1, 3), keepdims=True)
         variance = jnp.mean(jnp.square(centered), axis=(1, 3), keepdims=True)
         normalized = (centered * jax.lax.rsqrt(variance + self.epsilon)).reshape(x.shape)
-        scaled = normalized * (1 + scale.astype(jnp.float32)) + bias.astype(jnp.float32)
+        scaled = normalized * (1 + scale) + bias
         return scaled.astype(x.dtype)

@@ -25,27 +25,34 @@ class Normalization(Layer):
     def check(self) -> None:
         require_above_zero(self, 'epsilon')
 
+    def vector(self, name: str, x: jax.Array) -> jax.Array:
+        """A float32 parameter with a number for each feature of `x`, zeros at first.
+
+        Bfloat16 would round a scale after 1 is subtracted: one near 0 would lose its digits.
+        """
+        shape, axes = x.shape[-1:], ('norm',)
+        return self.param(name, shape, axes, initializers.zeros, decay=False, keep_float32=True)
+
 
 class RMSNorm(Normalization):
     """x / rms(x) * (1 + scale). Zhang & Sennrich 2019."""
 
     def forward(self, x: jax.Array) -> jax.Array:
-        scale = self.param('scale', x.shape[-1:], ('norm',), initializers.zeros, decay=False)
+        scale = self.vector('scale', x)
         wide = x.astype(jnp.float32)
         mean_square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
         normalized = wide * jax.lax.rsqrt(mean_square + self.epsilon)
-        return (normalized * (1 + scale.astype(jnp.float32))).astype(x.dtype)
+        return (normalized * (1 + scale)).astype(x.dtype)
 
 
 class LayerNorm(Normalization):
     """(x - mean(x)) / std(x) * (1 + scale) + bias. Ba et al. 2016."""
 
     def forward(self, x: jax.Array) -> jax.Array:
-        scale = self.param('scale', x.shape[-1:], ('norm',), initializers.zeros, decay=False)
-        bias = self.param('bias', x.shape[-1:], ('norm',), initializers.zeros, decay=False)
+        scale, bias = self.vector('scale', x), self.vector('bias', x)
         wide = x.astype(jnp.float32)
         centered = wide - jnp.mean(wide, axis=-1, keepdims=True)
         variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
         normalized = centered * jax.lax.rsqrt(variance + self.epsilon)
-        scaled = normalized * (1 + scale.astype(jnp.float32)) + bias.astype(jnp.float32)
+        scaled = normalized * (1 + scale) + bias
         return scaled.astype(x.dtype)

@@ -10,12 +10,12 @@ import numpy as np
 
 from trainer.checkpoints.manifest import Progress
 from trainer.layers.base import PARAMS
-from trainer.pretrained.families import family_of
+from trainer.pretrained.families import described, family_of
 from trainer.pretrained.mapping import Mapped, mapped
 from trainer.pretrained.model_config import ModelConfig
 from trainer.pretrained.peft import MODEL, adapter_rules
 from trainer.pretrained.tensor_files import Tensor, read_tensors
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, in_short
 from trainer.warm_start.layered import Layered, layered
 from trainer.warm_start_rules import Pretrained, TensorRule
 
@@ -114,15 +114,20 @@ class PretrainedReader:
                 yield f'{here}: {name} has the shape {tensor.shape}, where it needs {needed}'
 
     def load(self, shardings: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """Loads arrays by name, with given shardings; each host reads its slices alone."""
-        return {
-            name: jax.make_array_from_callback(
-                self.shapes[name],
-                sharding,
-                functools.partial(_slice_of, self._arrays[name], self._tensors),
-            )
-            for name, sharding in shardings.items()
-        }
+        """Loads arrays by name, with given shardings; each host reads its slices alone.
+
+        Raises:
+            UserError: a file has gone, or cannot be read.
+        """
+
+        def loaded(name: str, sharding: Any) -> jax.Array:
+            slices = functools.partial(_slice_of, self._arrays[name], self._tensors)
+            return jax.make_array_from_callback(self.shapes[name], sharding, slices)
+
+        try:
+            return {name: loaded(name, sharding) for name, sharding in shardings.items()}
+        except (OSError, ValueError) as error:
+            raise UserError(f'{self._start.directory} has changed: {in_short(error)}') from error
 
 
 def _slice_of(
@@ -155,7 +160,8 @@ def _rules(start: Pretrained) -> tuple[Sequence[TensorRule], list[str], Callable
         return start.rules, list(start.unused), str
     config = ModelConfig.of(start.directory)
     family = family_of(config)
-    copies = [r'lm_head\.weight'] if config.get('tie_word_embeddings', bool, False) else []
+    tied = getattr(described(family, config), 'head', '') is None
+    copies = [r'lm_head\.weight'] if tied else []
     return family.rules, [*start.unused, *family.unused, *copies], family.present_name
 
 

@@ -11,15 +11,19 @@ from tests.factories.parts import applied, new_params, rotated
 from trainer import layers
 from trainer.layers import (
     Attention,
+    BatchNorm,
     Dropout,
     Embedding,
     FeedForward,
     GatedFeedForward,
+    GroupNorm,
     Layer,
+    LayerNorm,
     LearnedPositions,
     Linear,
     Positions,
     Residual,
+    RMSNorm,
     Rotary,
     Stack,
     TransformerBlock,
@@ -260,6 +264,20 @@ def test_a_parameter_may_be_left_in_float32() -> None:
     for keep, dtype in ((True, 'float32'), (False, 'bfloat16')):
         scale, _ = applied(Scale(keep), new_params(Scale(keep), X_BTD), X_BTD, dtype=jnp.bfloat16)
         assert scale.dtype == dtype
+
+
+@pytest.mark.parametrize('norm', [RMSNorm(), LayerNorm(), GroupNorm(num_groups=2), BatchNorm()])
+def test_scales_of_norms_near_zero_keep_their_digits_in_bfloat16(norm: Layer) -> None:
+    x = jax.random.normal(jax.random.key(1), (4, 6, 8), jnp.bfloat16)
+    params = {'scale': jnp.linspace(-0.999, -0.99, 8)}  # Stored are scale - 1.
+    params |= {} if isinstance(norm, RMSNorm) else {'bias': jnp.zeros(8)}
+    state = {'mean': jnp.zeros(8), 'variance': jnp.ones(8)}
+    variables = {'params': params, 'non_trainable': state}
+    with forward_context(ForwardContext(dtype=jnp.bfloat16)):
+        narrow = norm.module().apply(variables, x)
+    wide = norm.module().apply(variables, x.astype(jnp.float32))
+    assert narrow.dtype == jnp.bfloat16
+    np.testing.assert_allclose(narrow.astype(jnp.float32), wide, rtol=2**-8)
 
 
 def _thirds(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:

@@ -33,7 +33,10 @@ def dtypes(tree: Any) -> set[Any]:
 @pytest.mark.pax('Common fields: `dtype`, `fprop_dtype`')
 def test_parameters_are_bfloat16_and_the_rest_is_float32() -> None:
     _, state, metrics = steps(narrow(mesh__data=1, task__learner__microbatches=2), 3)
-    assert dtypes(state.params) == {jnp.dtype(jnp.bfloat16)}
+    norms = {path: leaf for path, leaf in leaves(state.params).items() if path[-1] == 'scale'}
+    others = [leaf for path, leaf in leaves(state.params).items() if path not in norms]
+    assert dtypes(others) == {jnp.dtype(jnp.bfloat16)}
+    assert dtypes(norms) == {jnp.dtype(jnp.float32)}
     assert dtypes([state.opt_state, state.ema_params]) == {jnp.dtype(jnp.float32)}
     _, _, expected = steps(experiment(mesh__data=1, task__learner__microbatches=2), 3)
     for one, other in zip(metrics, expected, strict=True):
@@ -42,7 +45,7 @@ def test_parameters_are_bfloat16_and_the_rest_is_float32() -> None:
     # New parameters are the float32 ones, rounded. A float32 update of each precedes the rounding.
     new, new_wide = (steps(made, 0)[1].params for made in (narrow(mesh__data=1), experiment()))
     for path, leaf in leaves(new).items():
-        np.testing.assert_array_equal(leaf, leaves(new_wide)[path].astype(jnp.bfloat16))
+        np.testing.assert_array_equal(leaf, leaves(new_wide)[path].astype(leaf.dtype))
         assert not np.array_equal(leaf, leaves(state.params)[path])
 
 
@@ -50,13 +53,14 @@ def test_parameters_that_stay_in_float32_are_stored_so() -> None:
     block = TransformerBlock(RGLRU(num_heads=2), FeedForward(32))
     params = leaves(steps(narrow(task__model__stack__layers=[block]), 0)[1].params)
     wide = [path for path, leaf in params.items() if leaf.dtype == jnp.float32]
-    assert [path[-1] for path in wide] == ['decay']
+    assert {path[-1] for path in wide} == {'decay', 'scale'}
 
 
 def test_the_size_of_the_state_counts_the_dtype() -> None:
     both = [static_costs(experiment(task__param_dtype=each)) for each in ('float32', 'bfloat16')]
     wide, less = (each['state_bytes'] for each in both)
-    assert wide - less == 2 * both[0]['num_params']
+    in_norms = 3 * 16  # Scales stay float32.
+    assert wide - less == 2 * (both[0]['num_params'] - in_norms)
 
 
 @pytest.mark.slow

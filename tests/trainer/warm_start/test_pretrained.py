@@ -18,6 +18,7 @@ from trainer.experiment import Experiment
 from trainer.layers import Dropout
 from trainer.layers.stack import per_layer
 from trainer.pretrained.families import model_of
+from trainer.pretrained.tensor_files import read_tensors, write_tensors
 from trainer.program.setup import compiled, localized
 from trainer.symbolic.errors import UserError
 from trainer.warm_start.warm_start import WarmStartLoader, warm_start_sources
@@ -178,6 +179,25 @@ def test_mistakes_that_a_loss_hides_are_refused(field: str, value: float, wanted
         loader_of(made)
     assert f'task.model.{field}: {value}, there {wanted}' in str(caught.value)
     loader_of(made.rebind({'train.init_from_checkpoint.allow_changes': True}))
+
+
+def test_a_copy_of_a_tied_table_is_not_needed(tmp_path: Path) -> None:
+    place = directory('llama_3')
+    tensors = {name: each.mapped() for name, each in read_tensors(str(place)).items()}
+    tensors['lm_head.weight'] = tensors['model.embed_tokens.weight']
+    shapes = {name: each.shape for name, each in tensors.items()}
+    write_tensors(tmp_path, shapes, tensors.__getitem__, np.float32)
+    shutil.copy(place / 'config.json', tmp_path)
+    own, copied = (plain(Pretrained(str(each))) for each in (place, tmp_path))
+    jax.tree.map(np.testing.assert_array_equal, own, copied)
+
+
+def test_a_file_that_goes_before_it_is_read_is_one_message(copy: Path) -> None:
+    loader = loader_of(made := run_of(Pretrained(str(copy))))
+    (copy / SHARD).unlink()
+    program, values = compiled(localized(made))
+    with pytest.raises(UserError, match=r'^train\.init_from_checkpoint: .* has changed: .*00002'):
+        loader.load(program.random_key(0), values)
 
 
 def test_dropout_and_layout_are_no_mistakes() -> None:
