@@ -41,6 +41,11 @@ class AdaptedReader:
         Raises:
             UserError: they are not there any more, or the run began without a source.
         """
+        if lora.quantized is not None:
+            raise UserError(
+                f'task.adapters.quantized: kernels in {lora.quantized} are not merged: write the '
+                'adapters by --to=peft without dora, and merge them into the model there'
+            )
         self._lora, self._reader, self._frozen = lora, reader, reader.frozen
         self.shapes = {name: tuple(shape) for name, (shape, _, _) in self._frozen.items()}
         self._sources = [self._source(each) for each in starts]

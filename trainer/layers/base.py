@@ -34,6 +34,7 @@ from trainer.layers.context import label_weights as label_weights
 from trainer.layers.initialization import Draw, Initializer, KernelInit
 from trainer.layers.lora import Adapter, require_multiplied
 from trainer.layers.parameters import ParameterBox, has_one_size_each, new_parameter
+from trainer.layers.quantized import SCALE, dequantized
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
@@ -230,7 +231,11 @@ class Layer(Component):
             dtype = jnp.float32 if wide else current_context().param_dtype
             return new_parameter(init, own, shape, axes, dtype, **traits)
 
-        value = frame.module.param(name, boxed)
+        scale: Any = frame.module.get_variable(PARAMS, f'{name}{SCALE}', None)
+        if scale is None or frame.module.is_initializing():
+            value: Any = frame.module.param(name, boxed)
+        else:
+            value = dequantized(frame.module.get_variable(PARAMS, name), scale)
         kernel = jnp.asarray(value, jnp.float32 if keep_float32 else self.dtype)
         return kernel if is_output else self._adapted(name, kernel, axes, init)
 

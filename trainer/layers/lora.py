@@ -22,6 +22,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from trainer.layers.declared_flops import declared_flops
 from trainer.layers.initialization import Filled, KernelInit
 from trainer.layers.periods import names
+from trainer.layers.quantized import SCALE, Format, scale_shape
 from trainer.symbolic.component import (
     Component,
     OptionalNumber,
@@ -59,6 +60,9 @@ class LoRA(Component):
         rslora: the scale is alpha / sqrt(rank) (Kalajdzievski 2023).
         dora: trains the norm of each output of a kernel, too, as `<kernel>_lora_magnitude`, which
             is the difference from the norm in W (Liu et al. 2024).
+        quantized: stores the frozen kernels that have adapters as 'int8', or as 'nf4' in 4 bits
+            (Dettmers et al. 2023), in blocks of 64 inputs with a scale each; None stores them as
+            `task.param_dtype`.
 
     Example:
         >>> LoRA(rank=8).scale(), LoRA(rank=16, alpha=16.0, rslora=True).scale()
@@ -71,6 +75,7 @@ class LoRA(Component):
     targets: list[str] = ['.*']
     rslora: bool = False
     dora: bool = False
+    quantized: Format | None = None
 
     usual = {
         'rank': UsualValue(8, 4, 64, 'Hu et al. 2021; 64: QLoRA (Dettmers et al. 2023)'),
@@ -160,7 +165,7 @@ class LoRA(Component):
             param: `Layer.param` of its layer.
             key: for dropout; None outside of training.
         """
-        if _SUFFIX.search(path[-1]) or not isinstance(init, KernelInit):
+        if belongs_to_adapter(path[-1]) or not isinstance(init, KernelInit):
             return None
         count = kernel.ndim
         inputs, outputs = init.in_axes(count), init.out_axes(count)
@@ -195,6 +200,12 @@ class LoRA(Component):
                 decay=False,
                 keep_float32=True,
             )
+        if self.quantized is not None:
+            of_scale = scale_shape(kernel.shape, inputs[-1])
+            divided = list(axes)
+            divided[inputs[-1]] = None
+            more: dict[str, Any] = {'decay': False, 'keep_float32': True}
+            param(path[-1] + SCALE, of_scale, tuple(divided), initializers.ones, **more)
         rate = None if key is None else self.dropout
         each = (batch, inputs, outputs)
         name = names(path)[0]
@@ -348,6 +359,11 @@ def is_adapter(name: str) -> bool:
         (True, False)
     """
     return bool(_SUFFIX.search(name))
+
+
+def belongs_to_adapter(name: str) -> bool:
+    """True also for the scales of a quantized kernel, which are not trained."""
+    return is_adapter(name) or name.endswith(SCALE)
 
 
 def adapters_of(params: Any) -> Any:

@@ -19,6 +19,7 @@ from trainer.layers.base import (
     forward_context,
 )
 from trainer.layers.heads import MultiHead
+from trainer.layers.quantized import quantized
 from trainer.learner.width_scaling import WidthFactors
 from trainer.mesh import Arrangement
 from trainer.metrics import Metrics
@@ -79,6 +80,8 @@ def init_state(
     """
     variables = state_lib.unboxed(boxed)
     params, boxes = filled(PARAMS, variables[PARAMS]), boxed[PARAMS]
+    if task.adapters is not None and task.adapters.quantized is not None:
+        params = quantized(params, task.adapters.quantized)
     masks = state_lib.decay_mask(boxes), state_lib.matrices(boxes)
     return TrainState(
         step=jnp.zeros((), jnp.int32),
@@ -256,7 +259,8 @@ class TracedSteps:
 
         boxed = self._init_variables(random_key, values)
         state = init_state(bind(self._task, values), boxed, filled)
-        return TrainState(**{part: filled(part, drawn) for part, drawn in vars(state).items()})
+        parts = {part: filled(part, drawn) for part, drawn in vars(state).items() if part != PARAMS}
+        return dataclasses.replace(state, **parts)
 
     def train_step(
         self, state: TrainState, batch: Any, random_key: jax.Array, values: Values

@@ -13,6 +13,8 @@ from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.checksums import leaves_by_name, name_of
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.experiment import Experiment
+from trainer.layers.base import PARAMS
+from trainer.layers.quantized import SCALE, kernel_shape
 from trainer.pretrained.families import require_like
 from trainer.pretrained.peft import require_same
 from trainer.program.program import Program
@@ -101,6 +103,15 @@ class WarmStartLoader:
         """Maps the run's arrays to the sources'; raises UserError if one lacks an array."""
         self._sources, self._program = sources, program
         self._leaves = leaves_by_name(vars(program.abstract_state))
+        self._quantized = {
+            name.removesuffix(SCALE)
+            for name in self._leaves
+            if name.endswith(SCALE) and name.startswith(f'{PARAMS}.')
+        }
+        for name in self._quantized:  # They are quantized as soon as they are loaded.
+            leaf, dtype = self._leaves[name], jax.numpy.dtype(experiment.task.param_dtype)
+            shape = kernel_shape(leaf, self._leaves[name + SCALE])
+            self._leaves[name] = jax.ShapeDtypeStruct(shape, dtype, sharding=leaf.sharding)
         self._readers: list[CheckpointReader | PretrainedReader] = []
         for source in sources:
             start = source.pretrained
@@ -208,6 +219,8 @@ class WarmStartLoader:
         """True if a loaded array becomes an array of the state without any change."""
         target, _ = self._needed[each]
         dtype = str(self._leaves[target].dtype)
+        if target in self._quantized:
+            return False
         return each in self._whole and self._readers[each[0]].dtypes[each[1]] == dtype
 
 

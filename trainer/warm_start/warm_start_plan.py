@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from trainer.layers.base import NON_TRAINABLE, PARAMS
-from trainer.layers.lora import is_adapter
+from trainer.layers.lora import belongs_to_adapter, is_adapter
 from trainer.learner.paths import unmatched
 from trainer.symbolic.errors import UserError
 from trainer.warm_start.inheritance import Recipe, matching_layers, recipes
@@ -204,7 +204,7 @@ def _wanted(
         stored = {name for each in layered(shapes).values() for name in each.names}
         _take(number, where, start, variables, stored, taken)
         left = [name for part, name in variables if part == PARAMS and (part, name) not in taken]
-        left = [name for name in left if not is_adapter(name)]
+        left = [name for name in left if not belongs_to_adapter(name)]
         if left and _has_adapters_alone(stored) and number == len(sources) - 1:
             raise UserError(
                 f'{where}: {start.checkpoint} has adapters alone, without {left[0]}: add the '
@@ -261,7 +261,7 @@ def _take(
         offered = {
             (part, name): called
             for (part, name), called in matched.items()
-            if f'{part}.{called}' in stored or not (is_partial or is_adapter(name))
+            if f'{part}.{called}' in stored or not (is_partial or belongs_to_adapter(name))
         }
         new = [each for each in offered if each not in taken and not start.is_ignored(each[1])]
         if not new and offered:
