@@ -61,8 +61,10 @@ class PreferenceInput(ComparedInput):
 
     def rows(self, encoder: ExampleEncoder, record: Mapping[str, Any]) -> list[Row]:
         found: Row = {}
-        for part in ('chosen', 'rejected'):
-            prompt, answer = _prompt_and_answer(record, part)
+        texts = {part: _prompt_and_answer(record, part) for part in ('chosen', 'rejected')}
+        if texts['chosen'][0] != texts['rejected'][0]:
+            raise UserError("'chosen' and 'rejected' have different prompts")
+        for part, (prompt, answer) in texts.items():
             tokens = dataclasses.replace(encoder, answer=part).pair(prompt, answer)
             if (row := self.row(tokens, repr(part))) is None:
                 return []

@@ -93,7 +93,10 @@ class ExampleEncoder:
                 'it has messages, but there is no chat template: set `vocabulary` to a directory '
                 'with one, or `chat_template` to a file'
             )
-        return self._tokens(self.template.parts(messages, first), is_complete=True)
+        parts = self.template.parts(messages, first)
+        if not any(part.is_answer for part in parts):
+            raise UserError('its chat template writes no answer')
+        return self._tokens(parts, is_complete=True)
 
     def _tokens(self, parts: Sequence[Part], is_complete: bool) -> ExampleTokens:
         """The tokens of the parts of a text; one that is not complete lacks its special tokens."""
@@ -135,9 +138,10 @@ def _messages(found: Any, field: str, has_answer: bool = True) -> Messages:
             raise UserError(f'{where}: the assistant answers no message of the user')
         if role in ('system', 'developer') and before:
             raise UserError(f'{where}: a message of the {role} comes first')
-        if role == 'assistant' and not content and not message.get('tool_calls'):
+        is_empty = not content.strip() if isinstance(content, str) else content in (None, [], ())
+        if role == 'assistant' and is_empty and not message.get('tool_calls'):
             raise UserError(f'{where}: the answer is empty')
-        if role != 'assistant' and not isinstance(content, str | list | tuple):
+        if not isinstance(content, str | list | tuple) and (role != 'assistant' or not is_empty):
             raise UserError(f'{where} has no content: {_short(message)}')
         before = role
     if has_answer and all(message['role'] != 'assistant' for message in found):

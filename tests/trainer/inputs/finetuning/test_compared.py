@@ -109,6 +109,10 @@ def test_a_run_trains_on_pairs_and_measures_choices(tmp_path: Path) -> None:
     assert {'choices/choice_accuracy', 'choices/log_pplx'} <= {*found}
 
 
+def turns(question: str) -> list[dict[str, str]]:
+    return [{'role': 'user', 'content': question}, {'role': 'assistant', 'content': 'yes'}]
+
+
 @pytest.mark.parametrize(
     'record, message',
     [
@@ -116,6 +120,7 @@ def test_a_run_trains_on_pairs_and_measures_choices(tmp_path: Path) -> None:
         ({'chosen': 'b', 'rejected': 'c'}, "it has no 'prompt', and 'chosen' is no whole"),
         ({'prompt': 'a', 'chosen': 'b', 'rejected': ' '}, "'rejected' is empty"),
         ({'prompt': 3, 'chosen': 'b', 'rejected': 'c'}, "'prompt' is no text"),
+        ({'chosen': turns('a'), 'rejected': turns('b')}, 'have different prompts'),
         (
             {'prompt': [{'role': 'user', 'content': 'a'}], 'chosen': 'b', 'rejected': 'c'},
             'there is no chat template',

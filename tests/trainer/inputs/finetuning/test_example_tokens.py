@@ -98,6 +98,8 @@ def test_bytes_take_a_template_too() -> None:
         ({'messages': [ask('a'), say('b'), say('c')]}, 'message 3 of .* answers no message'),
         ({'messages': [ask('a'), ask('b', 'system'), say('c')]}, 'message 2 .* comes first'),
         ({'messages': [ask('a'), say('')]}, "message 2 of 'messages': the answer is empty"),
+        ({'messages': [ask('a'), say(' ')]}, "message 2 of 'messages': the answer is empty"),
+        ({'messages': [ask('a'), say(3)]}, "message 2 of 'messages' has no content"),
         ({'messages': [ask('a')]}, 'has no message of the assistant'),
         ({'messages': [{'role': 'user'}, say('a')]}, "message 1 of 'messages' has no content"),
     ],
@@ -105,6 +107,13 @@ def test_bytes_take_a_template_too() -> None:
 def test_examples_without_an_answer_to_learn_are_refused(example: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         ExampleEncoder(ByteVocabulary(), ChatTemplate(TEMPLATE)).encoded(example)
+
+
+@pytest.mark.parametrize('template', ["{{ '' }}", 'the same for all'])
+def test_a_template_that_writes_no_answer_is_refused(template: str) -> None:
+    encoder = ExampleEncoder(ByteVocabulary(), ChatTemplate(template))
+    with pytest.raises(UserError, match='its chat template writes no answer'):
+        encoder.encoded({'messages': [ask('a'), say('b')]})
 
 
 def test_messages_need_a_template() -> None:
