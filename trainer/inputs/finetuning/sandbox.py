@@ -7,7 +7,7 @@ and filters only those of texts and lists below. Loops, calls and texts cost wor
 import datetime
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView
 from typing import Any, cast
 
 from jinja2 import Template, TemplateError, ext, nodes, pass_context, sandbox
@@ -36,6 +36,7 @@ _FILTERS = set(
         'rejectattr reverse select selectattr sort unique'
     )
 )
+_COMPARING = {'dictsort', 'max', 'min', 'sort', 'unique'}
 _TEXT_FILTERS = ('capitalize', 'lower', 'title', 'trim', 'upper')
 _GLOBALS = ('range', 'dict', 'namespace')
 
@@ -121,6 +122,8 @@ class Sandbox(sandbox.ImmutableSandboxedEnvironment):
     def _own_filters(self) -> dict[str, Callable[..., Any]]:
         texts = {name: self._of_text(self.filters[name]) for name in _TEXT_FILTERS}
         return texts | {
+            '_checked': pass_context(lambda _, value: self._checked(value)),
+            '_sized': pass_context(lambda _, value: self._sized(value)),
             '_rounds': pass_context(lambda _, values, work: self._rounds(values, work)),
             '_concat': pass_context(lambda _, values: self._join('', values)),
             'join': self._join_filter,
@@ -143,14 +146,19 @@ class Sandbox(sandbox.ImmutableSandboxedEnvironment):
 
     def _checked(self, value: Any) -> Any:
         """The value, whose text is within the limit."""
-        self._spend(len(value) if isinstance(value, str) else _ELEMENT)
+        self._spend(len(value) if isinstance(value, str | range) else _ELEMENT)
         if isinstance(value, dict):
             for name, each in value.items():
                 self._checked(name)
                 self._checked(each)
-        elif isinstance(value, list | tuple | set):
+        elif isinstance(value, list | tuple | set | MappingView):
             for each in value:
                 self._checked(each)
+        return value
+
+    def _sized(self, value: Any) -> Any:
+        """The value, whose elements are within the limit."""
+        self._spend(_ELEMENT + (len(value) if hasattr(value, '__len__') else 0))
         return value
 
     def _rounds(self, values: Iterable[Any], work: int) -> '_Rounds':
@@ -213,7 +221,7 @@ class _Rounds:
 
 
 class _WithWork(NodeTransformer):
-    """Makes loops and joined texts pay for their work."""
+    """Makes loops, filters, comparisons and joined texts pay for their work."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         if node.recursive:
@@ -221,6 +229,27 @@ class _WithWork(NodeTransformer):
         data = sum(len(each.data) for each in node.find_all(nodes.TemplateData))
         self.generic_visit(node)
         node.iter = _filtered(node.iter, '_rounds', nodes.Const(data))
+        return node
+
+    def visit_Filter(self, node: nodes.Filter) -> nodes.Node:
+        self.generic_visit(node)
+        if node.node is not None:
+            compares = node.name in _COMPARING
+            node.node = _filtered(node.node, '_checked' if compares else '_sized')
+        node.args = [_checked(each) for each in node.args]
+        return node
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        self.generic_visit(node)
+        node.expr = _checked(node.expr)
+        for each in node.ops:
+            each.expr = _checked(each.expr)
+        return node
+
+    def visit_Test(self, node: nodes.Test) -> nodes.Node:
+        self.generic_visit(node)
+        if node.args:
+            node.args = [_checked(each) for each in node.args]
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
@@ -237,6 +266,10 @@ class _WithWork(NodeTransformer):
         )
         node.body.insert(0, paid.set_lineno(node.lineno))
         return node
+
+
+def _checked(node: nodes.Expr) -> nodes.Expr:
+    return node if isinstance(node, nodes.Const) else _filtered(node, '_checked')
 
 
 def _filtered(node: nodes.Node, name: str, *args: nodes.Expr) -> nodes.Filter:

@@ -53,6 +53,8 @@ def test_a_template_that_changes_earlier_turns_is_refused() -> None:
 
 _GROW = '{% set ns = namespace(x=["a"], n=3, s="a") %}{% for i in range(60) %}{% set ns.VALUE %}'
 
+_MANY = '{% set x = range(99999) %}{% for i in range(999) %}{{ VALUE }}{% endfor %}'
+
 
 @pytest.mark.parametrize(
     ('source', 'message'),
@@ -84,6 +86,12 @@ _GROW = '{% set ns = namespace(x=["a"], n=3, s="a") %}{% for i in range(60) %}{%
         (_GROW.replace('VALUE', 'x = [ns.x, ns.x]') + '{% endfor %}{{ ns.x }}', 'more than'),
         (_GROW.replace('VALUE', 'x = [ns.x, ns.x]') + '{% endfor %}{{ ns.x | tojson }}', 'more'),
         (_GROW.replace('VALUE', 'n = ns.n * ns.n') + '{% endfor %}', 'too large'),
+        (_GROW.replace('VALUE', 'x = [ns.x, ns.x]') + '{% endfor %}{{ [ns.x] | sort }}', 'more'),
+        (_GROW.replace('VALUE', 'x = [ns.x, ns.x]') + '{% endfor %}{{ ns.x == [1] }}', 'more'),
+        (_MANY.replace('VALUE', 'x | max'), 'more than the limit'),
+        (_MANY.replace('VALUE', '-1 in x'), 'more than the limit'),
+        (_MANY.replace('VALUE', '-1 is in x'), 'more than the limit'),
+        (_MANY.replace('VALUE', "[-1] | select('in', x) | list"), 'more than the limit'),
         ('{% if %}', 'TemplateSyntaxError'),
         ("{{ raise_exception('roles must alternate') }}", 'roles must alternate'),
         ('x' * 600_000, 'more than 500,000 characters'),
