@@ -11,7 +11,7 @@ import numpy as np
 
 from trainer.runtime.data_paths import data_path, local_copy
 from trainer.runtime.directory import JobPath
-from trainer.symbolic.errors import UserError, in_short
+from trainer.symbolic.errors import UserError, in_short, shortened
 from trainer.symbolic.extras import needed
 
 _DTYPES: dict[str, Any] = {
@@ -83,8 +83,9 @@ def _weight_map(index: JobPath) -> dict[str, str]:
     if not isinstance(values, dict) or not all(isinstance(each, str) for each in values.values()):
         raise UserError(f'{index}: weight_map must map names of tensors to names of files')
     for file in values.values():
-        if Path(file).name != file or file in ('.', '..') or '\\' in file:
-            raise UserError(f'{index}: weight_map names {file!r}, a file outside of the directory')
+        if not 0 < len(file) < 256 or Path(file).name != file or file == '..' or '\\' in file:
+            name = shortened(repr(file), 100)
+            raise UserError(f'{index}: weight_map names {name}, which is no file of the directory')
     return values
 
 
