@@ -7,7 +7,7 @@ and filters only those of texts and lists below. Loops, calls and texts cost wor
 import datetime
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from jinja2 import Template, TemplateError, ext, nodes, pass_context, sandbox
@@ -151,7 +151,7 @@ class Sandbox(sandbox.ImmutableSandboxedEnvironment):
             for name, each in value.items():
                 self._checked(name)
                 self._checked(each)
-        elif isinstance(value, list | tuple | set | MappingView):
+        elif isinstance(value, Collection) and not isinstance(value, str | range):
             for each in value:
                 self._checked(each)
         return value
