@@ -21,7 +21,7 @@ _WITHOUT_EFFECT = {
 }  # fmt: skip
 """Fields that change no number of a model's result. Rotary positions have no last one."""
 
-_MOST, _MOST_LAYERS = 2**31 - 1, 10_000
+_MAX_SIZE, _MAX_LAYERS = 2**31 - 1, 1000
 
 
 class ModelConfig:
@@ -72,13 +72,13 @@ class ModelConfig:
             found = float(found)
         if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
             raise UserError(f'{self.file}: {name} must be of type {kind.__name__}, not {found!r}')
-        if isinstance(found, int) and kind is int:
+        if kind is int:
             self._require_size(name, found)
         return found
 
-    def _require_size(self, name: str, found: int) -> None:
+    def _require_size(self, name: str, found: Any) -> None:
         # Each layer has objects in memory, before any tensor is read.
-        most = _MOST_LAYERS if name.endswith(('_layers', '_layer')) else _MOST
+        most = _MAX_LAYERS if name.endswith(('_layers', '_layer')) else _MAX_SIZE
         least = 0 if name.endswith('_id') else 1
         if not least <= found <= most:
             raise UserError(f'{self.file}: {name} must be from {least} to {most:,}, not {found!r}')
