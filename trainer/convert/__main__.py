@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None) -> int:
 
 def _write_experiment(args: 'argparse.Namespace') -> int:
     from trainer.convert.experiments import experiment_text
+    from trainer.convert.new_directory import writing
     from trainer.runtime.directory import write_text
 
     if args.exp_out is None:
@@ -62,7 +63,9 @@ def _write_experiment(args: 'argparse.Namespace') -> int:
         raise UserError(f'--exp_out: {path} exists')
     if not path.parent.is_dir():
         raise UserError(f'--exp_out: there is no directory {path.parent}')
-    write_text(path, experiment_text(args.source, path.stem))
+    text = experiment_text(args.source, path.stem)
+    with writing('--exp_out', path):
+        write_text(path, text)
     command.say(f'Wrote {path}. Set its paths to your data, then train:')
     command.say(
         f'  python -m trainer.main --exp={path.stem}.Continued --job_log_dir=runs/{path.stem}'

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainer.runtime.directory import partial_id
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, is_disk_full
 
 
 def require_new(out: Path) -> None:
@@ -19,15 +19,28 @@ def new_directory(out: Path) -> Iterator[Path]:
     """Context manager of a directory to write, which becomes `out` once it is complete.
 
     Raises:
-        UserError: `out` exists, and is no empty directory.
+        UserError: `out` exists, and is no empty directory; or it cannot be written.
     """
     require_new(out)
     partial = out.with_name(f'.{out.name}.{partial_id()}.partial')
-    partial.mkdir(parents=True)
+    with writing('--out', out):
+        partial.mkdir(parents=True)
     try:
         yield partial
-        if out.exists():
-            out.rmdir()
-        os.replace(partial, out)
+        with writing('--out', out):
+            if out.exists():
+                out.rmdir()
+            os.replace(partial, out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def writing(flag: str, path: Path) -> Iterator[None]:
+    """Context manager that raises UserError where the path of a flag cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if is_disk_full(error):  # The command says so.
+            raise
+        raise UserError(f'{flag}: {path} cannot be written ({error.strerror})') from error

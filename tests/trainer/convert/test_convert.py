@@ -172,6 +172,13 @@ def test_a_model_that_no_architecture_computes_is_refused_by_its_fields(
     assert f'task.model.{field}' in str(caught.value)
 
 
+def test_a_place_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
+    run = run_of('llama_3', tmp_path / 'run')
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(UserError, match=r'--out: .*file/out cannot be written \(Not a directory\)'):
+        converted(run, tmp_path / 'file' / 'out')
+
+
 def test_an_activation_that_transformers_lacks_is_named() -> None:
     with pytest.raises(UserError, match=r"hidden_act is 'sigmoid', which is not supported"):
         config_of(changed(**{'stack.layers[0].feed_forward.activation': 'sigmoid'}))
@@ -223,6 +230,7 @@ def test_the_experiment_of_a_directory_is_a_module(
             'there is no checkpoint of step 8',
         ),
         (['--to=hf', '--job_log_dir={tmp}/run', '--out={tmp}/a'], 'has no tensor for extra.up'),
+        (['--from={llama}', '--exp_out=/proc/a.py'], '--exp_out: /proc/a.py cannot be written'),
     ],
 )
 def test_bad_input_is_one_message_and_writes_nothing(
