@@ -274,8 +274,8 @@ def test_scales_of_norms_near_zero_keep_their_digits_in_bfloat16(norm: Layer) ->
     state = {'mean': jnp.zeros(8), 'variance': jnp.ones(8)}
     variables = {'params': params, 'non_trainable': state}
     with forward_context(ForwardContext(dtype=jnp.bfloat16)):
-        narrow = norm.module().apply(variables, x)
-    wide = norm.module().apply(variables, x.astype(jnp.float32))
+        narrow = jnp.asarray(norm.module().apply(variables, x))
+    wide = jnp.asarray(norm.module().apply(variables, x.astype(jnp.float32)))
     assert narrow.dtype == jnp.bfloat16
     np.testing.assert_allclose(narrow.astype(jnp.float32), wide, rtol=2**-8)
 
