@@ -144,7 +144,8 @@ class LoRA(Component):
             if others:
                 reason += f'It matches {others[0]}, which is no kernel inside the model'
             else:
-                reason += nearest(pattern.replace('\\', ''), every)
+                near = nearest(pattern.replace('\\', ''), every)
+                reason += near or f'There are {", ".join((known or every)[-3:])} …'
             raise UserError(f'{_FIELD}.targets[{index}]: {reason}')
 
     def adapter(

@@ -228,6 +228,7 @@ def test_a_step_can_call_the_model_without_adapters() -> None:
     [
         (LoRA(17), 'never', '.rank: 17 is above the width of stack.layers_0.attention.query'),
         (LoRA(2, targets=['.*quer']), 'never', ".targets[0]: no kernel is called '.*quer'"),
+        (LoRA(2, targets=['.*query', 'q_proj']), 'never', "'q_proj'. There are stack.layers_"),
         (
             LoRA(2, targets=['.*query', r'embedding\.table']),
             'never',
