@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from trainer.layers.lora import LoRA
 from trainer.pretrained.family import Family
@@ -60,8 +61,12 @@ def adapter_rules(rules: Sequence[TensorRule]) -> list[TensorRule]:
     return found
 
 
-def require_same(directory: str, lora: LoRA | None, where: str) -> None:
-    """Raises UserError unless an adapter of `peft` computes as the adapters of a run."""
+def require_same(directory: str, lora: LoRA | None, where: str, model: str) -> None:
+    """Raises UserError unless an adapter of `peft` computes as the adapters of a run.
+
+    Args:
+        model: the directory of the frozen model. The log says if the adapter names another one.
+    """
     file = data_path(directory) / CONFIG
     if not file.exists():
         raise UserError(f'{where}: {directory} has no {CONFIG}: name a directory that peft saved')
@@ -73,6 +78,13 @@ def require_same(directory: str, lora: LoRA | None, where: str) -> None:
             raise UserError(f'{where}: {file}: {name} is {config[name]!r}, which is not read')
     if config.get('bias', 'none') != 'none':
         raise UserError(f"{where}: {file}: bias must be 'none', not {config['bias']!r}")
+    trained_on = config.get('base_model_name_or_path')
+    if isinstance(trained_on, str) and Path(trained_on).name != Path(model).name:
+        logging.warning(
+            '%s: %s was trained on %r, and the run has %s: its results are right for the same '
+            'model alone',
+            *(where, directory, trained_on, model),
+        )
     if lora is None:
         raise UserError(f'{where}: the run has no adapters: set task.adapters=LoRA(…)')
     rank, alpha = config.get('r'), config.get('lora_alpha')

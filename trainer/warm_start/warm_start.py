@@ -117,7 +117,8 @@ class WarmStartLoader:
             start = source.pretrained
             if start is not None and start.adapter is not None:
                 adapters = getattr(experiment.task, 'adapters', None)
-                require_same(start.adapter, adapters, f'{source.where}.adapter')
+                where = f'{source.where}.adapter'
+                require_same(start.adapter, adapters, where, start.directory)
             with prefixed(source.where):
                 self._readers.append(source.reader(self._leaves))
                 if start is not None and start.has_all_weights and not start.allow_changes:

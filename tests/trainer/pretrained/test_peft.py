@@ -23,6 +23,7 @@ from trainer.experiment import Checkpoints, Experiment
 from trainer.layers.base import ForwardContext, forward_context
 from trainer.layers.lora import LoRA, is_adapter
 from trainer.pretrained.families import model_of
+from trainer.pretrained.peft import require_same
 from trainer.program.setup import compiled, localized
 from trainer.state import TrainState
 from trainer.symbolic.errors import UserError
@@ -104,6 +105,16 @@ def test_an_adapter_that_does_not_fit_is_refused(
         loader(lora, copy)
     assert message in str(caught.value)
     assert str(caught.value).startswith('train.init_from_checkpoint')
+
+
+def test_the_log_names_the_model_of_an_adapter_for_another_one(
+    copy: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    require_same(str(copy), LoRA(**FITS), 'here', BASE)
+    assert not caplog.text
+    changed(base_model_name_or_path='models/other')(copy)
+    require_same(str(copy), LoRA(**FITS), 'here', BASE)
+    assert "was trained on 'models/other', and the run has" in caplog.text
 
 
 def adapted_run(folder: Path, name: str, scan: str, lora: LoRA, **fields: Any) -> None:
