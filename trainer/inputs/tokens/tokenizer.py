@@ -118,7 +118,7 @@ class TokenizerVocabulary(Vocabulary):
         for name, settings in self._model_settings:
             ids = settings.get(f'{kind}_token_id')
             for each in ids if isinstance(ids, list) else [] if ids is None else [ids]:
-                if not isinstance(each, int) or not 0 <= each < self.vocab_size:
+                if type(each) is not int or not 0 <= each < self.vocab_size:
                     raise ValueError(
                         f'{kind}_token_id of {name} is {each!r}, but {FILE} has {self.vocab_size} '
                         'ids'
@@ -154,7 +154,7 @@ def _json(file: JobPath) -> dict[str, Any]:
             found = json.load(opened)
     except FileNotFoundError:
         return {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f'{file} is no JSON ({error})') from error
     if not isinstance(found, dict):
         raise ValueError(f'{file} is no JSON object')
@@ -162,13 +162,17 @@ def _json(file: JobPath) -> dict[str, Any]:
 
 
 def _chat_template(folder: JobPath, settings: Mapping[str, Mapping[str, Any]]) -> str:
+    file = folder / 'chat_template.jinja'
     try:
-        with open_data(folder / 'chat_template.jinja') as opened:
+        with open_data(file) as opened:
             return opened.read().decode()
     except FileNotFoundError:
         found = settings[_SETTINGS[0]].get('chat_template', '')
+    except UnicodeDecodeError as error:
+        raise ValueError(f'{file} is no text ({error})') from error
     if isinstance(found, list):  # Several by name.
-        found = {each.get('name'): each.get('template') for each in found}.get('default')
+        named = [each for each in found if isinstance(each, dict)]
+        found = {str(each.get('name')): each.get('template') for each in named}.get('default')
     return found if isinstance(found, str) else ''
 
 

@@ -91,6 +91,16 @@ def test_a_decoder_takes_the_ends_of_a_tokenizer(tmp_path: Path) -> None:
         Greedy(4, eos_ids=str(tmp_path / 'missing.json')).end_ids()
 
 
+@pytest.mark.parametrize('template', ['[3]', '[{"name": "default"}]', '{"default": "x"}'])
+def test_a_chat_template_that_is_none_is_missing(template: str, tmp_path: Path) -> None:
+    folder = make_tokenizer(tmp_path)
+    file = folder / 'tokenizer_config.json'
+    file.write_text(
+        json.dumps(json.loads(file.read_text()) | {'chat_template': json.loads(template)})
+    )
+    assert vocabulary_at(str(folder)).chat_template == ''
+
+
 @pytest.mark.parametrize(
     ('name', 'content', 'message'),
     [
@@ -100,14 +110,17 @@ def test_a_decoder_takes_the_ends_of_a_tokenizer(tmp_path: Path) -> None:
         ('tokenizer_config.json', '[]', 'tokenizer_config.json is no JSON object'),
         ('tokenizer_config.json', '{}', 'add "eos_token" to .*tokenizer_config.json'),
         ('tokenizer_config.json', '{"eos_token": "</s>"}', "eos_token '</s>' is no token"),
+        ('tokenizer_config.json', '[' * 99_999, 'tokenizer_config.json is no JSON'),
         ('config.json', '{"eos_token_id": 4000}', 'eos_token_id of config.json is 4000'),
+        ('config.json', '{"eos_token_id": true}', 'eos_token_id of config.json is True'),
+        ('chat_template.jinja', '\udcff', 'chat_template.jinja is no text'),
     ],
 )
 def test_files_that_do_not_fit_are_refused(
     tmp_path: Path, name: str, content: str | None, message: str
 ) -> None:
     folder = make_tokenizer(tmp_path)
-    (folder / name).write_text(content or '')
+    (folder / name).write_text(content or '', errors='surrogateescape')
     if content is None:
         (folder / name).unlink()
     with pytest.raises(UserError, match=message) as error:
