@@ -56,7 +56,7 @@ BUDGETS = {
     'trainer/learner': 2_455,
     'trainer/loop': 1_533,
     'trainer/measures': 484,
-    'trainer/pretrained': 1_848,
+    'trainer/pretrained': 1_852,
     'trainer/program': 2_586,
     'trainer/runtime': 2_185,
     'trainer/symbolic': 3_866,

@@ -126,9 +126,13 @@ def _gemma2(config: ModelConfig) -> TransformerLm:
 
 
 def _gemma3(config: ModelConfig) -> TransformerLm:
-    found = config.optional('rope_parameters', dict)
-    if found is not None and {*found} <= {_FULL, _SLIDING}:
-        positions = {kind: rotary(config, found.get(kind, {})) for kind in (_FULL, _SLIDING)}
+    if found := config.get('rope_parameters', dict, {}):
+        if {*found} != {_FULL, _SLIDING}:
+            raise UserError(
+                f'{config.file}: rope_parameters must have {_FULL} and {_SLIDING}, not '
+                f'{", ".join(sorted(found))}'
+            )
+        positions = {kind: rotary(config, found[kind]) for kind in (_FULL, _SLIDING)}
         config.ignore('rope_theta', 'rope_scaling', 'rope_local_base_freq')
     else:  # Former files: the scaling is that of layers without a window.
         local = config.get('rope_local_base_freq', float, 10_000.0)

@@ -55,6 +55,8 @@ def test_former_files_of_gemma_2_begin_with_a_window(tmp_path: Path) -> None:
     [
         ('gemma_2', {'layer_types': ['full_attention']}, 'layer_types must have full_attention or'),
         ('gemma_3', {'use_bidirectional_attention': True}, 'use_bidirectional_attention is True'),
+        ('gemma_3', {'rope_parameters': _THETA}, 'must have full_attention and sliding_attention'),
+        ('gemma_3', {'rope_parameters': {'full_attention': {}}}, 'not full_attention$'),
         ('gemma_2', {'hidden_activation': 'mish'}, "hidden_activation is 'mish'"),
         ('gemma_2', {'attention_bias': True}, 'attention_bias is True, which is not supported'),
         ('gpt_2', {'scale_attn_by_inverse_layer_idx': True}, 'scale_attn_by_inverse_layer_idx'),
