@@ -28,11 +28,19 @@ def new_directory(out: Path) -> Iterator[Path]:
     try:
         yield partial
         with writing('--out', out):
+            _share(partial)
             if out.exists():
                 out.rmdir()
             os.replace(partial, out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _share(directory: Path) -> None:
+    # safetensors lets the owner alone read its files. Others may read them where they may read the
+    # directory.
+    for file in directory.iterdir():
+        file.chmod(directory.stat().st_mode & 0o666)
 
 
 @contextlib.contextmanager

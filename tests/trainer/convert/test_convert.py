@@ -98,6 +98,7 @@ def test_a_checkpoint_becomes_the_directory_that_it_began_with(name: str, tmp_pa
     assert [first.get(each) for each in names] == [second.get(each) for each in names]
     if name in LIKE_LLAMA:
         assert largest_difference(name, out) < 1e-4
+    assert len({file.stat().st_mode for file in out.iterdir()}) == 1, 'others cannot read all'
 
 
 @pytest.mark.slow
