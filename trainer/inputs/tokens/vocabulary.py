@@ -83,6 +83,9 @@ class SentencePieceVocabulary(Vocabulary):
 def vocabulary_at(path: str) -> Vocabulary:
     """The vocabulary of a setting.
 
+    A process reads each path once, so that all batches of a run have ids of one vocabulary. A file
+    that changes is seen by the next process, which refuses to resume with another vocabulary.
+
     Args:
         path: '' for bytes; a directory with a `tokenizer.json`, or that file; or a SentencePiece
             model.
