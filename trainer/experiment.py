@@ -8,7 +8,7 @@ from trainer.symbolic.component import Component, require_not_negative, require_
 from trainer.symbolic.durations import seconds
 from trainer.symbolic.html import html_table
 from trainer.task import Task
-from trainer.warm_start_rules import Inheritance, Pretrained, WarmStart
+from trainer.warm_start_rules import Starts, WarmStart
 
 EVAL_TRAIN = 'eval_train'
 """Prefix of the metrics of an evaluation of the next training batch."""
@@ -120,9 +120,7 @@ class TrainLoop(Component):
     steps_per_execution: int = 1
     gc_interval_steps: int | None = None
     random_seed: int = 0
-    init_from_checkpoint: str | list[WarmStart | Pretrained] | Inheritance | Pretrained | None = (
-        None
-    )
+    init_from_checkpoint: Starts = None
 
     @property
     def intervals(self) -> list[int]:

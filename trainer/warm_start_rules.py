@@ -82,19 +82,6 @@ class WarmStart(Component):
         return any(re.fullmatch(pattern, name) for pattern in self.ignore)
 
 
-class Inheritance(Component):
-    """A parent model whose weights a fresh run begins with, also if its architecture differs.
-
-    `trainer.warm_start.inheritance` describes layers of other widths, and new ones.
-    The optimizer and the data start again, at step 0.
-
-    Attributes:
-        checkpoint: the path of a `checkpoints` directory, for the newest, or of a step in there.
-    """
-
-    checkpoint: str
-
-
 Operation = Literal[
     'same',
     'minus_one',
@@ -184,3 +171,38 @@ class Pretrained(Component):
     def has_all_weights(self) -> bool:
         """True if the model is that of `config.json`, with all of its weights."""
         return self.rules is None and not self.ignore and not self.unused
+
+
+class Inheritance(Component):
+    """A parent model whose weights a fresh run begins with, also if its architecture differs.
+
+    `trainer.warm_start.inheritance` describes layers of other widths, and new ones.
+    The optimizer and the data start again, at step 0.
+
+    Attributes:
+        checkpoint: the path of a `checkpoints` directory, for the newest, or of a step in there.
+        base: the source of the frozen parameters, where the parent has adapters alone. A parent
+            with all parameters replaces it.
+    """
+
+    checkpoint: str
+    base: str | list[WarmStart | Pretrained] | Pretrained | None = None
+
+
+Starts = str | list[WarmStart | Pretrained] | Inheritance | Pretrained | None
+
+
+def listed(starts: Starts) -> list[WarmStart | Pretrained]:
+    """The sources of `train.init_from_checkpoint`, in order; a parent first.
+
+    Example:
+        >>> [each.checkpoint for each in listed(Inheritance('parent', base='model'))]
+        ['parent', 'model']
+    """
+    if isinstance(starts, str):
+        return [WarmStart(starts)]
+    if isinstance(starts, Inheritance):
+        return [WarmStart(starts.checkpoint), *listed(starts.base)]
+    if isinstance(starts, Pretrained):
+        return [starts]
+    return list(starts or [])

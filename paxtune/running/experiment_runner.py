@@ -1,6 +1,8 @@
 import functools
 from collections.abc import Callable, Mapping
 
+from absl import logging
+
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.running.runner import Refusal, Reports, Runner, Running
@@ -117,7 +119,10 @@ def _has_warm_start(study: Study, trial: RunningTrial, parts: Mapping[str, Tunab
         for name, part in parts.items():
             if sources := warm_start_sources(part, attempts[-1] / name):
                 WarmStartLoader(part, sources, compiled(part)[0])
-    except UserError:
+    except UserError as error:
+        logging.warning(
+            'Trial %d does not begin with the weights of trial %d: %s', view.id, warm_start, error
+        )
         trial.set_warm_start(None)
         return False
     parent = study.trial(warm_start)

@@ -24,7 +24,7 @@ from trainer.runtime import processes
 from trainer.runtime.directory import JobPath, absolute, job_path
 from trainer.runtime.wall_clock import CHECKPOINTS, INITIALIZATION, during
 from trainer.symbolic.overrides import replaced
-from trainer.warm_start_rules import Inheritance
+from trainer.warm_start_rules import Inheritance, Starts, WarmStart, listed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,18 +35,26 @@ class WarmStartSpec:
         trial: the number of the other trial.
         directory: its directory.
         inherits: adapt its weights to another architecture.
+        is_adapted: it has adapters alone, which need the trial's own source beside them.
         overrides: changes of the experiment, by path.
     """
 
     trial: int
     directory: str
     inherits: bool = False
+    is_adapted: bool = False
     overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def changes(self, name: str) -> dict[str, Any]:
+    def changes(self, name: str, part: Tunable) -> dict[str, Any]:
         """Changes of the experiment, or of its part `name`, by path."""
         path = str(job_path(self.directory) / name / 'checkpoints')
-        start = Inheritance(path) if self.inherits else path
+        start: Starts = path
+        own = part.train.init_from_checkpoint
+        base = None if isinstance(own, Inheritance) or part.task.adapters is None else own
+        if self.inherits:
+            start = Inheritance(path, base)
+        elif self.is_adapted and base is not None:
+            start = [WarmStart(path), *listed(base)]
         return {**self.overrides, 'train.init_from_checkpoint': start}
 
 
@@ -201,9 +209,10 @@ def _warm_start(study: StudyView, trial: Trial) -> WarmStartSpec | None:
     directory = str(absolute(attempt_directory(study.directory, parent)))
     # A person who names a trial wants exactly its weights.
     inherits = trial.lineage.parent is not None
-    return WarmStartSpec(
-        parent.id, directory, inherits, dict(study.search.child_overrides) if inherits else {}
-    )
+    overrides = dict(study.search.child_overrides) if inherits else {}
+    of_parent = {} if inherits else parts_of(study.space, parent.by_id)
+    is_adapted = any(part.task.adapters is not None for part in of_parent.values())
+    return WarmStartSpec(parent.id, directory, inherits, is_adapted, overrides)
 
 
 def _started(
@@ -215,4 +224,4 @@ def _started(
     if start is None:
         return seeded
     why = f'warm start from trial {start.trial}'
-    return {name: replaced(part, start.changes(name), why) for name, part in seeded.items()}
+    return {name: replaced(part, start.changes(name, part), why) for name, part in seeded.items()}

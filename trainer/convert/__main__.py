@@ -95,11 +95,12 @@ def _write_directory(args: 'argparse.Namespace') -> int:
 
 def _recorded(job_log_dir: Path) -> 'tuple[Task, list[Start], str | None]':
     """The task of a run, its warm starts, and the directory of Hugging Face that it began with."""
+    from trainer.checkpoints.checkpoint import newest_checkpoint
     from trainer.runtime.directory import read_text
     from trainer.symbolic.component import Component
     from trainer.symbolic.serialization import from_json_text
     from trainer.task import Task
-    from trainer.warm_start_rules import Pretrained, WarmStart
+    from trainer.warm_start_rules import Inheritance, Pretrained, WarmStart, listed
 
     path = job_log_dir / 'experiment.json'
     try:
@@ -114,8 +115,16 @@ def _recorded(job_log_dir: Path) -> 'tuple[Task, list[Start], str | None]':
             starts.append(WarmStart(each))
         elif each is not None:
             starts.append(from_json_text(json.dumps(each), Component, f'{path}: train'))
-    places = [each.directory for each in starts if isinstance(each, Pretrained)]
-    known = [each for each in starts if isinstance(each, Pretrained | WarmStart)]
+    known = [
+        source
+        for each in starts
+        for source in (listed(each) if isinstance(each, Inheritance) else [each])
+        # The base of a child is enough beside a parent that had adapters alone and is gone.
+        if not isinstance(each, Inheritance)
+        or isinstance(source, Pretrained)
+        or newest_checkpoint(source.checkpoint) is not None
+    ]
+    places = [each.directory for each in known if isinstance(each, Pretrained)]
     return task, known, next((place for place in places if Path(place).is_dir()), None)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array
 
 from trainer.layers.base import Layer
+from trainer.layers.lora import is_adapter
 from trainer.layers.stack import Stack, children
 from trainer.layers.transformer import Identity, Residual
 
@@ -149,6 +150,31 @@ def _silent(branch: str, norm: str | None, ours: Mapping[str, frozenset[str]]) -
         return {f'{norm}.{last}': Recipe(None, fill) for last, fill in fills.items()}
     last = [each for each in ours[branch] if each in _BRANCH_OUTGOING]
     return {f'{branch}.{each}': Recipe(None, 0.0) for each in last}
+
+
+def adapter_recipes(here: Shapes, there: Shapes) -> dict[str, Recipe]:
+    """Maps the adapters of a child to those of its parent, which has the same frozen parameters.
+
+    A larger rank begins as the same function, and a smaller one keeps the first columns. An adapter
+    of another kind, or of a kernel that had none, is new.
+
+    Example:
+        >>> here, there = ({'up_lora_a': (8, n), 'up_lora_b': (n, 4)} for n in (3, 2))
+        >>> adapter_recipes(here, there)['up_lora_b']
+        Recipe(source='up_lora_b', fill=0.0, heads=None)
+    """
+    ours, theirs = ({name for name in each if is_adapter(name)} for each in (here, there))
+    found = {}
+    for name in sorted(ours & theirs):
+        kernel, _, part = name.rpartition('_lora_')
+        is_same_kind = _adapter(kernel, ours) == _adapter(kernel, theirs)
+        if is_same_kind and len(here[name]) == len(there[name]):
+            found[name] = Recipe(name, 0.0 if part == 'b' else None)
+    return found
+
+
+def _adapter(kernel: str, names: set[str]) -> set[str]:
+    return {f'{kernel}_lora_{part}' for part in ('a', 'b', 'magnitude')} & names
 
 
 def residual_branches(model: Layer, path: str = '') -> dict[str, str | None]:

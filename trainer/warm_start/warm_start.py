@@ -1,19 +1,21 @@
 """Warm start: a fresh run that starts from arrays of other runs, selected by rules."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 from absl import logging
 from etils import epath
+from flax.traverse_util import unflatten_dict
 from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer.checkpoints.checkpoint import newest_checkpoint
-from trainer.checkpoints.checksums import leaves_by_name, name_of
+from trainer.checkpoints.checksums import checksums, leaves_by_name, name_of
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.experiment import Experiment
 from trainer.layers.base import PARAMS
+from trainer.layers.lora import is_adapter
 from trainer.layers.quantized import SCALE, kernel_shape
 from trainer.pretrained.families import require_like
 from trainer.pretrained.peft import require_same
@@ -21,13 +23,14 @@ from trainer.program.program import Program
 from trainer.program.step_functions import Values
 from trainer.runtime import processes
 from trainer.runtime.directory import write_json
-from trainer.state import TrainState
+from trainer.state import TrainState, frozen_of
 from trainer.symbolic.errors import UserError, prefixed, shortened
 from trainer.warm_start.inheritance import residual_branches
+from trainer.warm_start.inheritance_plan import inherited, inherited_adapters
 from trainer.warm_start.layered import Layered, layered
 from trainer.warm_start.pretrained_reader import PretrainedReader
-from trainer.warm_start.warm_start_plan import Plan, inherited, planned
-from trainer.warm_start_rules import FILE, Inheritance, Pretrained, WarmStart
+from trainer.warm_start.warm_start_plan import Plan, planned
+from trainer.warm_start_rules import FILE, Inheritance, Pretrained, Starts, WarmStart, listed
 
 _FIELD = 'train.init_from_checkpoint'
 
@@ -72,15 +75,30 @@ def warm_start_sources(experiment: Experiment, job_log_dir: epath.PathLike) -> l
 
 def _sources(experiment: Experiment) -> list[Source]:
     starts = experiment.train.init_from_checkpoint
-    if not starts:
-        return []
-    if isinstance(starts, str):
-        return [_source(_FIELD, WarmStart(starts))]
-    if isinstance(starts, Inheritance):
-        return [_source(_FIELD, WarmStart(starts.checkpoint))._replace(adapts=True)]
-    if isinstance(starts, Pretrained):
-        return [_source(_FIELD, starts)]
-    return [_source(f'{_FIELD}[{i}]', start) for i, start in enumerate(starts)]
+    if not isinstance(starts, Inheritance):
+        return _listed(_FIELD, starts)
+    parent = _source(_FIELD, WarmStart(starts.checkpoint))._replace(adapts=True)
+    with prefixed(_FIELD):
+        if not CheckpointReader(parent.checkpoint).frozen:
+            return [parent]
+    return [parent, *_base(starts)]
+
+
+def _base(parent: Inheritance) -> list[Source]:
+    """The sources of the frozen parameters; a child begins at step 0, also where they do not."""
+    anew = {'load_optimizer': False, 'load_ema': False, 'load_step': False}
+    return [
+        each
+        if each.pretrained is not None
+        else each._replace(start=each.start.clone(deep=True, override=anew))
+        for each in _listed(f'{_FIELD}.base', parent.base)
+    ]
+
+
+def _listed(where: str, starts: Starts) -> list[Source]:
+    if isinstance(starts, list):
+        return [_source(f'{where}[{i}]', start) for i, start in enumerate(starts)]
+    return [_source(where, start) for start in listed(starts)]
 
 
 def _source(where: str, start: WarmStart | Pretrained) -> Source:
@@ -133,13 +151,17 @@ class WarmStartLoader:
         self._whole = self._plan.whole([each.shapes for each in self._readers])
 
     def _planned(self, experiment: Experiment) -> Plan:
+        pairs = zip(self._sources, self._readers, strict=True)
+        sources = [(source.where, source.start, reader.shapes) for source, reader in pairs]
         if self._sources[0].adapts:
+            (where, _, shapes), *base = sources
             model = getattr(experiment.task, 'model', None)
             branches = {} if model is None else residual_branches(model)
             with prefixed(self._sources[0].where):
-                return inherited(self._shapes, self._readers[0].shapes, branches)
-        sources = zip(self._sources, self._readers, strict=True)
-        return planned(self._shapes, [(s.where, s.start, each.shapes) for s, each in sources])
+                if not base:
+                    return inherited(self._shapes, shapes, branches)
+            return inherited_adapters(self._shapes, (where, shapes), base)
+        return planned(self._shapes, sources)
 
     def load(self, key: jax.Array, values: Values) -> TrainState:
         """Loads the initial state of the run; arrays without a source are initialized randomly.
@@ -158,7 +180,22 @@ class WarmStartLoader:
         for source in self._sources:
             if source.start.load_step:
                 self._check_step(source, int(state.step))
+        self._compare_frozen(state)
         return state
+
+    def _compare_frozen(self, state: TrainState) -> None:
+        """Logs adapters that were trained beside other frozen parameters."""
+        for source, reader in zip(self._sources, self._readers, strict=True):
+            known = reader.frozen if isinstance(reader, CheckpointReader) else {}
+            frozen = leaves_by_name({PARAMS: unflatten_dict(frozen_of(state))}) if known else {}
+            sums = checksums({name: x for name, x in frozen.items() if name in known})
+            changed = [name for name, each in sums.items() if known[name][2] != each]
+            if changed:
+                logging.warning(
+                    '%s: the adapters of %s were trained beside another %s, and %d more: their '
+                    'results are right beside the same frozen parameters alone',
+                    *(source.where, source.checkpoint, changed[0], len(changed) - 1),
+                )
 
     def spent(self) -> Mapping[str, float]:
         """Resource counts of the source whose steps the run continues; empty without one."""
@@ -180,10 +217,26 @@ class WarmStartLoader:
         for number, source in enumerate(self._sources):
             count = sum(each is not None and each['source'] == number for each in found.values())
             logging.info('Loaded %d arrays from %s', count, source.checkpoint)
+            self._log_unused(number, found.values())
         new = [name for name, each in found.items() if each is None]
         if new:
             names = shortened(', '.join(new), max_length=300)
             logging.info('%d arrays are new: %s', len(new), names)
+
+    def _log_unused(self, number: int, found: Iterable[dict[str, Any] | None]) -> None:
+        """Logs the adapters of a source that have no place in the run."""
+        used = {each['name'] for each in found if each is not None and each['source'] == number}
+        arrays = layered(self._readers[number].shapes).values()
+        stored = {
+            name
+            for each in arrays
+            for name in each.names
+            if name.startswith(f'{PARAMS}.') and is_adapter(name)
+        }
+        if left := sorted(stored - used):
+            names = shortened(', '.join(left), max_length=300)
+            place = self._sources[number].checkpoint
+            logging.info('%d adapters of %s are not used: %s', len(left), place, names)
 
     def _provenance(self) -> dict[str, dict[str, Any] | None]:
         """Source of each array, layer by layer; None if it is new."""
@@ -235,7 +288,16 @@ def frozen_parameters(
 
     def load() -> Any:
         key = program.random_key(experiment.train.random_seed)
-        if sources := _sources(experiment):
+        start = experiment.train.init_from_checkpoint
+        if (
+            isinstance(start, Inheritance)
+            and start.base
+            and newest_checkpoint(start.checkpoint) is None
+        ):
+            sources = _base(start)  # A parent that had adapters alone may be gone.
+        else:
+            sources = _sources(experiment)
+        if sources:
             return WarmStartLoader(experiment, sources, program).load(key, values).params
         return program.init(key, values).params
 

@@ -7,7 +7,7 @@ stack can therefore be scanned in one run or in both.
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,9 +17,9 @@ from trainer.layers.base import NON_TRAINABLE, PARAMS
 from trainer.layers.lora import belongs_to_adapter, is_adapter
 from trainer.learner.paths import unmatched
 from trainer.symbolic.errors import UserError
-from trainer.warm_start.inheritance import Recipe, matching_layers, recipes
+from trainer.warm_start.inheritance import Recipe
 from trainer.warm_start.layered import Layered, layered
-from trainer.warm_start_rules import WarmStart
+from trainer.warm_start_rules import LoadRule, WarmStart
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -101,7 +101,7 @@ def planned(here: Shapes, sources: Sequence[tuple[str, WarmStart, Shapes]]) -> P
     """
     ours = layered(here)
     wanted = dict(_wanted(ours, sources))
-    there = [_by_layer(layered(shapes)) for _, _, shapes in sources]
+    there = [by_layer(layered(shapes)) for _, _, shapes in sources]
     faults, arrays = [], []
     for name, mine in ours.items():
         layers: list[LayerSource | None] = []
@@ -122,72 +122,6 @@ def planned(here: Shapes, sources: Sequence[tuple[str, WarmStart, Shapes]]) -> P
     return Plan(tuple(arrays))
 
 
-def inherited(here: Shapes, there: Shapes, branches: Mapping[str, str | None]) -> Plan:
-    """Maps the arrays of a run to arrays of a parent with another architecture.
-
-    Args:
-        here: shapes of the state of the run.
-        there: shapes of the stored state of the parent.
-        branches: residual branches of the run's model, as `residual_branches` returns them.
-
-    Raises:
-        UserError: the models have no array in common.
-    """
-    ours, stored = layered(here), _by_layer(layered(there))
-    found: dict[str, Recipe] = {}
-    names: dict[str, str] = {}
-    mine = {name: each.shape for each in ours.values() for name in each.names}
-    theirs = {name: each[2] for name, each in stored.items()}
-    for part in (PARAMS, NON_TRAINABLE):
-        own, other = (_of_part(part, shapes) for shapes in (mine, theirs))
-        # Running statistics belong to the block whose parameters are inherited.
-        names = matching_layers(own, other) | names
-        silent = branches if part == PARAMS else {}
-        for name, recipe in recipes(own, other, silent, names).items():
-            source = None if recipe.source is None else f'{part}.{recipe.source}'
-            found[f'{part}.{name}'] = dataclasses.replace(recipe, source=source)
-    if not any(recipe.source for recipe in found.values()):
-        raise UserError('the models have no array in common, so nothing can be inherited')
-    arrays, adapted = [], []
-    for name, each in ours.items():
-        if each.names[0] not in found:
-            continue
-        made = tuple(found[layer] for layer in each.names)
-        arrays.append((name, each.lengths, tuple(_layer_source(one, stored) for one in made)))
-        if any(_adapts(recipe, each.shape, stored) for recipe in made):
-            adapted.append((name, made))
-    return Plan(tuple(arrays), tuple(adapted))
-
-
-def _of_part(part: str, shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    prefix = f'{part}.'
-    return {
-        name.removeprefix(prefix): tuple(shape)
-        for name, shape in shapes.items()
-        if name.startswith(prefix)
-    }
-
-
-def _layer_source(
-    recipe: Recipe, stored: Mapping[str, tuple[str, tuple[int, ...], tuple[int, ...]]]
-) -> LayerSource | None:
-    if recipe.source is None:
-        return None
-    array, index, _ = stored[recipe.source]
-    return LayerSource(0, array, index, recipe.source)
-
-
-def _adapts(
-    recipe: Recipe,
-    shape: tuple[int, ...],
-    stored: Mapping[str, tuple[str, tuple[int, ...], tuple[int, ...]]],
-) -> bool:
-    """True if an array is neither randomly initialized nor a copy of the parent's."""
-    if recipe.source is None:
-        return recipe.fill is not None
-    return recipe.heads is not None or stored[recipe.source][2] != shape
-
-
 def _wanted(
     ours: Mapping[str, Layered], sources: Sequence[tuple[str, WarmStart, Shapes]]
 ) -> Iterator[tuple[str, tuple[int, str]]]:
@@ -203,9 +137,13 @@ def _wanted(
     for number, (where, start, shapes) in enumerate(sources):
         stored = {name for each in layered(shapes).values() for name in each.names}
         _take(number, where, start, variables, stored, taken)
+        if has_adapters_alone(stored):
+            used = {called for source, called in taken.values() if source == number}
+            run = {name for part, name in variables if part == PARAMS}
+            _require_adapters(where, start, run, stored, used, {name for _, name in taken})
         left = [name for part, name in variables if part == PARAMS and (part, name) not in taken]
         left = [name for name in left if not belongs_to_adapter(name)]
-        if left and _has_adapters_alone(stored) and number == len(sources) - 1:
+        if left and has_adapters_alone(stored) and number == len(sources) - 1:
             raise UserError(
                 f'{where}: {start.checkpoint} has adapters alone, without {left[0]}: add the '
                 'source of the frozen parameters after it'
@@ -247,7 +185,7 @@ def _take(
 
     A source may lack adapters, which then begin anew, or have them alone, of one more source.
     """
-    is_partial = _has_adapters_alone(stored)
+    is_partial = has_adapters_alone(stored)
     names = [name for _, name in variables]
     for i, pattern in enumerate(start.ignore):
         if not any(re.fullmatch(pattern, name) for name in names):
@@ -272,12 +210,52 @@ def _take(
         taken |= {each: (number, str(offered[each])) for each in new}
 
 
-def _has_adapters_alone(stored: set[str]) -> bool:
+def _require_adapters(
+    where: str, start: WarmStart, run: set[str], stored: set[str], used: set[str], taken: set[str]
+) -> None:
+    """Raises UserError if adapters, without which a source computes otherwise, have no place.
+
+    Args:
+        run: the parameters of the run.
+        stored: all arrays of the source.
+        used: the arrays of the source that the run loads.
+        taken: the parameters that the run loads, from all sources.
+    """
+    if not any(map(is_adapter, run)):
+        raise UserError(f'{where}: {adapters_alone(start.checkpoint, False)}')
+    names = [
+        each.removeprefix(f'{PARAMS}.') for each in sorted(stored) if each.startswith(f'{PARAMS}.')
+    ]
+    left = [each for each in names if each not in used]
+    if start.rules == [LoadRule()]:  # Other rules select adapters.
+        left = [each for each in left if each not in taken and not start.is_ignored(each)]
+    elif used:
+        return
+    if left:
+        raise UserError(
+            f'{where}: {start.checkpoint} has the adapter {left[0]}, and the run has no place for '
+            'it: give task.adapters the targets and the dora of that run, or select adapters by '
+            'rules'
+        )
+
+
+def adapters_alone(source: str, run_has: bool) -> str:
+    """Message about a source that has adapters alone; `run_has` if the run has some, too."""
+    if run_has:
+        return f'{source} has adapters alone: give base the source of their frozen parameters'
+    return (
+        f'{source} has adapters alone, and the run has none: set task.adapters as there, or begin '
+        'with a merged model: python -m trainer.convert --to=hf'
+    )
+
+
+def has_adapters_alone(stored: Collection[str]) -> bool:
+    """True for the arrays of a run of adapters, which has its frozen parameters elsewhere."""
     params = [name for name in stored if name.startswith(f'{PARAMS}.')]
     return bool(params) and all(map(is_adapter, params))
 
 
-def _by_layer(
+def by_layer(
     arrays: Mapping[str, Layered],
 ) -> dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]:
     """Maps the name of each layer to (stored array, index in it, shape)."""

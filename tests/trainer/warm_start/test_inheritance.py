@@ -285,7 +285,7 @@ def test_provenance_names_the_inherited_block(tmp_path: Path) -> None:
 
 
 def test_models_with_nothing_in_common_are_refused() -> None:
-    from trainer.warm_start.warm_start_plan import inherited as plan
+    from trainer.warm_start.inheritance_plan import inherited as plan
 
     with pytest.raises(UserError, match='no array in common'):
         plan({'params.a.kernel': (2, 2)}, {'params.b.kernel': (2, 2)}, {})
@@ -331,7 +331,7 @@ def test_image_kernels_of_another_size_have_the_same_center() -> None:
 
 
 def test_running_statistics_belong_to_the_block_of_the_parameters() -> None:
-    from trainer.warm_start.warm_start_plan import inherited as plan
+    from trainer.warm_start.inheritance_plan import inherited as plan
 
     def shapes(*kernels: tuple[int, int]) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}
