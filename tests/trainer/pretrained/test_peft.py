@@ -30,7 +30,7 @@ from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import to_json_text
 from trainer.warm_start.pretrained_reader import PretrainedReader
 from trainer.warm_start.warm_start import WarmStartLoader, warm_start_sources
-from trainer.warm_start_rules import Pretrained
+from trainer.warm_start_rules import Inheritance, Pretrained
 
 ADAPTER = FOLDER / 'adapters' / 'llama_2'
 BASE = str(directory('llama_2'))
@@ -208,3 +208,20 @@ def test_adapters_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
     shutil.rmtree(source)
     with pytest.raises(UserError, match=str(source)):
         converted(tmp_path / 'run', 'hf')
+
+
+@pytest.mark.slow
+def test_a_child_is_written_with_its_base_when_its_parent_is_gone(tmp_path: Path) -> None:
+    folder = tmp_path / 'run'
+    adapted_run(folder, 'llama_2', 'never', LoRA(2))
+    expected = converted(folder, 'hf') / 'model.safetensors'
+    file = folder / 'experiment.json'
+    tree = json.loads(file.read_text())
+    child = Inheritance(str(tmp_path / 'gone'), base=Pretrained(BASE))
+    tree['train']['init_from_checkpoint'] = json.loads(to_json_text(child))
+    file.write_text(json.dumps(tree))
+    kept = expected.rename(tmp_path / 'expected')
+    shutil.rmtree(tmp_path / 'run_hf')
+    assert (converted(folder, 'hf') / 'model.safetensors').read_bytes() == kept.read_bytes()
+    named = json.loads((converted(folder, 'peft') / 'adapter_config.json').read_text())
+    assert named['base_model_name_or_path'] == BASE
