@@ -6,6 +6,7 @@ from typing import Any
 import pyglove as pg
 import pytest
 
+from paxtune import train
 from paxtune.algorithms import Grid, RandomSearch, RegularizedEvolution
 from paxtune.api import tune
 from paxtune.config.budget import Budget
@@ -17,6 +18,7 @@ from paxtune.schedulers import PopulationBasedTraining
 from tests.factories.runs import measured
 from tests.factories.tiny import experiment
 from trainer.layers.lora import LoRA
+from trainer.runtime.metric_writer import read_metrics
 from trainer.warm_start_rules import Inheritance, WarmStart
 
 TARGETS = [r'.*\.(query|output|up|down)']
@@ -62,6 +64,10 @@ def test_children_begin_with_the_adapters_of_their_parents(
         # A smaller rank drops columns.
         is_smaller = 'rank' in path and other.decisions[path] < one.decisions[path]
         assert (other.reward == pytest.approx(one.reward, abs=1e-5)) != is_smaller
+    again = tmp_path / 'again'
+    flags = f'--study_dir={tmp_path}', '--trial=2', f'--job_log_dir={again}'
+    assert train.main(flags) == 0
+    assert read_metrics(again / 'metrics.jsonl')[-1]['eval/log_pplx'] == other.reward
 
 
 @pytest.mark.slow
