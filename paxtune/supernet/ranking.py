@@ -25,6 +25,7 @@ from trainer.metrics import with_nan
 from trainer.program.setup import compiled, localized
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
+from trainer.warm_start.warm_start import frozen_parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,8 @@ class PathEvaluator:
         self._program, self._values = compiled(self._experiment)
         path = directory / 'checkpoints'
         with contextlib.closing(CheckpointStore(path)) as checkpoints:
-            restored = checkpoints.restore(self._program.abstract_state)
+            frozen = frozen_parameters(self._experiment, self._program, self._values)
+            restored = checkpoints.restore(self._program.abstract_state, frozen)
         if restored is None:
             raise UserError(f'there is no checkpoint of a supernet in {path}')
         self.state, self._progress = restored.state, restored.progress

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 from paxtune.algorithms import RandomSearch, RegularizedEvolution
@@ -16,6 +17,8 @@ from paxtune.study.trial_experiments import parts_of
 from paxtune.supernet.ranking import PathEvaluator, ranked
 from paxtune.supernet.supernet import Supernet, supernet
 from tests.factories.tunables import REWARD, layers
+from trainer.layers.lora import LoRA, is_adapter
+from trainer.learner.paths import leaves
 from trainer.loop.evaluate import evaluate
 from trainer.loop.train_loop import run
 from trainer.metrics import with_nan
@@ -54,6 +57,23 @@ def test_evolution_proposes_better_paths_than_random_search() -> None:
         for algorithm in (evolution, RandomSearch())
     ]
     assert means[0] < means[1]
+
+
+@pytest.mark.slow
+def test_a_supernet_of_adapters_is_evaluated_beside_its_frozen_parameters(tmp_path: Path) -> None:
+    adapted = supernet(layers().rebind({'task.adapters': LoRA(2)}))
+    for _ in run(adapted.experiment, tmp_path):
+        pass
+    found = PathEvaluator(adapted, REWARD, tmp_path)
+    program, values = compiled(localized(adapted.experiment))
+    begun = program.init(program.random_key(adapted.experiment.train.random_seed), values)
+    before, after = (
+        {path: x for path, x in leaves(state.params).items() if not is_adapter(path[-1])}
+        for state in (begun, found.state)
+    )
+    jax.tree.map(np.testing.assert_array_equal, before, after)
+    path = adapted.choices[0].decisions[0] | adapted.choices[1].decisions[1]
+    assert np.isfinite(found.metrics(path)['eval/loss'])
 
 
 @pytest.mark.slow
