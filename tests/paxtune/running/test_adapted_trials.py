@@ -32,7 +32,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(directory / 'checkpoints')
 
 
-def adapted(base: str, num_trials: int = 3, **search: Any) -> Tunable:
+def adapted(base: str | None, num_trials: int = 3, **search: Any) -> Tunable:
     """A search over adapters, whose children do not learn."""
     fields = {'budget': Budget(num_trials), 'algorithm': RandomSearch(), **search}
     made = Tunable(
@@ -43,7 +43,7 @@ def adapted(base: str, num_trials: int = 3, **search: Any) -> Tunable:
     return made
 
 
-def evolved(base: str, **fields: Any) -> Tunable:
+def evolved(base: str | None, **fields: Any) -> Tunable:
     evolution = RegularizedEvolution(population_size=1, tournament_size=1)
     fields = {'num_trials': 2, 'warm_start': 'parent', 'child_overrides': STILL, **fields}
     return adapted(base, algorithm=evolution, **fields)
@@ -68,6 +68,17 @@ def test_children_begin_with_the_adapters_of_their_parents(
     flags = f'--study_dir={tmp_path}', '--trial=2', f'--job_log_dir={again}'
     assert train.main(flags) == 0
     assert read_metrics(again / 'metrics.jsonl')[-1]['eval/log_pplx'] == other.reward
+
+
+@pytest.mark.slow
+def test_children_without_a_source_of_frozen_parameters_begin_anew_and_say_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    space = {'train.summary_interval_steps': pg.oneof([1, 2])}
+    with tune(evolved(None).rebind(space), job_log_dir=tmp_path) as study:
+        assert [each.lineage.warm_start for each in study.trials] == [None, None]
+    assert 'Trial 2 does not begin with the weights of trial 1: train.init_from' in caplog.text
+    assert 'give base the source of their frozen parameters' in caplog.text
 
 
 @pytest.mark.slow
