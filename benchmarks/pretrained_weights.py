@@ -7,7 +7,7 @@
 directory as a warm start does. Resident memory counts the weights and all else that loading takes.
 """
 
-import sys
+import argparse
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +24,7 @@ TEXTS = (
     'Water boils at',
     'The largest planet of the solar system is',
     '1, 2, 3, 5, 8, 13,',
-    'import numpy as np\n\nx = np.',
+    '>>> import numpy as np\n>>> x = np.',
     'Q: Who wrote Hamlet?\nA:',
     'She opened the door and saw',
     'In 1969, humans first landed on',
@@ -158,5 +158,19 @@ def compare(directory: str, file: str) -> None:
     print(f'{equal} of {NUM_GREEDY} greedy continuations of {NEW_TOKENS} tokens are identical')
 
 
+def main() -> None:
+    """Runs one of the two."""
+    flags = argparse.ArgumentParser()
+    flags.add_argument('work', choices=['reference', 'compare'])
+    flags.add_argument('directory')
+    flags.add_argument('file', help='the .npz file between them')
+    flags.add_argument('adapter', nargs='?', default='', help='a directory of peft')
+    args = flags.parse_args()
+    if args.work == 'reference':
+        write_reference(args.directory, args.file, args.adapter)
+    else:
+        compare(args.directory, args.file)
+
+
 if __name__ == '__main__':
-    {'reference': write_reference, 'compare': compare}[sys.argv[1]](*sys.argv[2:])
+    main()

@@ -49,7 +49,7 @@ BUDGETS = {
     'search_spaces': 1_805,
     'trainer': 2_645,
     'trainer/checkpoints': 1_460,
-    'trainer/convert': 606,
+    'trainer/convert': 631,
     'trainer/decoding': 706,
     'trainer/inputs': 6_262,
     'trainer/layers': 6_980,

@@ -3,18 +3,19 @@
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from paxtune.reports.tables import say
+from paxtune.reports.tables import Document, write
 from paxtune.service import study_location
 from paxtune.studies.base import Args, flag, opened, register
-from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     from paxtune.study.study import Study
+    from trainer.runtime.directory import JobPath
 
 _PROGRAM = 'lm_eval'
 _TRIAL = flag(
@@ -26,22 +27,6 @@ _TRIAL = flag(
 )
 
 
-def write_weights(study: 'Study', trial: int | Literal['best'], to: str, out: Path) -> None:
-    """Writes the newest checkpoint of a trial as `python -m trainer.convert` does.
-
-    Args:
-        trial: its number, or the best.
-        to: 'hf' for a model, in which adapters are merged; 'peft' for adapters alone.
-        out: the directory to write.
-
-    Raises:
-        UserError: there is no such trial, or no checkpoint of it, or it has another architecture.
-    """
-    from trainer.convert.__main__ import main
-
-    main([f'--to={to}', f'--job_log_dir={_run_of(study, trial)}', f'--out={out}'])
-
-
 @register(
     'weights',
     'writes the weights of a trial for transformers, or its adapters for peft',
@@ -50,8 +35,12 @@ def write_weights(study: 'Study', trial: int | Literal['best'], to: str, out: Pa
     flag('--out', required=True, metavar='DIR', help='directory to write'),
 )
 def _weights(args: Args) -> None:
+    from trainer.convert.runs import write_run
+
     with opened(args) as study:
-        write_weights(study, args.trial, args.to, Path(args.out))
+        kind, step = write_run(Path(_run_of(study, args.trial)), Path(args.out), args.to)
+    made = {'directory': args.out, 'kind': kind, 'step': int(step)}
+    write(Document(made, remark=f'Wrote {args.out}: {kind}, step {step}'), args.format)
 
 
 @register(
@@ -70,19 +59,23 @@ def _lm_eval(args: Args) -> None:
             'environment of its own (`pip install lm-eval`), and name its program: '
             '--program=ENVIRONMENT/bin/lm_eval'
         )
+    from trainer.convert.runs import write_run
+
     with opened(args) as study, tempfile.TemporaryDirectory() as folder:
-        model = Path(folder, 'model')
-        write_weights(study, args.trial, 'hf', model)
-        results = _run_of(study, args.trial) / 'lm_eval'
+        run, model = _run_of(study, args.trial), Path(folder, 'model')
+        write_run(Path(run), model, 'hf')
+        results = run / 'lm_eval'
         command = [program, '--model=hf', f'--model_args=pretrained={model}']
         command += [f'--tasks={args.tasks}', f'--output_path={results}', *shlex.split(args.flags)]
-        code = subprocess.run(command, check=False).returncode
+        # Standard output is for the result alone.
+        to = sys.stderr if args.format == 'json' else None
+        code = subprocess.run(command, check=False, stdout=to).returncode
     if code:
         raise UserError(f'{args.program} ended with exit code {code}: see its messages above')
-    say(f'Results: {results}\n')
+    write(Document({'directory': str(results)}, remark=f'Results: {results}'), args.format)
 
 
-def _run_of(study: 'Study', number: int | Literal['best']) -> JobPath:
+def _run_of(study: 'Study', number: int | Literal['best']) -> 'JobPath':
     """The directory of the last attempt of a trial."""
     from paxtune.study.trial_paths import attempt_directory
 

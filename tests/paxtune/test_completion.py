@@ -38,7 +38,13 @@ def folder(tmp_path: Path) -> Path:
         ('paxtune studies trials --vizier_endpoint=h:1 --study=s --so', ['--sort']),
         (
             'paxtune search --exp lm.',
-            ['lm.StdlibTunable', 'lm.StdlibFuture', 'lm.C4Small', 'lm.C4Tunable'],
+            [
+                'lm.StdlibTunable',
+                'lm.StdlibFuture',
+                'lm.C4Small',
+                'lm.C4Tunable',
+                'lm.FinetuneTunable',
+            ],
         ),
         ('paxtune search --sch', ['--scheduler']),
         ('paxtune search --scheduler m', ['median_stopping']),

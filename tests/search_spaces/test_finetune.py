@@ -1,6 +1,7 @@
 """The search over adapters of a pretrained model, on a tiny one with random weights."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,9 @@ def make_pretrained(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_search_starts_from_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_starts_from_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv(lm.PRETRAINED, str(make_pretrained(tmp_path / 'model')))
     flags = ['--exp=lm.FinetuneTunable', '--num_trials=2', f'--job_log_dir={tmp_path / "study"}']
     small = {f'train_input.inputs.{name}': 8 for name in ('summary', 'signature')}
@@ -68,13 +71,16 @@ def test_a_search_starts_from_a_directory(tmp_path: Path, monkeypatch: pytest.Mo
     for trial in study.trials:
         first, last = trial.measurements
         assert last.metrics['eval/log_pplx'] < first.metrics['eval/log_pplx']
-    _writes_its_weights(tmp_path)
+    capfd.readouterr()
+    _writes_its_weights(tmp_path, lambda: capfd.readouterr().out)
 
 
-def _writes_its_weights(tmp_path: Path) -> None:
+def _writes_its_weights(tmp_path: Path, shown: Callable[[], str]) -> None:
     """The best trial becomes a model for `transformers`, on which lm-eval runs."""
     study, out = str(tmp_path / 'study'), tmp_path / 'tuned'
-    run_studies(['weights', study, f'--out={out}'])
+    run_studies(['weights', study, f'--out={out}', '--json'])
+    made = json.loads(shown())
+    assert made == {'directory': str(out), 'kind': 'LlamaForCausalLM', 'step': 4}
     with safetensors.safe_open(out / 'model.safetensors', 'numpy') as tuned:
         before = safetensors.numpy.load_file(tmp_path / 'model' / 'model.safetensors')
         assert {*tuned.keys()} == {*before}
@@ -90,7 +96,8 @@ def _writes_its_weights(tmp_path: Path) -> None:
     )
     program.chmod(0o755)
     flags = ['--trial=1', '--tasks=arc_easy', '--flags=--limit=7', f'--program={program}']
-    run_studies(['lm_eval', study, *flags])
+    run_studies(['lm_eval', study, *flags, '--json'])
+    assert json.loads(shown())['directory'].endswith('/lm_eval')
     assert {'config.json', 'tokenizer.json'} <= {*(tmp_path / 'files').read_text().split()}
     args = (tmp_path / 'args').read_text()
     assert args.startswith('--model=hf --model_args=pretrained=')

@@ -141,7 +141,8 @@ def test_json_of_a_change_is_its_result(name: str, directory: Path, shown: Shown
 
 
 def test_every_command_has_its_case_above() -> None:
-    assert {each.name for each in COMMANDS} == {*VIEWS, *OTHERS, 'page'}
+    # Weights need a trained model: tests/search_spaces/test_finetune.py.
+    assert {each.name for each in COMMANDS} == {*VIEWS, *OTHERS, 'page', 'weights', 'lm_eval'}
 
 
 def test_json_and_another_format_are_refused_together(
