@@ -155,8 +155,8 @@ def _silent(branch: str, norm: str | None, ours: Mapping[str, frozenset[str]]) -
 def adapter_recipes(here: Shapes, there: Shapes) -> dict[str, Recipe]:
     """Maps the adapters of a child to those of its parent, which has the same frozen parameters.
 
-    A larger rank begins as the same function, and a smaller one keeps the first columns. An adapter
-    of another kind, or of a kernel that had none, is new.
+    A larger rank begins as the same function if the scale is the same, and a smaller one keeps the
+    first columns. An adapter of another kind, or of a kernel that had none, is new.
 
     Example:
         >>> here, there = ({'up_lora_a': (8, n), 'up_lora_b': (n, 4)} for n in (3, 2))

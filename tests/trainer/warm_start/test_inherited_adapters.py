@@ -92,6 +92,16 @@ def test_a_child_begins_with_adapters_and_base_of_its_parent(
 
 
 @pytest.mark.slow
+def test_a_child_of_quantized_kernels_begins_like_its_parent(
+    base: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = lora(quantized='int8')
+    directory, state = parent_of(made, base, tmp_path)
+    assert_same(begun(made, Inheritance(directory, base)), state)
+    assert 'were trained beside another' not in caplog.text
+
+
+@pytest.mark.slow
 def test_a_child_of_a_larger_rank_computes_the_function_of_its_parent(
     base: str, parent: tuple[str, TrainState]
 ) -> None:
