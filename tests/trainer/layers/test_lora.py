@@ -172,7 +172,8 @@ def test_a_new_adapter_changes_nothing() -> None:
 def test_adapters_are_float32_beside_bfloat16_kernels() -> None:
     _, _, state, losses = trained('never', LoRA(2), task__param_dtype='bfloat16')
     for path, leaf in leaves(state.params).items():
-        assert leaf.dtype == ('float32' if is_adapter(path[-1]) else 'bfloat16')
+        is_wide = is_adapter(path[-1]) or path[-1] == 'scale'  # Norms stay float32, too.
+        assert leaf.dtype == ('float32' if is_wide else 'bfloat16')
     assert np.isfinite(losses).all() and losses[0] != losses[1]
 
 
