@@ -1,5 +1,6 @@
 """Runs of the training loop, and what they leave behind, for tests."""
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from trainer.loop.train_loop import run
 from trainer.program.setup import compiled, localized
 from trainer.runtime.directory import JobPath
 from trainer.runtime.throughput import THROUGHPUT_METRICS
+from trainer.warm_start.warm_start import frozen_parameters
 
 
 def measured(made: Experiment, directory: JobPath, **fields: Any) -> list[Report]:
@@ -37,8 +39,12 @@ def without_speed(measurement: Report) -> dict[str, float]:
 
 
 def final_state(made: Experiment, directory: JobPath) -> Any:
-    program, _ = compiled(localized(made))
-    restored = CheckpointStore(directory / 'checkpoints').restore(program.abstract_state)
+    """The state of the newest checkpoint of a run, frozen parameters included."""
+    made = localized(made)
+    program, values = compiled(made)
+    with contextlib.closing(CheckpointStore(directory / 'checkpoints')) as store:
+        frozen = frozen_parameters(made, program, values)
+        restored = store.restore(program.abstract_state, frozen)
     assert restored is not None
     return jax.device_get(restored.state)
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.factories.runs import measured, resumed_after_an_interruption
+from tests.factories.runs import final_state, measured, resumed_after_an_interruption
 from tests.factories.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore, newest_checkpoint
 from trainer.checkpoints.manifest import Progress
@@ -19,9 +19,7 @@ from trainer.layers.lora import LoRA, is_adapter
 from trainer.learner.paths import leaves
 from trainer.loop.checkpoint_jobs import process_one
 from trainer.program.setup import compiled, localized
-from trainer.state import TrainState
 from trainer.symbolic.errors import UserError
-from trainer.warm_start.warm_start import frozen_parameters
 from trainer.warm_start_rules import WarmStart
 
 
@@ -32,16 +30,6 @@ def adapted(**fields: Any) -> Experiment:
 
 def assert_equal(one: Any, other: Any) -> None:
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(one), jax.device_get(other))
-
-
-def restored(made: Experiment, directory: Path) -> TrainState:
-    made = localized(made)
-    program, values = compiled(made)
-    with contextlib.closing(CheckpointStore(directory / 'checkpoints')) as store:
-        frozen = frozen_parameters(made, program, values)
-        found = store.restore(program.abstract_state, frozen)
-    assert found is not None
-    return jax.device_get(found.state)
 
 
 def test_a_checkpoint_has_adapters_alone(tmp_path: Path) -> None:
@@ -69,10 +57,10 @@ def test_a_run_of_adapters_resumes_beside_its_source(tmp_path: Path) -> None:
     made = adapted(num_steps=5, train__init_from_checkpoint=source)
     measured(made, tmp_path / 'whole')
     resumed_after_an_interruption(made, tmp_path / 'parts')
-    states = [restored(made, tmp_path / name) for name in ('whole', 'parts')]
+    states = [final_state(made, tmp_path / name) for name in ('whole', 'parts')]
     assert_equal(*states)
     frozen = {p: x for p, x in leaves(states[0].params).items() if not is_adapter(p[-1])}
-    begun = restored(experiment(), tmp_path / 'source')
+    begun = final_state(experiment(), tmp_path / 'source')
     for path, leaf in leaves(begun.params).items():
         np.testing.assert_array_equal(frozen[path], leaf)
     # An evaluation of the finished run loads both.
@@ -97,7 +85,7 @@ def test_a_warm_start_begins_with_adapters_and_their_frozen_parameters(tmp_path:
     measured(adapted(train__init_from_checkpoint=starts, **still), tmp_path / 'second')
     again = adapted(train__init_from_checkpoint=starts, **still)
     assert_equal(
-        restored(again, tmp_path / 'second').params, restored(made, tmp_path / 'first').params
+        final_state(again, tmp_path / 'second').params, final_state(made, tmp_path / 'first').params
     )
     alone = adapted(train__init_from_checkpoint=[first], **still)
     with pytest.raises(UserError, match=r'has adapters alone, without embedding\.table: add the'):

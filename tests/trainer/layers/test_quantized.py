@@ -1,6 +1,5 @@
 """Frozen kernels beside adapters are stored in few bits."""
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from tests.factories.runs import measured
+from tests.factories.runs import final_state, measured
 from tests.factories.tiny import experiment
-from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.experiment import Experiment
 from trainer.layers import Attention, GatedFeedForward, LoRA, TransformerBlock
 from trainer.layers.lora import is_adapter
@@ -20,7 +18,6 @@ from trainer.learner.paths import leaves
 from trainer.program.program import Program
 from trainer.program.setup import compiled, localized
 from trainer.state import TrainState
-from trainer.warm_start.warm_start import frozen_parameters
 
 BITS: dict[str, Any] = {'int8': np.dtype('int8'), 'nf4': np.dtype('uint8')}
 
@@ -88,7 +85,7 @@ def test_a_run_quantizes_the_kernels_of_its_source(tmp_path: Path) -> None:
     made = made_of('nf4', num_steps=3, train__init_from_checkpoint=source)
     measured(made, tmp_path / 'run')
     found, begun = (
-        restored(each, tmp_path / name) for each, name in ((made, 'run'), (plain, 'source'))
+        final_state(each, tmp_path / name) for each, name in ((made, 'run'), (plain, 'source'))
     )
     own = leaves(found.params)
     kernel = leaves(begun.params)['stack', 'layers_1', 'feed_forward', 'up']
@@ -98,13 +95,3 @@ def test_a_run_quantizes_the_kernels_of_its_source(tmp_path: Path) -> None:
     np.testing.assert_array_equal(wanted['up'], own['stack', 'layers_1', 'feed_forward', 'up'])
     table = leaves(begun.params)['embedding', 'table']
     np.testing.assert_array_equal(table, own['embedding', 'table'])
-
-
-def restored(made: Experiment, directory: Path) -> TrainState:
-    made = localized(made)
-    program, values = compiled(made)
-    with contextlib.closing(CheckpointStore(directory / 'checkpoints')) as store:
-        frozen = frozen_parameters(made, program, values)
-        found = store.restore(program.abstract_state, frozen)
-    assert found is not None
-    return jax.device_get(found.state)

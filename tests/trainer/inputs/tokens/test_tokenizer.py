@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,8 +38,8 @@ def test_texts_become_the_ids_of_the_library_and_come_back(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize('kind', ['bytes', 'pieces'])
-def test_bytes_add_up_to_the_text(tmp_path: Path, kind: str) -> None:
-    vocabulary = vocabulary_at(str(make_tokenizer(tmp_path, kind)))  # type: ignore[arg-type]
+def test_bytes_add_up_to_the_text(tmp_path: Path, kind: Literal['bytes', 'pieces']) -> None:
+    vocabulary = vocabulary_at(str(make_tokenizer(tmp_path, kind)))
     text = TEXT if kind == 'bytes' else f' {TEXT}'  # These begin with a space.
     assert vocabulary.bytes_per_id[vocabulary.encode(TEXT)].sum() == len(text.encode())
     assert vocabulary.bytes_per_id[[vocabulary.eos_id, vocabulary.bos_id]].tolist() == [0, 0]
