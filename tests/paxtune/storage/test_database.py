@@ -250,7 +250,9 @@ def test_while_postgresql_is_down_it_is_unavailable(postgres, url):
         postgres.stop()
         try:
             for act in (store.ids, lambda: add(store)):
-                with pytest.raises(DatabaseUnavailableError, match='refused|closed the connection') as raised:
+                with pytest.raises(
+                    DatabaseUnavailableError, match=r'refused|closed the connection'
+                ) as raised:
                     act()
                 assert PASSWORD not in str(raised.value)
         finally:
