@@ -54,8 +54,17 @@ def differences(directories: Sequence[tuple[Path, str | Path]]) -> list[float]:
         for each, name in directories
         for x in (each, name if isinstance(name, Path) else directory(name) / 'reference.npz')
     ]
-    done = subprocess.run(
-        [library_python(), str(SCRIPT), 'compare', *pairs], capture_output=True, text=True
-    )
+    return [float(line) for line in _printed('compare', *pairs).splitlines()]
+
+
+def write_smollm2(place: Path) -> dict[str, np.ndarray]:
+    """Writes the directory of SmolLM2-135M-Instruct, and returns texts, their ids and logits."""
+    _printed('smollm2', str(place))
+    with np.load(place / 'reference.npz') as arrays:
+        return dict(arrays)
+
+
+def _printed(*words: str) -> str:
+    done = subprocess.run([library_python(), str(SCRIPT), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    return [float(line) for line in done.stdout.splitlines()]
+    return done.stdout

