@@ -1,7 +1,8 @@
 """GPT at the size of common speed comparisons on GPUs."""
 
-from search_spaces.spmd import SyntheticLm
+from search_spaces.spmd import SyntheticLm, loop
 from trainer.experiment import Experiment
+from trainer.layers import Gaussian, LearnedPositions
 from trainer.learner import AdamW, Cosine, GlobalNorm, Learner
 
 
@@ -27,7 +28,7 @@ def GPT126M() -> Experiment:
         num_slices=8,
         use_repeated_layer=False,
         use_bias=True,
-        trainable_position_emb=True,
+        position_emb=LearnedPositions(2048, Gaussian(0.023)),
         per_dim_scale=False,
         atten_logit_cap=None,
         softmax_cap_logits=None,
@@ -40,6 +41,6 @@ def GPT126M() -> Experiment:
             optimizer=AdamW(b2=0.95, epsilon=1e-8, weight_decay=0.1, weight_decay_on_all=True),
             clipping=GlobalNorm(1.0),
         ),
-        num_train_steps=600_000,
+        train=loop(num_train_steps=600_000),
     )
     return lm.made()

@@ -9,7 +9,7 @@ from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import MedianStopping
-from search_spaces.spmd import SyntheticLm, adam
+from search_spaces.spmd import SyntheticLm, adam, loop
 from trainer.experiment import Experiment
 from trainer.layers import FeedForward, GatedFeedForward
 
@@ -29,6 +29,45 @@ _2B = dataclasses.replace(
     dims_per_head=128,
     percore_batch_size=8,
     ici_mesh_shape=(1, 4, 1),
+)
+_2B_ON_2_SLICES = dataclasses.replace(_2B, percore_batch_size=16, num_slices=2)
+_32B = dataclasses.replace(
+    _2B,
+    num_layers=40,
+    model_dims=8192,
+    num_heads=64,
+    ici_mesh_shape=(1, 16, 4),
+    save_names=('context', 'output'),
+)
+_64B = dataclasses.replace(
+    _32B,
+    num_layers=51,
+    model_dims=10_240,
+    num_heads=80,
+    percore_batch_size=4,
+    ici_mesh_shape=(1, 16, 8),
+)
+_128B = dataclasses.replace(
+    _2B,
+    num_layers=71,
+    model_dims=12_288,
+    num_heads=96,
+    percore_batch_size=4,
+    ici_mesh_shape=(1, 64, 4),
+)
+_256B = dataclasses.replace(
+    _128B, num_layers=80, model_dims=16_384, num_heads=128, ici_mesh_shape=(1, 64, 8)
+)
+_512B = dataclasses.replace(
+    _128B, num_layers=102, model_dims=20_480, num_heads=160, ici_mesh_shape=(1, 64, 16)
+)
+_1024B = dataclasses.replace(
+    _128B,
+    num_layers=142,
+    model_dims=24_576,
+    num_heads=192,
+    percore_batch_size=2,
+    ici_mesh_shape=(1, 256, 8),
 )
 _TRANSFORMER = SyntheticLm(
     num_layers=32,
@@ -63,7 +102,63 @@ def LmCloudSpmd2BLimitSteps() -> Experiment:
 
     python -m trainer.inspect --exp=lm_cloud.LmCloudSpmd2BLimitSteps
     """
-    return dataclasses.replace(_2B, num_train_steps=300).made()
+    return _2B.made().rebind({'train.num_train_steps': 300})
+
+
+def LmCloudSpmdMultislice2B() -> Experiment:
+    """2.1 billion parameters on two slices of 4 devices, each with all of them: 128 rows per step.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudSpmdMultislice2B
+    """
+    return _2B_ON_2_SLICES.made()
+
+
+def LmCloudSpmd32B() -> Experiment:
+    """32 billion parameters on 16 × 4 devices, 512 rows per step.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudSpmd32B
+    """
+    return _32B.made()
+
+
+def LmCloudSpmd64B() -> Experiment:
+    """64 billion parameters on 16 × 8 devices, 512 rows per step.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudSpmd64B
+    """
+    return _64B.made()
+
+
+def LmCloudSpmd128B() -> Experiment:
+    """129 billion parameters on 64 × 4 devices, 1,024 rows per step.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudSpmd128B
+    """
+    return _128B.made()
+
+
+def LmCloudSpmd256B() -> Experiment:
+    """258 billion parameters on 64 × 8 devices, 2,048 rows per step.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudSpmd256B
+    """
+    return _256B.made()
+
+
+def LmCloudSpmd512B() -> Experiment:
+    """514 billion parameters on 64 × 16 devices, 4,096 rows per step.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudSpmd512B
+    """
+    return _512B.made()
+
+
+def LmCloudSpmd1024B() -> Experiment:
+    """1,030 billion parameters on 256 × 8 devices, 4,096 rows per step.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudSpmd1024B
+    """
+    return _1024B.made()
 
 
 def LmCloudTransformerAdam() -> Experiment:
@@ -90,7 +185,8 @@ def LmCloudTransformerAdamLimitSteps() -> Experiment:
 
     python -m trainer.inspect --exp=lm_cloud.LmCloudTransformerAdamLimitSteps
     """
-    return _with_biases(dataclasses.replace(_TRANSFORMER, num_layers=10, num_train_steps=2000))
+    limited = dataclasses.replace(_TRANSFORMER, num_layers=10, train=loop(num_train_steps=2000))
+    return _with_biases(limited)
 
 
 def LmCloudSpmdTestTunable() -> Tunable:

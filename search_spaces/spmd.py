@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pyglove as pg
 
-from trainer.experiment import Checkpoints, Experiment, TrainLoop
+from trainer.experiment import Checkpoints, Evaluation, Experiment, TrainLoop
 from trainer.inputs.base import Input
 from trainer.inputs.synthetic import SyntheticLmInput
 from trainer.layers import (
@@ -21,7 +21,6 @@ from trainer.layers import (
     FeedForward,
     Gaussian,
     LayerNorm,
-    LearnedPositions,
     PositionEmbedding,
     SinusoidalPositions,
     Stack,
@@ -36,7 +35,7 @@ from trainer.tasks import LanguageModelTask
 _NEVER = 10_000_000
 """Pax's default number of steps."""
 
-_IN_PLACE = ('learner', 'trainable_position_emb')
+_IN_PLACE = ('learner', 'position_emb', 'train')
 """Fields that no other value follows: they hold their decisions themselves."""
 
 
@@ -52,6 +51,23 @@ def adam(learning_rate: float = 1e-3, decay_end: int = 300_000) -> Learner:
     )
 
 
+def loop(
+    num_train_steps: int = _NEVER,
+    eval_interval_steps: int = 100,
+    checkpoint_every_n_steps: int = 5000,
+    checkpoint_max_to_keep: int = 10,
+    summary_interval_steps: int = 100,
+) -> TrainLoop:
+    """The train loop with Pax's names of its values."""
+    return TrainLoop(
+        num_train_steps=num_train_steps,
+        evaluation=Evaluation(eval_interval_steps),
+        checkpoints=Checkpoints(checkpoint_every_n_steps, keep=checkpoint_max_to_keep),
+        summary_interval_steps=summary_interval_steps,
+        random_seed=1234,
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpmdLm:
     """A pre-norm transformer without biases and with capped logits, on a mesh of devices.
@@ -64,14 +80,16 @@ class SpmdLm:
         hidden_dims: width of the feed-forward layers; None for four times the model's.
         vocab_size: token ids; the embedding is also the output projection.
         max_seq_len: tokens in a row.
-        percore_batch_size: rows per device.
+        percore_batch_size: rows per device; below 1, a batch has fewer rows than there are devices.
         ici_mesh_shape: devices within a slice, as (replica, data, mdl): the axes `data`, `fsdp` and
             `tensor` here. Parameters are sharded over data and mdl.
         num_slices: slices, connected by a slower network; each has all parameters.
         fprop_dtype: dtype of computations.
         use_repeated_layer: scans the blocks, and stores only their inputs for the backward pass.
+        save_names: values of the blocks that are stored besides; Pax's SAVE_CONTEXT_AND_OUT_PROJ is
+            `('context', 'output')`.
         use_bias: biases in attention and feed-forward layers.
-        trainable_position_emb: learned positions; otherwise they are sinusoidal.
+        position_emb: vectors that are added to those of the tokens.
         per_dim_scale: learned scales of the features of queries.
         atten_logit_cap: cap of the logits of attention; None for no cap.
         softmax_cap_logits: cap of the model's logits; None for no cap.
@@ -79,9 +97,7 @@ class SpmdLm:
         init_std: standard deviation of new kernels and tables; None for 1 / sqrt(inputs).
         scale_sqrt_depth: multiplies embedded tokens by the root of the width.
         learner: Adam, with its learning rate and its schedule.
-        num_train_steps: steps of the run.
-        checkpoint_every_n_steps: steps between checkpoints.
-        summary_interval_steps: steps between summaries.
+        train: steps of the run, and the work between them.
     """
 
     num_layers: int
@@ -91,13 +107,14 @@ class SpmdLm:
     hidden_dims: int | None = None
     vocab_size: int = 32_000
     max_seq_len: int = 1024
-    percore_batch_size: int = 1
+    percore_batch_size: float = 1
     ici_mesh_shape: tuple[int, int, int] = (1, 1, 1)
     num_slices: int = 1
     fprop_dtype: Literal['float32', 'bfloat16'] = 'bfloat16'
     use_repeated_layer: bool = True
+    save_names: tuple[Literal['query', 'key', 'value', 'context', 'output'], ...] = ()
     use_bias: bool = False
-    trainable_position_emb: bool = False
+    position_emb: PositionEmbedding = dataclasses.field(default_factory=SinusoidalPositions)
     per_dim_scale: bool = True
     atten_logit_cap: float | None = 50.0
     softmax_cap_logits: float | None = 30.0
@@ -105,15 +122,14 @@ class SpmdLm:
     init_std: float | None = None
     scale_sqrt_depth: bool = True
     learner: Learner = dataclasses.field(default_factory=adam)
-    num_train_steps: int = _NEVER
-    checkpoint_every_n_steps: int = 5000
-    summary_interval_steps: int = 100
+    train: TrainLoop = dataclasses.field(default_factory=loop)
 
     @property
     def _batch_size(self) -> int:
         """Rows of all devices together."""
         shape = self.ici_mesh_shape
-        return self.percore_batch_size * shape[0] * shape[1] * shape[2] * self.num_slices
+        rows: Any = self.percore_batch_size * shape[0] * shape[1] * shape[2] * self.num_slices
+        return round(rows) if isinstance(rows, float) else rows
 
     def made(self) -> Experiment:
         """The experiment. Named values that are decisions are in its field `shared`."""
@@ -130,17 +146,13 @@ class SpmdLm:
         return dataclasses.replace(self, **names)._made(shared)
 
     def _made(self, shared: dict[str, Any]) -> Experiment:
+        # Objects are cloned for each experiment: PyGlove copies none for its first parent.
         return Experiment(
             task=self._task(),
             train_input=self._rows(is_training=True),
             eval_inputs={'eval': self._rows(is_training=False)},
             mesh=self._mesh(),
-            train=TrainLoop(
-                num_train_steps=self.num_train_steps,
-                checkpoints=Checkpoints(self.checkpoint_every_n_steps, keep=10),
-                summary_interval_steps=self.summary_interval_steps,
-                random_seed=1234,
-            ),
+            train=self.train.clone(deep=True),
             smoke=smoke(),
             shared=shared,
         )
@@ -162,12 +174,12 @@ class SpmdLm:
                 [self._block()],
                 repeats=self.num_layers,
                 scan=_either(self.use_repeated_layer, 'always', 'never'),
+                save_names=list(self.save_names),
             ),
             final_norm=self._norm(),
-            position_embedding=self._positions(),
+            position_embedding=self.position_emb.clone(deep=True),
             logits_cap=self.softmax_cap_logits,
         )
-        # Each experiment has its own: PyGlove copies no object for its first parent.
         learner = self.learner.clone(deep=True)
         return LanguageModelTask(model=model, learner=learner, fprop_dtype=self.fprop_dtype)
 
@@ -200,17 +212,6 @@ class SpmdLm:
 
     def _norm(self) -> LayerNorm:
         return LayerNorm(epsilon=self.layernorm_epsilon)
-
-    def _positions(self) -> PositionEmbedding:
-        is_trainable: Any = self.trainable_position_emb
-        if isinstance(is_trainable, pg.hyper.OneOf):
-            choices = [
-                dataclasses.replace(self, trainable_position_emb=c) for c in is_trainable.candidates
-            ]
-            return pg.oneof([choice._positions() for choice in choices])
-        if not is_trainable:
-            return SinusoidalPositions()
-        return LearnedPositions(self.max_seq_len, self._init() or Gaussian(0.02))
 
     def _init(self) -> Gaussian | None:
         return None if self.init_std is None else Gaussian(self.init_std)

@@ -46,7 +46,7 @@ BUDGETS = {
     'paxtune/supernet': 500,
     'paxtune/terminal': 959,
     'paxtune/vizier_service': 1_170,
-    'search_spaces': 1_805,
+    'search_spaces': 1_958,
     'trainer': 2_645,
     'trainer/checkpoints': 1_460,
     'trainer/convert': 631,

@@ -13,10 +13,11 @@ from search_spaces import c4, c4_multislice, gpt, lm_cloud
 from search_spaces.spmd import SpmdLm, SyntheticLm
 from trainer.experiment import Experiment
 from trainer.inspect import layout
-from trainer.layers import Gaussian, LearnedPositions
+from trainer.layers import LearnedPositions, SinusoidalPositions
 from trainer.mesh import Mesh
 from trainer.program.setup import prepare_inputs
 from trainer.symbolic import registry
+from trainer.symbolic.derived import derived
 from trainer.symbolic.errors import UserError
 
 
@@ -67,6 +68,13 @@ SIZES = {
     'c4_multislice.C4Spmd22BAdam2xv4_128': Size(48, 6144, 24, 256, 32_768, (2, 64, 1)),
     'c4_multislice.C4Spmd22BAdam2xv4_384': Size(24, 9216, 24, 384, 32_768, (2, 192, 1)),
     'lm_cloud.LmCloudSpmd2B': Size(18, 3072, 24, 128, 32_000, (1, 4, 1)),
+    'lm_cloud.LmCloudSpmdMultislice2B': Size(18, 3072, 24, 128, 32_000, (2, 4, 1)),
+    'lm_cloud.LmCloudSpmd32B': Size(40, 8192, 64, 128, 32_000, (1, 16, 4)),
+    'lm_cloud.LmCloudSpmd64B': Size(51, 10_240, 80, 128, 32_000, (1, 16, 8)),
+    'lm_cloud.LmCloudSpmd128B': Size(71, 12_288, 96, 128, 32_000, (1, 64, 4)),
+    'lm_cloud.LmCloudSpmd256B': Size(80, 16_384, 128, 128, 32_000, (1, 64, 8)),
+    'lm_cloud.LmCloudSpmd512B': Size(102, 20_480, 160, 128, 32_000, (1, 64, 16)),
+    'lm_cloud.LmCloudSpmd1024B': Size(142, 24_576, 192, 128, 32_000, (1, 256, 8)),
 }
 
 
@@ -94,6 +102,7 @@ def test_each_has_the_parameters_and_the_shards_of_its_closed_form(name: str) ->
         (c4.C4Spmd2BAdam4Replicas, 128),
         (c4.C4Spmd16BAdam32Replicas, 512),
         (c4.C4Spmd32BAdam64Replicas, 512),
+        (c4.C4SpmdGpt3AdamOrgHPBS1p5k1536Replicas, 1536),
         (c4_multislice.C4Spmd22BAdamMaxText, 128),
         (c4_multislice.C4Spmd22BAdam1xv4_128, 1024),
         (c4_multislice.C4Spmd22BAdam2xv4_128, 2048),
@@ -102,6 +111,13 @@ def test_each_has_the_parameters_and_the_shards_of_its_closed_form(name: str) ->
         (c4_multislice.C4Spmd22BAdam2xv4_384, 3840),
         (lm_cloud.LmCloudSpmdTest, 4),
         (lm_cloud.LmCloudSpmd2B, 32),
+        (lm_cloud.LmCloudSpmdMultislice2B, 128),
+        (lm_cloud.LmCloudSpmd32B, 512),
+        (lm_cloud.LmCloudSpmd64B, 512),
+        (lm_cloud.LmCloudSpmd128B, 1024),
+        (lm_cloud.LmCloudSpmd256B, 2048),
+        (lm_cloud.LmCloudSpmd512B, 4096),
+        (lm_cloud.LmCloudSpmd1024B, 4096),
         (lm_cloud.LmCloudTransformerAdam, 16),
         (gpt.GPT126M, 256),
     ],
@@ -143,6 +159,21 @@ def test_the_gpu_anchor_has_the_parameters_of_gpt() -> None:
     assert found.mesh_shape['data'] == 64
 
 
+@pytest.mark.pax('C4SpmdGpt3AdamOrgHP')
+def test_gpt_3_has_175_billion_parameters() -> None:
+    layers, dims, vocab, positions = 96, 12_288, 51_216, 16_384
+    kernels, biases, norms = 12 * dims**2, (4 + 4 + 1) * dims, 4 * dims
+    found = layout(c4.C4SpmdGpt3AdamOrgHPBS1p5k1536Replicas())
+    wanted = layers * (kernels + biases + norms) + 2 * dims + (vocab + positions) * dims
+    assert found.num_params == wanted
+    # Table 2.1 of Brown et al. 2020, which has 2,048 positions and 50,257 token ids.
+    published = 174.6e9
+    assert found.num_params - (vocab - 50_257 + positions - 2048) * dims == pytest.approx(
+        published, rel=1e-3
+    )
+    assert found.mesh_shape == {'data': 1, 'fsdp': 64, 'sequence': 1, 'tensor': 24}
+
+
 @pytest.mark.pax('LmCloudTransformerAdam')
 def test_the_transformer_of_lm_cloud_has_biases_only_in_its_feed_forward_layers() -> None:
     layers, dims, hidden = 2, 1024, 4096
@@ -173,6 +204,12 @@ def test_without_a_vocabulary_there_is_one_message() -> None:
         prepare_inputs(c4.C4Spmd1BAdam4Replicas())
 
 
+def test_a_mesh_of_2048_devices_that_does_not_fit_is_refused() -> None:
+    made = lm_cloud.LmCloudSpmd1024B().rebind({'mesh.fsdp': 16, 'mesh.tensor': 128})
+    with pytest.raises(UserError, match="axis 'heads' of size 192 does not divide evenly over"):
+        layout(made)
+
+
 # `resource` and `os.wait4` report at least the memory of the parent process.
 _MEASURED = """
 import runpy, time
@@ -189,7 +226,7 @@ finally:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_inspecting_takes_less_than_a_minute_and_4_gb() -> None:
-    name = 'c4_multislice.C4Spmd22BAdam2xv4_128'
+    name = 'lm_cloud.LmCloudSpmd1024B'
     command = [sys.executable, '-c', _MEASURED, f'--exp={name}']
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -211,7 +248,9 @@ def test_named_values_may_be_decisions_that_others_follow() -> None:
         percore_batch_size=pg.oneof([4, 8]),
         ici_mesh_shape=(1, pg.oneof([1, 2]), 1),
         use_bias=pg.oneof([True, False]),
-        trainable_position_emb=pg.oneof([False, True]),
+        position_emb=pg.oneof(
+            [SinusoidalPositions(), LearnedPositions(derived('shared.max_seq_len'))]
+        ),
         max_seq_len=pg.oneof([32, 64]),
     )
     space = Space(base.made())
@@ -228,7 +267,7 @@ def test_named_values_may_be_decisions_that_others_follow() -> None:
     block = model.stack.layers[0]
     assert (model.embedding.dims, block.feed_forward.hidden_dims) == (128, 4 * 128)
     assert block.attention.bias == block.feed_forward.bias == 'none'
-    assert model.position_embedding == LearnedPositions(64, init=Gaussian(0.02))
+    assert model.position_embedding == LearnedPositions(64)
     assert made.train_input.sequence_length == made.eval_inputs['eval'].sequence_length == 64
     assert made.train_input.batch_size == made.eval_inputs['eval'].batch_size == 8 * 2
     assert made.mesh == Mesh(data=1, fsdp=2, tensor=1, dcn_data=1)
