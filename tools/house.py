@@ -52,7 +52,7 @@ BUDGETS = {
     'trainer/convert': 631,
     'trainer/decoding': 706,
     'trainer/inputs': 6_262,
-    'trainer/layers': 6_980,
+    'trainer/layers': 7_591,
     'trainer/learner': 2_455,
     'trainer/loop': 1_533,
     'trainer/measures': 484,

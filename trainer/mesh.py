@@ -62,7 +62,7 @@ class Mesh(Component):
             axes 1 this is plain data parallelism.
         fsdp: like `data`, but parameters and optimizer state are sharded, too (ZeRO-3).
         sequence: devices that share each example, a part of its positions each. Keys and values of
-            attention are gathered; everything else stays on its device.
+            attention pass from device to device; everything else stays where it is.
         tensor: devices that share each matrix multiplication (Megatron).
         dcn_data: `data` between slices.
         dcn_fsdp: `fsdp` between slices.

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.attention_position import AttentionPosition, Position, bias_of
+from trainer.layers.blockwise import Visibility, places
 from trainer.layers.depthwise import DepthwiseConv1D
 from trainer.layers.heads import MultiHead
 from trainer.layers.kv_cache import cached_index, update_cache, visible_entries
@@ -87,6 +88,8 @@ class Attention(MultiHead):
             )
         if self.cache_length is not None:
             out_BTNH = self._attend_to_cache(q_BTNH, k_BTKH, v_BTKH, positions)
+        elif self._shares_positions(x_BTD.shape[1]):
+            out_BTNH = self._attend_around(q_BTNH, k_BTKH, v_BTKH, positions)
         elif self.window is not None and self.window < x_BTD.shape[1]:
             out_BTNH = self._attend_locally(q_BTNH, k_BTKH, v_BTKH, positions, self.window)
         else:
@@ -111,6 +114,14 @@ class Attention(MultiHead):
             self._project('value', x_BTD, heads[1], head_dim),
         )
 
+    def _attend_around(
+        self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, positions: Positions
+    ) -> jax.Array:
+        bias_ND = self._bias_by_distance(q_BTNH.shape[1])
+        at = places(positions, with_index=bias_ND is not None)
+        visible = Visibility(self.mask == 'causal', self.window)
+        return self._attend_in_ring(q_BTNH, k_BTKH, v_BTKH, at, at, visible, bias_ND)
+
     def _attend_locally(
         self,
         q_BTNH: jax.Array,
@@ -132,8 +143,7 @@ class Attention(MultiHead):
             each = self._prepared(q_BTNH, k_BTKH, v_BTKH)
             bias = self._bias(_index(positions), _index(positions))
             return self._attend(*each, mask, bias=bias, sink_N=self._sink())
-        # A mesh that shards positions shards blocks, but cuDNN's kernels need whole sequences.
-        axes = ('batch', None if is_fused else 'length', None, 'heads', 'kv')
+        axes = ('batch', None, None, 'heads', 'kv')
         q_BCWNH, k_BCWKH, v_BCWKH = (
             self.constrain(in_blocks_of(window, x), axes)
             for x in (self._scaled(q_BTNH), k_BTKH, v_BTKH)
@@ -186,6 +196,14 @@ class Attention(MultiHead):
         examples = None if len(bias_BNTS) == 1 else 'batch'
         return self.constrain(bias_BNTS, (examples, 'heads', 'length', None))
 
+    def _bias_by_distance(self, length: int) -> jax.Array | None:
+        """The bias of all distances in rows of `length`: [N, 2 * length - 1]."""
+        distance_BD = jnp.arange(1 - length, length)[None]
+        keys_B1 = jnp.zeros((1, 1), distance_BD.dtype)
+        each = distance_BD, keys_B1, self.num_heads, self.mask == 'causal'
+        bias_BND1 = bias_of(self.position, *each)
+        return None if bias_BND1 is None else bias_BND1[0, :, :, 0].astype(jnp.float32)
+
     def _bias_in_blocks(self, index_BCW: jax.Array) -> jax.Array | None:
         examples, blocks, window = index_BCW.shape
         queries = index_BCW.reshape(examples * blocks, -1)
@@ -195,7 +213,7 @@ class Attention(MultiHead):
             return None
         self._require_bias()
         bias_BCNWS = bias.reshape(examples, blocks, -1, window, 2 * window)
-        axes = (None if examples == 1 else 'batch', 'length', 'heads', None, None)
+        axes = (None if examples == 1 else 'batch', None, 'heads', None, None)
         return self.constrain(bias_BCNWS, axes)
 
 

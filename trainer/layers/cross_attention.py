@@ -1,7 +1,9 @@
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
+from trainer.layers.blockwise import Places, Visibility
 from trainer.layers.heads import MultiHead
 from trainer.layers.masks import same_segment
 from trainer.layers.positions import Positions
@@ -33,13 +35,24 @@ class CrossAttention(MultiHead):
         def of_memory(name: Projection) -> jax.Array:
             return self._project(name, memory.x_BSD, kv_heads, head_dim)
 
-        each = self._prepared(
-            self._normalized('query', self._project('query', x_BTD, self.num_heads, head_dim)),
-            self.create_once('keys', lambda: self._normalized('key', of_memory('key'))),
-            self.create_once('values', lambda: of_memory('value')),
-        )
-        out_BTNH = self._attend(*each, _visible(positions, memory), sink_N=self._sink())
+        q_BTNH = self._normalized('query', self._project('query', x_BTD, self.num_heads, head_dim))
+        k_BSKH = self.create_once('keys', lambda: self._normalized('key', of_memory('key')))
+        v_BSKH = self.create_once('values', lambda: of_memory('value'))
+        if self._shares_positions(x_BTD.shape[1], memory.x_BSD.shape[1]):
+            at = _places(positions, memory)
+            out_BTNH = self._attend_in_ring(q_BTNH, k_BSKH, v_BSKH, *at, Visibility())
+        else:
+            each = self._prepared(q_BTNH, k_BSKH, v_BSKH)
+            out_BTNH = self._attend(*each, _visible(positions, memory), sink_N=self._sink())
         return self._project_out(out_BTNH, dims)
+
+
+def _places(positions: Positions, memory: Memory) -> tuple[Places, Places]:
+    row_T, row_S = (jnp.arange(x.shape[1]) for x in (positions.index_BT, memory.x_BSD))
+    of_queries, of_keys = positions.segment_BT, memory.segment_BS
+    if of_queries is None and of_keys is not None:  # As in `_visible`.
+        of_queries, of_keys = jnp.ones_like(positions.index_BT), (of_keys > 0).astype(jnp.int32)
+    return Places(row_T, of_queries), Places(row_S, of_keys)
 
 
 def _visible(positions: Positions, memory: Memory) -> jax.Array | None:

@@ -6,11 +6,13 @@ import jax.numpy as jnp
 from flax.linen import initializers
 
 from trainer.layers.base import Layer, current_frame
+from trainer.layers.blockwise import Places, Shaping, Visibility
 from trainer.layers.cudnn import attend_by_cudnn
 from trainer.layers.initialization import Bias, Initializer
 from trainer.layers.logit_cap import capped_attention
 from trainer.layers.normalization import Normalization
 from trainer.layers.projections import Projection, from_heads, to_heads
+from trainer.layers.ring import ring_attention, shares_positions
 from trainer.layers.width import width_span
 from trainer.symbolic.component import OptionalNumber, require_above_zero, require_positive
 from trainer.symbolic.errors import UserError
@@ -26,8 +28,9 @@ class MultiHead(Layer):
         num_kv_heads: key and value heads, each shared by equally many query heads; None for
             `num_heads`.
         implementation: of the attention product; 'auto' leaves the choice to JAX. 'cudnn' needs an
-            NVIDIA GPU and bfloat16. With it, a mesh that shards positions is no faster: each
-            device attends from all of them.
+            NVIDIA GPU and bfloat16. On a mesh that shards positions, 'auto' and 'xla' pass keys and
+            values around a ring of devices. With 'cudnn', each device has all positions of a part
+            of the heads.
         bias: 'zeros' adds biases that start at zero to queries, keys, values and the result. A list
             names the projections that have one, such as ['query', 'key', 'value'] (Qwen Team 2024).
         logit_cap: each logit becomes logit_cap * tanh(logit / logit_cap) (Gemma Team 2024, section
@@ -111,8 +114,10 @@ class MultiHead(Layer):
         self, q_BTNH: jax.Array, k_BSKH: jax.Array, v_BSKH: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Scaled queries, and keys and values of all positions on each device, for `_attend`."""
-        whole = ('batch', None, 'heads', 'kv')
-        return self._scaled(q_BTNH), self.constrain(k_BSKH, whole), self.constrain(v_BSKH, whole)
+        if self.implementation != 'cudnn' or self._needs_xla():
+            whole = ('batch', None, 'heads', 'kv')
+            k_BSKH, v_BSKH = self.constrain(k_BSKH, whole), self.constrain(v_BSKH, whole)
+        return self._scaled(q_BTNH), k_BSKH, v_BSKH
 
     def _scaled(self, q_BTNH: jax.Array) -> jax.Array:
         if self.softmax_scale is not None:  # All implementations divide by the root of the size.
@@ -166,6 +171,30 @@ class MultiHead(Layer):
             local_window_size=None if window is None else (window - 1, 0),
             implementation='xla' if self.implementation == 'xla' else None,
         )
+
+    def _attend_in_ring(
+        self,
+        q_BTNH: jax.Array,
+        k_BSKH: jax.Array,
+        v_BSKH: jax.Array,
+        queries: Places,
+        keys: Places,
+        visible: Visibility,
+        bias_ND: jax.Array | None = None,
+    ) -> jax.Array:
+        """Attention of devices that share positions: [B, T, N, H]; see `ring_attention`."""
+        cap = None if self.logit_cap is None else jnp.asarray(self.logit_cap, jnp.float32)
+        each, shaping = (self._scaled(q_BTNH), k_BSKH, v_BSKH), Shaping(cap, bias_ND)
+        out_BTNH, total_BTN = ring_attention(self, *each, queries, keys, visible, shaping)
+        sink_N = self._sink()
+        if sink_N is None:
+            return out_BTNH
+        share_BTN = jax.nn.sigmoid(total_BTN - sink_N)
+        return (out_BTNH * share_BTN[..., None]).astype(out_BTNH.dtype)
+
+    def _shares_positions(self, *lengths: int) -> bool:
+        # The kernels of cuDNN divide heads in place of positions.
+        return self.implementation != 'cudnn' and shares_positions(*lengths)
 
     def _needs_xla(self) -> bool:
         # cuDNN's kernels are for long sequences, not for one token and its cache. Initialization

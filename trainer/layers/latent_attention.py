@@ -5,19 +5,18 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import Layer
+from trainer.layers.blockwise import Shaping, Visibility, places
 from trainer.layers.initialization import Initializer, kernel_init
 from trainer.layers.kv_cache import cached_index, update_cache, visible_entries
-from trainer.layers.masks import causal_but_for_prefix, same_segment
+from trainer.layers.masks import HIDDEN, causal_but_for_prefix, same_segment
 from trainer.layers.normalization import Normalization, RMSNorm
 from trainer.layers.positions import Positions
 from trainer.layers.projections import from_heads, to_heads
+from trainer.layers.ring import ring_attention, shares_positions
 from trainer.layers.rotary import Rotary, turned
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.usual_values import UsualValue
-
-_HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
-"""The logit of a hidden key. Minus infinity has no softmax where all keys are hidden."""
 
 
 class LatentAttention(Layer):
@@ -90,6 +89,9 @@ class LatentAttention(Layer):
         c_BTL = self._latent('latent', x_BTD, self.latent_dims)
         k_BTR = self._down('rotary_key', x_BTD, rotary_dims)
         k_BTR = turned(k_BTR[:, :, None], index_BT, self.position)[:, :, 0]
+        if shares_positions(x_BTD.shape[1]):
+            out_BTNV = self._attend_in_ring(q_BTNH, q_BTNR, c_BTL, k_BTR, positions)
+            return from_heads(self, out_BTNV, x_BTD.shape[-1], self.init)
         if self.cache_length is None:
             mask = self._mask(positions)
         else:
@@ -142,6 +144,23 @@ class LatentAttention(Layer):
         visible_BTS = visible_entries(positions, cached_index(self, positions))
         return c_BSL, k_BSR, visible_BTS[:, None]
 
+    def _attend_in_ring(
+        self,
+        q_BTNH: jax.Array,
+        q_BTNR: jax.Array,
+        c_BTL: jax.Array,
+        k_BTR: jax.Array,
+        positions: Positions,
+    ) -> jax.Array:
+        head_dim, value_dim = q_BTNH.shape[-1], self.value_dim or q_BTNH.shape[-1]
+        k_BTNH = self._expanded(c_BTL, self._up('key', head_dim), 'length')
+        v_BTNV = self._expanded(c_BTL, self._up('value', value_dim), 'length')
+        shared_BTNR = jnp.broadcast_to(k_BTR[:, :, None], q_BTNR.shape)
+        queries = jnp.concatenate([q_BTNH, q_BTNR], axis=-1)
+        keys = jnp.concatenate([k_BTNH, shared_BTNR], axis=-1)
+        at, visible = places(positions), Visibility(self.mask == 'causal')
+        return ring_attention(self, queries, keys, v_BTNV, at, at, visible, Shaping())[0]
+
     def _attend(
         self,
         q_BTNH: jax.Array,
@@ -165,7 +184,7 @@ class LatentAttention(Layer):
         logits_BNTS += _logits('btnr,bsr->bnts', q_BTNR, k_BSR)
         logits_BNTS /= math.sqrt(head_dim + k_BSR.shape[-1])
         if mask is not None:
-            logits_BNTS = jnp.where(mask, logits_BNTS, _HIDDEN)
+            logits_BNTS = jnp.where(mask, logits_BNTS, HIDDEN)
         weights_BNTS = jax.nn.softmax(logits_BNTS, axis=-1).astype(c_BSL.dtype)
         if absorbs:
             read_BTNL = jnp.einsum('bnts,bsl->btnl', weights_BNTS, c_BSL)
@@ -178,9 +197,11 @@ class LatentAttention(Layer):
         # The latent is the input of this kernel, as the features of the model are elsewhere.
         return self.param(name, shape, ('embed', 'heads', 'kv'), drawn)
 
-    def _expanded(self, c_BSL: jax.Array, kernel_LNH: jax.Array) -> jax.Array:
+    def _expanded(
+        self, c_BSL: jax.Array, kernel_LNH: jax.Array, keys: str | None = None
+    ) -> jax.Array:
         x_BSNH = self.product('bsl,lnh->bsnh', c_BSL, kernel_LNH)
-        return self.constrain(x_BSNH, ('batch', None, 'heads', 'kv'))
+        return self.constrain(x_BSNH, ('batch', keys, 'heads', 'kv'))
 
 
 def absorbing_is_cheaper(queries: int, keys: int, latent_dims: int, dims: int) -> bool:

@@ -46,7 +46,7 @@ def attend_in_blocks(
         attend: attention of one block of each example.
         segment_BCW: as in `Positions`, in blocks.
         as_examples: calls `attend` with all blocks as examples, for kernels without `vmap`;
-            otherwise maps it over blocks, which a mesh that shards positions needs.
+            otherwise maps it over blocks.
         bias_BCNWS: added to the logits of each block; `with_previous` has its keys. Kernels that
             take blocks as examples have none.
     """

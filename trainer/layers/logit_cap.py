@@ -3,6 +3,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from trainer.layers.masks import HIDDEN
+
 
 def soft_cap(x: jax.Array, cap: jax.Array | float) -> jax.Array:
     """cap * tanh(x / cap): close to x where it is small, and always within [-cap, cap].
@@ -53,8 +55,7 @@ def capped_attention(
         past_TS = jnp.arange(length)[:, None] >= jnp.arange(k_BSKH.shape[1])
         mask = past_TS[None, None] if mask is None else mask & past_TS
     if mask is not None:
-        hidden = -0.7 * float(jnp.finfo(jnp.float32).max)
-        logits_BKGTS = jnp.where(mask[:, :, None], logits_BKGTS, hidden)
+        logits_BKGTS = jnp.where(mask[:, :, None], logits_BKGTS, HIDDEN)
     if sink_N is None:
         weights_BKGTS = jax.nn.softmax(logits_BKGTS, axis=-1)
     else:

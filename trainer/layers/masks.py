@@ -7,6 +7,9 @@ from trainer.layers.base import Layer
 from trainer.layers.positions import Positions
 from trainer.symbolic.component import OWN_PACKAGES, Component, components
 
+HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
+"""The logit of a hidden key. Minus infinity has no softmax where all keys are hidden."""
+
 
 def same_segment(
     of_queries_BT: jax.Array | None, of_keys_BS: jax.Array | None = None

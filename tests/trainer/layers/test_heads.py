@@ -106,6 +106,7 @@ import numpy as np
 from tests.factories.parts import init, meshes_of_sequences
 from trainer.layers import Attention, Positions
 from trainer.layers.base import ForwardContext, forward_context
+from trainer.symbolic.errors import UserError
 
 kernel, shapes = jax.nn.dot_product_attention, []
 
@@ -116,25 +117,36 @@ def on_cpu(query, *args, implementation, mask, **given):
 x = jax.random.normal(jax.random.key(0), (4, 8, 32))
 segments = jnp.array([[1, 1, 1, 2, 2, 2, 2, 2], [1, 1, 1, 1, 1, 1, 0, 0]] * 2)
 positions = Positions.unpacked((4, 8))._replace(segment_BT=segments)
-variables = init(Attention(4), x)
+variables = init(Attention(4, num_kv_heads=2), x)
 jax.nn.dot_product_attention, jax.default_backend = on_cpu, lambda: 'gpu'
 out = {'masks': shapes}
 for name, made in meshes_of_sequences().items():
 
     @jax.jit
     def forward(params):
-        layer = Attention(4, implementation='cudnn').module()
+        layer = Attention(4, num_kv_heads=2, implementation='cudnn').module()
         with forward_context(ForwardContext(mesh=made, dtype=jnp.bfloat16)):
             return layer.apply({'params': params}, x, positions)
 
     out[name] = np.asarray(forward(variables['params']), np.float32).tolist()
+odd = Attention(6, head_dim=8, implementation='cudnn').module()
+with forward_context(ForwardContext(mesh=made, dtype=jnp.bfloat16, training=True)):
+    given = jax.eval_shape(odd.init, jax.random.key(0), x)
+    try:
+        jax.eval_shape(odd.apply, given, x)
+    except UserError as error:
+        out['refused'] = str(error)
 print(json.dumps(out))
 """
 
 
 @pytest.mark.slow
-def test_cudnn_has_whole_masks_on_a_mesh_that_shards_positions() -> None:
+def test_cudnn_has_whole_rows_of_a_part_of_the_heads_on_a_mesh_that_shards_positions() -> None:
     out = json.loads(on_devices(_SCRIPT))
-    assert out['masks'] == [[4, 1, 8, 8]] * 3
+    assert out['refused'].endswith(
+        'divides heads over mesh.tensor × mesh.sequence, but its 6 heads do not divide over 4 '
+        "devices: use 'auto', which divides positions, or another mesh"
+    )
+    assert out['masks'][:3] == [[4, 1, 8, 8]] * 3
     for name in ('positions', 'mixed'):
         np.testing.assert_allclose(out[name], out['one device'], atol=1e-2)
