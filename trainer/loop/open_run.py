@@ -18,7 +18,13 @@ from trainer.loop.run_texts import run_texts
 from trainer.program.packing.place import Alone
 from trainer.program.packing.stepper import Stepper
 from trainer.program.program import Program
-from trainer.program.setup import compiled, data_shard, localized, prepare_inputs
+from trainer.program.setup import (
+    begin_compiling,
+    compiled,
+    data_shard,
+    localized,
+    prepare_inputs,
+)
 from trainer.runtime import processes
 from trainer.runtime.directory import job_path
 from trainer.runtime.garbage_collection import GcSchedule
@@ -140,9 +146,12 @@ class Run:
         return min(self.program.max_in_flight, self.loop.max_inflight_steps)
 
     def compile(self) -> None:
-        """Compiles the train steps of all executions."""
-        for count in {1, self.steps_per_execution}:
+        """Compiles the steps of all executions, and of evaluations, before the first step."""
+        counts = {1, self.steps_per_execution}
+        self.program.begin_compiling(counts, [])
+        for count in counts:
             self.program.train_steps(count)
+        self.program.end_compiling()
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes the metrics of a step, in the first process."""
@@ -190,6 +199,7 @@ def _opened(
     job_log_dir.mkdir(parents=True, exist_ok=True)
     processes.agree()  # Now all processes are ready to begin.
     end_marker.remove(job_log_dir)
+    begin_compiling(experiment, program)
     for data in experiment.inputs_by_path.values():
         opened.callback(data.close)
     garbage = opened.enter_context(GcSchedule(loop.gc_interval_steps))

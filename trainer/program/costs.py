@@ -58,11 +58,11 @@ def static_costs(experiment: Experiment, mesh: Arrangement | None = None) -> dic
         UserError: the parts of the model do not fit together, or an activation the mesh.
     """
     element_spec = experiment.train_input.element_spec()
+    if mesh is not None and mesh.mesh.size > 1:  # It may enlarge the batch, and so the costs.
+        return _traced(experiment.task, element_spec, mesh)
     identity = (code_key(experiment.task), spec_key(element_spec))
-    if mesh is not None:  # The mesh may enlarge the batch, and so the costs.
-        return dict(_traced(experiment.task, element_spec, mesh))
-    if identity not in _static:
-        _static[identity] = _traced(experiment.task, element_spec, None)
+    if identity not in _static or mesh is not None:
+        _static[identity] = _traced(experiment.task, element_spec, mesh)
     return dict(_static[identity])
 
 

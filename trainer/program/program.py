@@ -6,8 +6,7 @@ are arguments. Experiments that differ only in numbers share one program, and it
 
 import collections
 import functools
-import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ from trainer import state as state_lib
 from trainer.decoding.base import DecodeOutput
 from trainer.mesh import Arrangement
 from trainer.metrics import Metrics
+from trainer.program.compilations import Compilations
 from trainer.program.placement import Placement
 from trainer.program.step_functions import (
     ElementSpec,
@@ -31,11 +31,13 @@ from trainer.program.step_functions import (
 )
 from trainer.runtime import pgle
 from trainer.runtime.garbage_collection import free_compilations
-from trainer.runtime.wall_clock import COMPILATION, during, phase
+from trainer.runtime.wall_clock import COMPILATION, during
 from trainer.state import TrainState
 from trainer.symbolic.code_key import code_key
 from trainer.symbolic.component import numbers
 from trainer.task import Task
+
+_TRAIN = 'train'
 
 PROGRAMS: 'collections.OrderedDict[object, Program]' = collections.OrderedDict()
 
@@ -71,7 +73,6 @@ class Program:
         abstract_state: shapes, dtypes and shardings of the train state.
         data_shard: (number of shards of a batch, index of the shard of this process).
         put: makes global arrays of batches of this process; see `Placement.put`.
-        compile_seconds: time that the compilation of the train step took; 0 before it.
     """
 
     @during(COMPILATION)
@@ -93,8 +94,7 @@ class Program:
             out_shardings=self._shardings,
         )
         self._train_step_jit = self._jitted(self._traced.train_step)
-        self._compiled: dict[Hashable, Any] = {}
-        self.compile_seconds = 0.0
+        self._compilations = Compilations()
 
     def values(self, task: Task) -> Values:
         """The numbers of a task of this structure, as arguments of the program."""
@@ -107,11 +107,13 @@ class Program:
 
     def init(self, random_key: jax.Array, values: Values) -> TrainState:
         """Initializes a train state, sharded over the mesh."""
-        return self._once('init', self._compiled_init)(random_key, values)
+        init = self._compilations.of('init', self._lowered_init)
+        state: TrainState = init(random_key, values)
+        return state
 
-    def _compiled_init(self) -> Any:
+    def _lowered_init(self) -> Any:
         jitted = jax.jit(self._traced.init, out_shardings=self._shardings)
-        return jitted.lower(*self._key_and_values).compile()
+        return jitted.lower(*self._key_and_values)
 
     def init_from(
         self, fill: Fill, donated: Any, others: Any, random_key: jax.Array, values: Values
@@ -138,27 +140,49 @@ class Program:
         """
         if count == 1 and pgle.is_enabled():
             return self._train_step_jit
-        return self._once(('train', count), lambda: self._compiled_train_steps(count))
+        lower = functools.partial(self._lowered_train_steps, count)
+        compiled: Callable[..., Any] = self._compilations.of((_TRAIN, count), lower)
+        return compiled
 
-    def _compiled_train_steps(self, count: int) -> Any:
-        began = time.perf_counter()
+    def _lowered_train_steps(self, count: int) -> Any:
         function = self._traced.train_step
         jitted = self._train_step_jit if count == 1 else self._jitted(_over_steps(function))
         batch = self._placement.abstract(self._element_spec, count)
-        compiled = jitted.lower(self.abstract_state, batch, *self._key_and_values).compile()
-        if count == 1:
-            self.compile_seconds = time.perf_counter() - began
-        return compiled
+        return jitted.lower(self.abstract_state, batch, *self._key_and_values)
+
+    def begin_compiling(
+        self, train_counts: Iterable[int], evaluated: Iterable[tuple[ElementSpec, int]]
+    ) -> None:
+        """Begins to compile steps that a run will need, side by side.
+
+        Args:
+            train_counts: of `train_steps`.
+            evaluated: arguments of `eval_step`.
+        """
+        if pgle.is_enabled():
+            return
+        programs: dict[Hashable, Callable[[], Any]] = {
+            (_TRAIN, count): functools.partial(self._lowered_train_steps, count)
+            for count in train_counts
+        }
+        for spec, count in evaluated:
+            traced = self._traced.eval_step
+            lower = functools.partial(self._lowered_step, traced, spec, count=count)
+            programs[_identity(traced, spec, count)] = lower
+        self._compilations.begin(programs)
+
+    def end_compiling(self) -> None:
+        """Waits for the steps of `begin_compiling`."""
+        self._compilations.end()
+
+    @property
+    def compile_seconds(self) -> float:
+        """Time that the compilation of the train step took; 0 before it."""
+        return self._compilations.seconds.get((_TRAIN, 1), 0.0)
 
     def _jitted(self, training: Callable[..., Any]) -> Any:
         places = self._shardings, self._replicated
         return jax.jit(training, donate_argnums=0, out_shardings=places)
-
-    def _once(self, identity: Hashable, compiled: Callable[[], Any]) -> Any:
-        if identity not in self._compiled:
-            with phase(COMPILATION):
-                self._compiled[identity] = compiled()
-        return self._compiled[identity]
 
     @property
     def _key_and_values(self) -> Any:
@@ -235,16 +259,22 @@ class Program:
     def _step_for(
         self, traced: Callable[..., Any], element_spec: ElementSpec, *more: Any, count: int = 1
     ) -> Callable[..., Any]:
-        def compiled() -> Any:
-            function = traced if count == 1 else _over_batches(traced)
-            jitted = jax.jit(function, out_shardings=self._replicated)
-            if pgle.is_enabled():
-                return jitted
-            replicated = self._replicate((abstract_values(self._task), *more))
-            batch = self._placement.abstract(element_spec, count)
-            return jitted.lower(self.abstract_state.variables, batch, *replicated).compile()
+        lower = functools.partial(self._lowered_step, traced, element_spec, *more, count=count)
+        step: Callable[..., Any] = self._compilations.of(
+            _identity(traced, element_spec, count), lower
+        )
+        return step
 
-        return self._once((traced.__name__, spec_key(element_spec), count), compiled)
+    def _lowered_step(
+        self, traced: Callable[..., Any], element_spec: ElementSpec, *more: Any, count: int
+    ) -> Any:
+        function = traced if count == 1 else _over_batches(traced)
+        jitted = jax.jit(function, out_shardings=self._replicated)
+        if pgle.is_enabled():
+            return pgle.CompiledWhenCalled(jitted)
+        replicated = self._replicate((abstract_values(self._task), *more))
+        batch = self._placement.abstract(element_spec, count)
+        return jitted.lower(self.abstract_state.variables, batch, *replicated)
 
     def num_params(self) -> int:
         """Number of parameters, frozen ones included."""
@@ -252,7 +282,8 @@ class Program:
 
     def device_memory_bytes(self) -> int:
         """Memory that the compiled train step needs on each device."""
-        return memory_bytes(self._once(('train', 1), lambda: self._compiled_train_steps(1)))
+        lower = functools.partial(self._lowered_train_steps, 1)
+        return memory_bytes(self._compilations.of((_TRAIN, 1), lower))
 
     def replicated(self, value: Any) -> Any:
         """Copies a value, or a tree of values, to all devices."""
@@ -271,6 +302,10 @@ class Program:
 
     def _replicate(self, abstract: Any) -> Any:
         return jax.tree.map(lambda leaf: _sharded(leaf, self._replicated), abstract)
+
+
+def _identity(traced: Callable[..., Any], element_spec: ElementSpec, count: int) -> Hashable:
+    return traced.__name__, spec_key(element_spec), count
 
 
 def _over_steps(step: Callable[..., Any]) -> Callable[..., Any]:

@@ -73,6 +73,16 @@ def compiled(experiment: Experiment) -> tuple[Program, Values]:
     return program, program.values(experiment.task)
 
 
+def begin_compiling(experiment: Experiment, program: Program) -> None:
+    """Begins to compile the train step and the evaluation steps, side by side.
+
+    The caller makes the state meanwhile; `Program.end_compiling` waits.
+    """
+    counts = sorted({1, experiment.train.steps_per_execution})
+    specs = [data.padded_spec() for data in experiment.eval_inputs.values()]
+    program.begin_compiling([1], [(spec, count) for spec in specs for count in counts])
+
+
 def _sharded_mesh(experiment: Experiment) -> tuple[Arrangement, tuple[int, int]]:
     try:
         mesh = experiment.mesh.make()

@@ -3,6 +3,7 @@
 `TracedSteps` takes the numbers as arguments, and binds them.
 """
 
+import collections
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from trainer.mesh import Arrangement
 from trainer.metrics import Metrics
 from trainer.program.train_step import PerParameter, TracedStep, forward
 from trainer.state import TrainState
+from trainer.symbolic.code_key import code_key
 from trainer.symbolic.component import bind, components, numbers
 from trainer.task import Task
 from trainer.tasks.tokens import TokenTask
@@ -32,6 +34,10 @@ from trainer.tasks.tokens import TokenTask
 ElementSpec = Mapping[str, jax.ShapeDtypeStruct]
 Values = dict[str, jax.Array]
 Fill = Callable[[str, Any, Any, Any], Any]
+
+_KEPT = 8
+_initial: 'collections.OrderedDict[Hashable, tuple[Any, TrainState]]' = collections.OrderedDict()
+"""Shapes of the last initializations, by task and batch."""
 
 
 def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array) -> Any:
@@ -55,8 +61,8 @@ def width_factors(task: Task, element_spec: ElementSpec) -> WidthFactors | None:
     if scaling is None:
         return None
 
-    boxes, base = (abstract_params(each, element_spec) for each in (task, scaling.base_of(task)))
-    return scaling.factors(task.model, boxes, base)
+    base = abstract_params(scaling.base_of(task), element_spec)
+    return scaling.factors(task.model, abstract_init(task, element_spec)[0][PARAMS], base)
 
 
 def abstract_params(task: Task, element_spec: ElementSpec) -> Any:
@@ -67,6 +73,27 @@ def abstract_params(task: Task, element_spec: ElementSpec) -> Any:
         return init_variables(bind(task, values), element_spec, random_key)
 
     return jax.eval_shape(drawn, abstract_random_key(), abstract_values(task))[PARAMS]
+
+
+def abstract_init(task: Task, element_spec: ElementSpec) -> tuple[Any, TrainState]:
+    """Shapes of the variables of a task, in boxes with metadata, and of its train state.
+
+    Checks, costs and programs of tasks of one structure share one trace.
+    """
+    identity = code_key(task), spec_key(element_spec)
+    if (found := _initial.get(identity)) is None:
+        plain = _without_kernels(task)
+
+        def drawn(random_key: jax.Array, values: Values) -> tuple[Any, TrainState]:
+            bound = bind(plain, values)
+            boxed = init_variables(bound, element_spec, random_key)
+            return boxed, init_state(bound, boxed)
+
+        given = abstract_random_key(), abstract_values(task)
+        found = _initial[identity] = jax.eval_shape(drawn, *given)
+        if len(_initial) > _KEPT:
+            _initial.popitem(last=False)
+    return found
 
 
 def init_state(
@@ -160,13 +187,10 @@ def abstract_metrics(
         a training batch: variables, batch, random key, numbers. With `training=False` it
         evaluates.
     """
+    state = abstract_init(task, element_spec)[1]
     task = _without_kernels(task)
     random_key, values = abstract_random_key(), abstract_values(task)
     batch: Any = dict(element_spec)
-
-    def state_of(random_key: jax.Array, values: Values) -> TrainState:
-        bound = bind(task, values)
-        return init_state(bound, init_variables(bound, element_spec, random_key))
 
     def metrics(
         variables: Any, batch: Any, random_key: jax.Array, values: Values, training: bool = True
@@ -175,7 +199,6 @@ def abstract_metrics(
         rngs = {'dropout': random_key} if training else {}
         return forward(bind(task, values), variables, batch, rngs, context)[0]
 
-    state = jax.eval_shape(state_of, random_key, values)
     variables = dataclasses.replace(state, ema_params={}).variables
     return metrics, state, (variables, batch, random_key, values)
 
@@ -232,8 +255,7 @@ class TracedSteps:
         self._task, self._mesh = task, mesh  # Unbound: read numbers from the result of `bind`.
         self._element_spec = element_spec
         self._width_factors = width_factors(task, element_spec)
-        given = abstract_random_key(), abstract_values(task)
-        boxed, self.abstract_state = jax.eval_shape(self._boxed_and_init, *given)
+        boxed, self.abstract_state = abstract_init(task, element_spec)
         self.abstract_params = boxed[PARAMS]
         self._decay_mask = state_lib.decay_mask(self.abstract_params)
         self._matrices = state_lib.matrices(self.abstract_params)
@@ -244,12 +266,8 @@ class TracedSteps:
         variables = init_variables(bind(self._task, values), self._element_spec, random_key)
         return variables if self._width_factors is None else self._width_factors.scaled(variables)
 
-    def _boxed_and_init(self, random_key: jax.Array, values: Values) -> tuple[Any, TrainState]:
-        boxed = self._init_variables(random_key, values)
-        return boxed, init_state(bind(self._task, values), boxed)
-
     def init(self, random_key: jax.Array, values: Values) -> TrainState:
-        return self._boxed_and_init(random_key, values)[1]
+        return init_state(bind(self._task, values), self._init_variables(random_key, values))
 
     def init_from(
         self, fill: Fill, donated: Any, others: Any, random_key: jax.Array, values: Values

@@ -6,6 +6,10 @@ keeps the result. Functions that are compiled ahead of time are left out. The pr
 of GPUs.
 """
 
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
 import jax
 
 from trainer.symbolic.errors import UserError
@@ -24,3 +28,14 @@ def enable() -> None:
 def is_enabled() -> bool:
     """True if it is enabled, here or by $JAX_ENABLE_PGLE."""
     return bool(jax.config.jax_enable_pgle)  # type: ignore[attr-defined]
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledWhenCalled:
+    """Stands for a lowered program, where JAX profiles a function and compiles it at its calls."""
+
+    function: Callable[..., Any]
+
+    def compile(self) -> Callable[..., Any]:
+        """Returns the function."""
+        return self.function

@@ -32,6 +32,7 @@ from trainer.program.costs import (
     step_cost,
 )
 from trainer.program.setup import compiled, localized
+from trainer.program.step_checks import check_steps
 from trainer.symbolic.errors import UserError
 from trainer.task import DeviceBatch
 from trainer.tasks import LanguageModelTask
@@ -140,6 +141,16 @@ def test_experiments_that_differ_in_numbers_are_traced_once() -> None:
     counts.append(len(CountedTask.traces))
     static_costs(experiment(task=task, task__model__embedding__dims=24))
     assert 0 < counts[0] == counts[1] < len(CountedTask.traces)
+
+
+def test_checks_on_a_mesh_of_one_device_trace_for_the_costs() -> None:
+    made = experiment(
+        task=CountedTask(model(), Learner(learning_rate=0.01)), task__model__embedding__dims=40
+    )
+    check_steps(made)
+    count = len(CountedTask.traces)
+    static_costs(made)
+    assert len(CountedTask.traces) == count > 0
 
 
 @pytest.mark.pax('DatasetInputSpecsProvider', 'model_analysis')
