@@ -7,6 +7,7 @@ from trainer.inputs.base import Input
 from trainer.inputs.weights import example_mask, weight_features
 from trainer.layers.base import Layer
 from trainer.layers.lora import LoRA
+from trainer.layers.precision import Precision
 from trainer.learner.learner import Learner
 from trainer.metrics import Metrics
 from trainer.symbolic.component import Component
@@ -64,6 +65,8 @@ class Task(Component):
             stay float32, so a step loses updates below half a rounding unit of a parameter. A flax
             module has its own dtype.
         adapters: low-rank updates of kernels, which train alone; None trains the model itself.
+        precision: rounds the factors of products with kernels to 8 bits; None computes them in
+            `fprop_dtype`.
     """
 
     model: Layer
@@ -71,6 +74,7 @@ class Task(Component):
     fprop_dtype: Literal['float32', 'bfloat16'] = 'float32'
     param_dtype: Literal['float32', 'bfloat16'] = 'float32'
     adapters: LoRA | None = None
+    precision: Precision | None = None
 
     def check_input(self, data: Input) -> None:
         """Raises UserError, before compilation, if an input does not suit the task."""

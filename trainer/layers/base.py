@@ -34,6 +34,7 @@ from trainer.layers.context import label_weights as label_weights
 from trainer.layers.initialization import Draw, Initializer, KernelInit
 from trainer.layers.lora import Adapter, require_multiplied
 from trainer.layers.parameters import ParameterBox, has_one_size_each, new_parameter
+from trainer.layers.precision import RoundedKernel, multiply
 from trainer.layers.quantized import SCALE, dequantized
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
@@ -61,6 +62,7 @@ class Frame:
         self._calls: dict[str, int] = {}
         self._draws = 0
         self.adapters: list[Adapter] = []
+        self.rounded: list[RoundedKernel] = []
 
     def child(self, layer: 'Layer', name: str) -> tuple[nn.Module, int]:
         """The module of a child, created at its first call, and the number of this call."""
@@ -240,11 +242,15 @@ class Layer(Component):
         return kernel if is_output else self._adapted(name, kernel, axes, init)
 
     def _adapted(self, name: str, kernel: jax.Array, axes: Any, init: Any) -> jax.Array:
-        frame, lora = current_frame(), current_context().adapters
-        if lora is None:
+        frame, context = current_frame(), current_context()
+        path = (*frame.module.path, name)
+        if context.precision is not None:
+            frame.rounded += context.precision.rounded(
+                path, kernel, init, self.state, context.rounded
+            )
+        if (lora := context.adapters) is None:
             return kernel
         key = fold(frame.keys['dropout'], f'{name}_lora') if self.training else None
-        path = (*frame.module.path, name)
         adapter = lora.adapter(path, kernel, axes, init, self.param, key)
         if adapter is None:
             return kernel
@@ -252,7 +258,12 @@ class Layer(Component):
         return adapter.kernel
 
     def product(
-        self, equation: str, x: jax.Array, kernel: jax.Array, dtype: Any = None
+        self,
+        equation: str,
+        x: jax.Array,
+        kernel: jax.Array,
+        dtype: Any = None,
+        in_loop: bool = False,
     ) -> jax.Array:
         """The product of an activation and a kernel, by an equation of einsum.
 
@@ -261,19 +272,24 @@ class Layer(Component):
         Args:
             equation: such as '...d,df->...f'.
             kernel: from `param`.
-            dtype: of the sums and of the result; None for the dtype of the arguments.
+            dtype: of the sums and of the result, which `task.precision` then does not round; None
+                for the dtype of the arguments.
+            in_loop: it is inside a loop of the layer, where `task.precision` does not round it.
         """
         if not has_one_size_each(equation, x.shape, kernel.shape):
             raise UserError(
                 f'{self.sym_path} ({type(self).__name__}): {list(x.shape)} does not fit its kernel '
                 f"{list(kernel.shape)} in '{equation}'"
             )
-        for adapter in frame.adapters if (frame := _frames.get()) else ():
+        frame = _frames.get()
+        rounded = frame.rounded if frame and not in_loop else []
+        multiplied = functools.partial(multiply, equation, x, dtype=dtype, rounded=rounded)
+        for adapter in frame.adapters if frame else ():
             if adapter.kernel is kernel:
-                y = adapter.product(equation, x, dtype)
+                y = adapter.product(equation, x, dtype, multiplied)
                 if y is not None:
                     return y
-        return jnp.einsum(equation, x, kernel, preferred_element_type=dtype)
+        return multiplied(kernel)
 
     def state(
         self, name: str, shape: tuple[int, ...], init: Draw = nn.initializers.zeros

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.lora import LoRA
+from trainer.layers.precision import Precision
 from trainer.mesh import Arrangement
 
 
@@ -26,6 +27,8 @@ class ForwardContext:
         label_weights: computes the weights of the labels, [B, T]; None if they are unknown.
         cache_length: capacity of decoding caches, in positions; None outside of decoding.
         adapters: of kernels; None computes without them, as the un-adapted model.
+        precision: of products with kernels; None computes them in the dtype.
+        rounded: gets the names of the kernels whose products `precision` rounds; None for none.
     """
 
     training: bool = False
@@ -36,6 +39,8 @@ class ForwardContext:
     label_weights: Callable[[], jax.Array | None] | None = None
     cache_length: int | None = None
     adapters: LoRA | None = None
+    precision: Precision | None = None
+    rounded: set[str] | None = None
 
 
 _DEFAULT = ForwardContext()

@@ -23,6 +23,7 @@ from trainer.layers.declared_flops import declared_flops
 from trainer.layers.initialization import Filled, KernelInit
 from trainer.layers.periods import names
 from trainer.layers.quantized import SCALE, Format, scale_shape
+from trainer.layers.targets import check_targets, fits, require_matches
 from trainer.symbolic.component import (
     Component,
     OptionalNumber,
@@ -30,7 +31,7 @@ from trainer.symbolic.component import (
     require_fraction,
     require_positive,
 )
-from trainer.symbolic.errors import UserError, nearest
+from trainer.symbolic.errors import UserError
 from trainer.symbolic.usual_values import UsualValue, over, span_at
 
 _FIELD = 'task.adapters'
@@ -92,15 +93,7 @@ class LoRA(Component):
         require_positive(self, 'rank')
         require_above_zero(self, 'alpha')
         require_fraction(self, 'dropout')
-        if not self.targets:
-            raise ValueError('targets must not be empty; leave them out to adapt all kernels')
-        for index, pattern in enumerate(self.targets):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(
-                    f'targets[{index}] is not a regular expression: {pattern!r} ({error})'
-                ) from error
+        check_targets(self, 'adapt')
 
     @property
     def numerator(self) -> Any:
@@ -111,22 +104,6 @@ class LoRA(Component):
         """The factor of the product of A and B."""
         return self.numerator / (math.sqrt(self.rank) if self.rslora else self.rank)
 
-    def fits(self, path: Sequence[str]) -> bool:
-        """True if a kernel, of all layers of a scanned run, has an adapter.
-
-        Raises:
-            UserError: only some layers of the run match a target.
-        """
-        each = names(path)
-        inside = [name for name in each if any(re.fullmatch(p, name) for p in self.targets)]
-        if inside and len(inside) < len(each):
-            outside = next(name for name in each if name not in inside)
-            raise UserError(
-                f'{_FIELD}.targets: they match {inside[0]} but not {outside}, which are '
-                f"scanned together as {'.'.join(path)}: set scan='never' in that stack"
-            )
-        return bool(inside)
-
     def check_params(self, params: Any) -> None:
         """Raises UserError unless each target matches a kernel with an adapter."""
         known = [
@@ -136,17 +113,7 @@ class LoRA(Component):
             for name in names((*path[:-1], path[-1].removesuffix('_lora_a')))
         ]
         every = [name for path in flatten_dict(params) for name in names(path)]
-        for index, pattern in enumerate(self.targets):
-            if any(re.fullmatch(pattern, name) for name in known):
-                continue
-            others = [name for name in every if re.fullmatch(pattern, name)]
-            reason = f'no kernel is called {pattern!r}. '
-            if others:
-                reason += f'It matches {others[0]}, which is no kernel inside the model'
-            else:
-                near = nearest(pattern.replace('\\', ''), every)
-                reason += near or f'There are {", ".join((known or every)[-3:])} …'
-            raise UserError(f'{_FIELD}.targets[{index}]: {reason}')
+        require_matches(self.targets, known, every, _FIELD)
 
     def adapter(
         self,
@@ -170,7 +137,7 @@ class LoRA(Component):
             return None
         count = kernel.ndim
         inputs, outputs = init.in_axes(count), init.out_axes(count)
-        if not inputs or not outputs or not self.fits(path):
+        if not inputs or not outputs or not fits(self.targets, path, _FIELD):
             return None
         batch = tuple(axis for axis in range(-count, 0) if axis not in {*inputs, *outputs})
         sizes = [math.prod(kernel.shape[axis] for axis in each) for each in (inputs, outputs)]
@@ -259,8 +226,18 @@ class Adapter:
         parts = (self.base, self.a, self.b, self.magnitude, self.scale)
         self.kernel = declared_flops(0, functools.partial(merged, self.axes), *parts)
 
-    def product(self, equation: str, x: jax.Array, dtype: Any) -> jax.Array | None:
-        """The product with the adapted kernel, in its small factors; None if they do not fit."""
+    def product(
+        self,
+        equation: str,
+        x: jax.Array,
+        dtype: Any,
+        multiplied: Callable[[jax.Array], jax.Array],
+    ) -> jax.Array | None:
+        """The product with the adapted kernel, in its small factors; None if they do not fit.
+
+        Args:
+            multiplied: x by the frozen kernel.
+        """
         given, result = equation.replace(' ', '').split('->')
         of_x, of_kernel = given.split(',')
         batch, inputs, outputs = (''.join(of_kernel[axis] for axis in axes) for axes in self.axes)
@@ -269,12 +246,12 @@ class Adapter:
         self.is_multiplied = True
         rank = next(each for each in string.ascii_lowercase if each not in equation)
         inner = ''.join(each for each in result if each not in outputs) + rank
-        y = jnp.einsum(equation, x, self.base, preferred_element_type=dtype)
         a, b = self.a.astype(x.dtype), self.b.astype(x.dtype)
         low = jnp.einsum(f'{of_x},{batch}{inputs}{rank}->{inner}', self._dropped(x), a)
         added = jnp.einsum(
             f'{inner},{batch}{rank}{outputs}->{result}', low, b, preferred_element_type=dtype
         )
+        y = multiplied(self.base)
         y = y + (added * self.scale).astype(y.dtype)
         if self.magnitude is None:
             return y

@@ -44,7 +44,8 @@ class LSTM(Recurrent):
         def step(state: Any, at: Any) -> tuple[Any, jax.Array]:
             begins_B1, is_token_B1, given_BGH = at
             h, c = (jnp.where(begins_B1, 0.0, each) for each in state)
-            recurrent = self.product('bh,hgk->bgk', h.astype(self.dtype), kernel_HGH)
+            h_BH = h.astype(self.dtype)
+            recurrent = self.product('bh,hgk->bgk', h_BH, kernel_HGH, in_loop=True)
             new = _cell((given_BGH + recurrent).astype(jnp.float32), c)
             state = tuple(jnp.where(is_token_B1, *each) for each in zip(new, (h, c), strict=True))
             return state, new[0].astype(x_BTD.dtype)

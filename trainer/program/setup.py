@@ -67,6 +67,8 @@ def compiled(experiment: Experiment) -> tuple[Program, Values]:
         UserError: the mesh does not fit the devices, or the model or a batch the mesh.
     """
     mesh, (num_shards, _) = _sharded_mesh(experiment)
+    if experiment.task.precision is not None:
+        experiment.task.precision.require_device(mesh.mesh.devices.flat[0])
     check_batch_sizes(experiment, mesh, num_shards)
     check_lengths(experiment, mesh)
     program = program_for(experiment.task, mesh, experiment.train_input.padded_spec())

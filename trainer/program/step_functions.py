@@ -44,10 +44,16 @@ def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array)
     """Initializes the variables of a task with bound numbers, in boxes with metadata."""
     zeros = {name: jnp.zeros(s.shape, s.dtype) for name, s in element_spec.items()}
     dtype = jnp.dtype(task.param_dtype)
-    with forward_context(ForwardContext(param_dtype=dtype, adapters=task.adapters)):
+    rounded: set[str] = set()
+    context = ForwardContext(
+        param_dtype=dtype, adapters=task.adapters, precision=task.precision, rounded=rounded
+    )
+    with forward_context(context):
         variables = task.model.module().init(
             {'params': jax.random.fold_in(random_key, 0)}, *task.model_inputs(zeros)
         )
+    if task.precision is not None:
+        task.precision.require_targets(rounded, variables[PARAMS])
     return {name: variables.get(name, {}) for name in (PARAMS, NON_TRAINABLE)}
 
 
@@ -128,7 +134,7 @@ def reference_params(task: Task, params: Any) -> Any:
 def score(task: Task, variables: Any, batch: Any, context: ForwardContext) -> jax.Array:
     """Log-probability of the labels of each row [B], under a task with bound numbers."""
     assert isinstance(task, TokenTask)
-    with forward_context(dataclasses.replace(context, adapters=task.adapters)):
+    with forward_context(_with_fields(context, task)):
         outputs: Any = task.model.module().apply(variables, *task.model_inputs(batch))
     return task.scores(outputs, batch)
 
@@ -140,12 +146,16 @@ def decode(
     assert isinstance(task, TokenTask) and task.decoder is not None
     prompts = task.prompts(batch)
     length = prompts.ids_BP.shape[1] + task.decoder.max_decode_steps
-    context = dataclasses.replace(context, cache_length=length, adapters=task.adapters)
+    context = dataclasses.replace(_with_fields(context, task), cache_length=length)
     extend = task.extender(variables, batch, context)
     # A row of padding continues its first token; its text is left out.
     begun = prompts._replace(lengths_B=jnp.maximum(prompts.lengths_B, 1))
     decoded = task.decoder.decode(extend, begun, random_key)
     return DecodeOutput(dict(batch), prompts.lengths_B, decoded)
+
+
+def _with_fields(context: ForwardContext, task: Task) -> ForwardContext:
+    return dataclasses.replace(context, adapters=task.adapters, precision=task.precision)
 
 
 def abstract_values(task: Task) -> Any:
@@ -225,7 +235,7 @@ def abstract_outputs(task: Task, element_spec: ElementSpec) -> Any:
     def outputs(variables: Any, batch: Any, values: Values) -> Any:
         bound = bind(task, values)
         dtype = jnp.dtype(task.fprop_dtype)
-        with forward_context(ForwardContext(dtype=dtype, adapters=bound.adapters)):
+        with forward_context(_with_fields(ForwardContext(dtype=dtype), bound)):
             return bound.model.module().apply(variables, *bound.model_inputs(batch))
 
     return jax.eval_shape(outputs, variables, batch, values)

@@ -19,6 +19,7 @@ from trainer.layers.base import (
     fold,
     forward_context,
 )
+from trainer.layers.precision import after_pass, overwritten
 from trainer.layers.stack import per_layer
 from trainer.learner.paths import replaced, widened
 from trainer.metrics import Count, Metrics, WeightedScalar, joined, require_metric
@@ -48,6 +49,7 @@ class ModelCalls:
         self._context = dataclasses.replace(
             context,
             adapters=task.adapters,
+            precision=task.precision,
             example_weights=task.example_weights(batch),
             label_weights=functools.partial(task.label_weights, batch),
         )
@@ -194,22 +196,23 @@ class TracedStep:
             return call.completed(found), call.variables.get(NON_TRAINABLE, {})
 
         def total_loss(
-            params: Any, non_trainable: Any, part: Any, index: Any
+            params: Any, histories: Any, non_trainable: Any, part: Any, index: Any
         ) -> tuple[jax.Array, tuple[Metrics, Any]]:
             rngs = {'dropout': jax.random.fold_in(key, index)}
             variables = {
                 **state.variables,
                 PARAMS: replaced(state.params, params),
-                NON_TRAINABLE: non_trainable,
+                NON_TRAINABLE: replaced(non_trainable, histories),
             }
             metrics, non_trainable = measured(variables, part, rngs)
             return metrics['loss'].total, (metrics, non_trainable)
 
         def gradients_of(non_trainable: Any, part: Any, index: Any) -> tuple[Any, Any]:
-            gradients, (metrics, non_trainable) = jax.grad(total_loss, has_aux=True)(
-                trained, non_trainable, part, index
-            )
-            return non_trainable, (gradients, metrics)
+            histories = overwritten(task.precision, non_trainable)
+            (gradients, newest), (metrics, non_trainable) = jax.grad(
+                total_loss, argnums=(0, 1), has_aux=True
+            )(trained, histories, non_trainable, part, index)
+            return after_pass(non_trainable, newest), (gradients, metrics)
 
         if learner.microbatches == 1:
             non_trainable, summed = gradients_of(state.non_trainable, self._batch, 0)
