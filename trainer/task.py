@@ -62,8 +62,8 @@ class Task(Component):
         learner: how to train it.
         fprop_dtype: dtype of the computations of layers.
         param_dtype: dtype in which parameters are stored. Gradients, averages and the optimizer
-            stay float32, so a step loses updates below half a rounding unit of a parameter. A flax
-            module has its own dtype.
+            stay float32, so a step loses updates below half a rounding unit of a parameter, unless
+            `learner.stochastic_rounding`. A flax module has its own dtype.
         adapters: low-rank updates of kernels, which train alone; None trains the model itself.
         precision: rounds the factors of products with kernels to 8 bits; None computes them in
             `fprop_dtype`.

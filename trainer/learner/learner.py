@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import optax
 
 from trainer.layers.lora import adapters_of
+from trainer.learner import stochastic_rounding
 from trainer.learner.clipping import Clipping, GlobalNorm
 from trainer.learner.freezing import Freeze
 from trainer.learner.norms import NormMetrics
@@ -123,6 +124,8 @@ class Learner(Component):
         norm_metrics: norms to log in addition to `gradient_norm`.
         width_scaling: scales initial values and learning rates with the width of the model, so
             that the best learning rate stays the same; None scales nothing.
+        stochastic_rounding: rounds parameters in bfloat16 up or down at random after each update,
+            by the seed and the step (Gupta et al. 2015). Then small updates count on average.
     """
 
     learning_rate: Number
@@ -136,6 +139,7 @@ class Learner(Component):
     auxiliary_optimizers: dict[str, AuxiliaryOptimizer] = {}
     norm_metrics: NormMetrics | None = None
     width_scaling: WidthScaling | None = None
+    stochastic_rounding: bool = False
 
     usual = {
         'optimizer': choice(AdamW, 'Loshchilov & Hutter 2019, LLaMA, ViT'),
@@ -191,7 +195,13 @@ class Learner(Component):
     def init(self, params: Any, decay_mask: Mask, matrices: Matrices | None = None) -> Any:
         """The optimizer state for new parameters; with several optimizers, by their names."""
         states = {}
-        for name, (owner, part) in self._parts(self.trained(params)).items():
+        trained = self.trained(params)
+        if self.stochastic_rounding and not stochastic_rounding.applies(trained):
+            raise UserError(
+                'task.learner.stochastic_rounding rounds trained parameters in bfloat16, and there '
+                "is none: set task.param_dtype='bfloat16', or it to False"
+            )
+        for name, (owner, part) in self._parts(trained).items():
             # Some keep the rate in their state.
             rate = owner.learning_rate * owner.schedule.factor(jnp.zeros((), jnp.int32))
             of_part = None if matrices is None else subtree(matrices, part)
@@ -218,6 +228,7 @@ class Learner(Component):
         matrices: Matrices | None = None,
         only: str | None = None,
         ema_params: Any = None,
+        key: jax.Array | None = None,
     ) -> Update:
         """Applies one step.
 
@@ -231,6 +242,7 @@ class Learner(Component):
             only: the name of an optimizer: updates only its part, which has the gradients.
             ema_params: averages before the step, if it has several updates, which count as one in
                 them; None for those of `state`.
+            key: of the step, which `stochastic_rounding` needs.
         """
         params = self.trained(state.params, only)
         norm = optax.tree.norm(gradients)
@@ -261,7 +273,11 @@ class Learner(Component):
                 updates, after[name] = optimizer.update(*given)
             else:
                 updates, after[name] = unless_skipped(optimizer.update, *given, is_valid)
-            part = optax.apply_updates(part, updates)
+            if self.stochastic_rounding:
+                assert key is not None
+                part = stochastic_rounding.updated(part, updates, key)
+            else:
+                part = optax.apply_updates(part, updates)
             params = replaced(params, part)
             if owner.optimizer.has_own_average():
                 part = owner.optimizer.average(after[name], part)

@@ -231,6 +231,7 @@ class TracedStep:
             *self._per_parameter,
             only=optimizer,
             ema_params=self._begun.ema_params,
+            key=key,
         )
         # Schedules count steps, not updates.
         self._state = dataclasses.replace(update.state(non_trainable), step=state.step)
