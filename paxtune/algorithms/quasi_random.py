@@ -8,6 +8,7 @@ from paxtune.algorithms.encoding.cache import per_spec
 from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.algorithms.encoding.scaling import from_unit
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
+from paxtune.algorithms.sobol import sobol_point
 from paxtune.search_space.decisions import DecisionPoint, Decisions, decide, slot_ids
 
 _MAX_SEQUENCES = 20
@@ -57,7 +58,8 @@ def draw_quasi_random(
     """
     columns = _columns(context.spec)
     for sequence in range(_MAX_SEQUENCES if columns else 0):
-        row = _point(len(columns), context.number - 1, f'{context.seed}/sobol/{sequence}')
+        seed = random.Random(f'{context.seed}/sobol/{sequence}').getrandbits(64)
+        row = sobol_point(len(columns), context.number - 1, seed)
         decisions = _decode(context.spec, columns, row, quantile, known or {})
         if is_new(decisions) and context.is_eligible(decisions):
             return decisions
@@ -69,20 +71,6 @@ def _columns(spec: pg.DNASpec) -> dict[str, tuple[int, tuple[int, ...]]]:
     """Column of each decision, and the order of its candidates."""
     features = FlatSpace(spec).features
     return {feature.id: (column, feature.order) for column, feature in enumerate(features)}
-
-
-def _point(dimensions: int, index: int, seed: str) -> list[float]:
-    """Point of a scrambled Sobol sequence: [dimensions], from 0 to 1."""
-    # Imported here: the import takes a second.
-    import numpy as np
-    from scipy.stats import qmc
-
-    words = random.Random(seed).getrandbits(64)
-    engine = qmc.Sobol(dimensions, scramble=True, rng=np.random.default_rng(words))
-    if index:
-        engine.fast_forward(index)
-    point: list[float] = engine.random(1)[0].tolist()
-    return point
 
 
 def _decode(
