@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -5,6 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 
 _WORDS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
+
+_MAX_HOST_WORDS = 2**20
+"""NumPy sums this many words in a twentieth of the time that XLA takes to compile the sums."""
 
 
 def checksums(tree: Any) -> dict[str, int]:
@@ -21,7 +25,12 @@ def checksums(tree: Any) -> dict[str, int]:
     leaves = leaves_by_name(tree)
     if not leaves:
         return {}
-    sums = np.asarray(jax.device_get(_checksums(list(leaves.values()))))
+    arrays = list(leaves.values())
+    sums: Iterable[Any]
+    if sum(array.size for array in arrays) <= _MAX_HOST_WORDS and all(map(_is_on_host, arrays)):
+        sums = map(_host_checksum, arrays)
+    else:
+        sums = np.asarray(jax.device_get(_checksums(arrays)))
     return {name: int(each) for name, each in zip(leaves, sums, strict=True)}
 
 
@@ -33,6 +42,22 @@ def leaves_by_name(tree: Any) -> dict[str, Any]:
 def name_of(path: Any) -> str:
     """The path of an array as text: `params.stack.layers_0.up`."""
     return jax.tree_util.keystr(path, simple=True, separator='.')
+
+
+def _is_on_host(leaf: Any) -> bool:
+    return (
+        isinstance(leaf, jax.Array)
+        and leaf.is_fully_addressable
+        and all(device.platform == 'cpu' for device in leaf.devices())
+    )
+
+
+def _host_checksum(leaf: Any) -> np.uint32:
+    array = np.ascontiguousarray(leaf)
+    words = array.view(f'u{array.dtype.itemsize}').ravel().astype(np.uint32)
+    factors = _odd(np.arange(words.size, dtype=np.uint32))
+    total: np.uint32 = np.sum(words * factors, dtype=np.uint32)
+    return total
 
 
 @jax.jit
@@ -50,8 +75,8 @@ def _checksum(leaf: jax.Array) -> jax.Array:
     return jnp.sum(words * _odd(place), dtype=jnp.uint32)
 
 
-def _odd(place: jax.Array) -> jax.Array:
+def _odd(place: Any) -> Any:
     """A pseudorandom odd number (the finalizer of MurmurHash3, Appleby 2011)."""
-    place = (place ^ (place >> 16)) * jnp.uint32(0x85EBCA6B)
-    place = (place ^ (place >> 13)) * jnp.uint32(0xC2B2AE35)
-    return (place ^ (place >> 16)) | jnp.uint32(1)
+    place = (place ^ (place >> 16)) * np.uint32(0x85EBCA6B)
+    place = (place ^ (place >> 13)) * np.uint32(0xC2B2AE35)
+    return (place ^ (place >> 16)) | np.uint32(1)
