@@ -10,12 +10,13 @@ import numpy as np
 
 from trainer.checkpoints.manifest import Progress
 from trainer.layers.base import PARAMS
-from trainer.pretrained.families import described, family_of
+from trainer.pretrained.families import described, family_of, require_like
 from trainer.pretrained.mapping import Mapped, mapped
 from trainer.pretrained.model_config import ModelConfig
-from trainer.pretrained.peft import MODEL, adapter_rules
+from trainer.pretrained.peft import MODEL, adapter_rules, require_same
 from trainer.pretrained.tensor_files import Tensor, read_tensors
-from trainer.symbolic.errors import UserError, in_short
+from trainer.symbolic.errors import UserError, in_short, prefixed
+from trainer.task import Task
 from trainer.warm_start.layered import Layered, layered
 from trainer.warm_start_rules import Pretrained, TensorRule
 
@@ -128,6 +129,28 @@ class PretrainedReader:
             return {name: loaded(name, sharding) for name, sharding in shardings.items()}
         except (OSError, ValueError) as error:
             raise UserError(f'{self._start.directory} has changed: {in_short(error)}') from error
+
+
+def fitting_reader(
+    start: Pretrained, leaves: Mapping[str, Any], task: Task, where: str
+) -> PretrainedReader:
+    """Opens a directory, and checks that its model and adapters are those of the run.
+
+    Args:
+        leaves: as for `PretrainedReader`.
+        where: path of `start` in the experiment.
+
+    Raises:
+        UserError: they are not.
+    """
+    if start.adapter is not None:
+        adapters = getattr(task, 'adapters', None)
+        require_same(start.adapter, adapters, f'{where}.adapter', start.directory)
+    with prefixed(where):
+        reader = PretrainedReader(start, leaves)
+        if start.has_all_weights and not start.allow_changes:
+            require_like(task.model, start.directory)
+    return reader
 
 
 def _slice_of(

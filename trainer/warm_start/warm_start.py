@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 from absl import logging
@@ -17,20 +17,21 @@ from trainer.experiment import Experiment
 from trainer.layers.base import PARAMS
 from trainer.layers.lora import is_adapter
 from trainer.layers.quantized import SCALE, kernel_shape
-from trainer.pretrained.families import require_like
-from trainer.pretrained.peft import require_same
 from trainer.program.program import Program
 from trainer.program.step_functions import Values
 from trainer.runtime import processes
 from trainer.runtime.directory import write_json
 from trainer.state import TrainState, frozen_of
 from trainer.symbolic.errors import UserError, prefixed, shortened
+from trainer.task import Task
 from trainer.warm_start.inheritance import residual_branches
 from trainer.warm_start.inheritance_plan import inherited, inherited_adapters
 from trainer.warm_start.layered import Layered, layered
-from trainer.warm_start.pretrained_reader import PretrainedReader
 from trainer.warm_start.warm_start_plan import Plan, planned
 from trainer.warm_start_rules import FILE, Inheritance, Pretrained, Starts, WarmStart, listed
+
+if TYPE_CHECKING:  # Most runs have no use for it.
+    from trainer.warm_start.pretrained_reader import PretrainedReader
 
 _FIELD = 'train.init_from_checkpoint'
 
@@ -51,15 +52,20 @@ class Source(NamedTuple):
     adapts: bool = False
     pretrained: Pretrained | None = None
 
-    def reader(self, leaves: Mapping[str, Any]) -> CheckpointReader | PretrainedReader:
+    def reader(
+        self, leaves: Mapping[str, Any], task: Task
+    ) -> 'CheckpointReader | PretrainedReader':
         """Reads the manifest; raises UserError, also where a directory does not fit the run.
 
         Args:
             leaves: the arrays of the state of the run, by name.
         """
-        if self.pretrained is not None:
-            return PretrainedReader(self.pretrained, leaves)
-        return CheckpointReader(self.checkpoint)
+        if self.pretrained is None:
+            with prefixed(self.where):
+                return CheckpointReader(self.checkpoint)
+        from trainer.warm_start.pretrained_reader import fitting_reader
+
+        return fitting_reader(self.pretrained, leaves, task, self.where)
 
 
 def warm_start_sources(experiment: Experiment, job_log_dir: epath.PathLike) -> list[Source]:
@@ -130,17 +136,7 @@ class WarmStartLoader:
             leaf, dtype = self._leaves[name], jax.numpy.dtype(experiment.task.param_dtype)
             shape = kernel_shape(leaf, self._leaves[name + SCALE])
             self._leaves[name] = jax.ShapeDtypeStruct(shape, dtype, sharding=leaf.sharding)
-        self._readers: list[CheckpointReader | PretrainedReader] = []
-        for source in sources:
-            start = source.pretrained
-            if start is not None and start.adapter is not None:
-                adapters = getattr(experiment.task, 'adapters', None)
-                where = f'{source.where}.adapter'
-                require_same(start.adapter, adapters, where, start.directory)
-            with prefixed(source.where):
-                self._readers.append(source.reader(self._leaves))
-                if start is not None and start.has_all_weights and not start.allow_changes:
-                    require_like(experiment.task.model, start.directory)
+        self._readers = [source.reader(self._leaves, experiment.task) for source in sources]
         self._shapes = {name: tuple(leaf.shape) for name, leaf in self._leaves.items()}
         self._last = experiment.train.num_train_steps
         for source in sources:
