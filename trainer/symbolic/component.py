@@ -68,6 +68,10 @@ NumberList = Annotated[list[float], '', _NUMBER]
 CountList = Annotated[list[int], '', _NUMBER]
 """Integers, each of which the compiled step takes as input. Their number is structure."""
 
+# Each new object asks PyGlove for the names of its fields, which it formats like any value. With
+# their plain text, a component is made in a third less time.
+pg.typing.ConstStrKey.__str__ = lambda key: key.text  # type: ignore[method-assign]
+
 _binding: contextvars.ContextVar[bool] = contextvars.ContextVar('binding', default=False)
 
 
