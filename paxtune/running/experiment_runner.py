@@ -90,6 +90,9 @@ def _require_own_experiment(study: Study, directory: JobPath, trial: Trial, part
     decoded = (f'{OUTPUTS}/{name}' for name in part.decode_inputs)
     written = (directory / name for name in ('checkpoints', 'summaries', *decoded))
     require_no_link(study.directory, *written)
+    has_record = (directory / experiment_record.FILE).exists()
+    if not has_record and newest_checkpoint(directory / 'checkpoints') is None:
+        return  # Nothing of a run is here, and the text of an experiment takes milliseconds.
     found = [
         change
         for change in experiment_record.changes(directory, experiment_record.recorded(part))
