@@ -26,11 +26,13 @@ class Run:
     Attributes:
         began: seconds since the epoch.
         seconds: wall clock of its process, from start to exit.
+        cpu_seconds: of its process and of children that it waited for.
         trials: in the order of their ends.
     """
 
     began: float
     seconds: float
+    cpu_seconds: float
     trials: Sequence[TrialLog]
 
     def beyond(self) -> list[float]:
@@ -81,7 +83,7 @@ def run(tuner: str, setting: Setting, base: Path, name: str) -> Run:
     environment = os.environ | given
     environment.pop('JAX_COMPILATION_CACHE_DIR', None)
     with (folder / 'output').open('w') as output:
-        began, clock = time.time(), time.monotonic()
+        began, clock, cpu = time.time(), time.monotonic(), _cpu_of_children()
         ended = subprocess.run(
             command,
             env=environment,
@@ -91,12 +93,17 @@ def run(tuner: str, setting: Setting, base: Path, name: str) -> Run:
             timeout=_TIMEOUT,
             check=False,
         )
-        seconds = time.monotonic() - clock
+        seconds, cpu = time.monotonic() - clock, _cpu_of_children() - cpu
     if ended.returncode:
         raise RuntimeError(f'{tuner} failed:\n{(folder / "output").read_text()[-4000:]}')
     if tuner == OURS:
-        return Run(began, seconds, our_logs(folder / 'study', setting.eval_batches))
-    return Run(began, seconds, read_logs(folder / 'trials.jsonl'))
+        return Run(began, seconds, cpu, our_logs(folder / 'study', setting.eval_batches))
+    return Run(began, seconds, cpu, read_logs(folder / 'trials.jsonl'))
+
+
+def _cpu_of_children() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _our_command(setting: Setting, folder: Path) -> list[str]:
