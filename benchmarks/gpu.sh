@@ -2,8 +2,9 @@
 # Measures on a GPU machine that has Python 3.12, JAX 0.11 with CUDA, flax and optax, and no network.
 #
 #   benchmarks/gpu.sh wheels DIR     downloads the other packages that a search imports: 15 MB
-#   benchmarks/gpu.sh a              step_time.py with 124M, 1B and 350M
-#   benchmarks/gpu.sh b              packing.py with 10M, a search with --pack=auto, executions.py
+#   benchmarks/gpu.sh a              step_time.py and precision.py with 124M, 1B and 350M
+#   benchmarks/gpu.sh b              packing.py with 10M and with adapters of SmolLM2, a search with
+#                                    --pack=auto, executions.py
 #   benchmarks/gpu.sh python ARGS    runs Python with the downloaded packages
 #   benchmarks/gpu.sh --rehearse a   the same commands at tiny sizes, on a CPU
 #
@@ -97,30 +98,37 @@ describe_machine() {
 
 part_a() {
     if [ $rehearsal ]; then
-        step step_time 100 "$python" benchmarks/step_time.py --quick
+        step step_time 60 "$python" benchmarks/step_time.py --quick
+        step precision 40 "$python" benchmarks/precision.py --only=small --quick
         return
     fi
-    step step_time_124M 38 "$python" benchmarks/step_time.py --only=124M
-    step step_time_1B 30 "$python" benchmarks/step_time.py --only=1B
-    step step_time_350M 32 "$python" benchmarks/step_time.py --only=350M
+    step step_time_124M 24 "$python" benchmarks/step_time.py --only=124M
+    step precision_124M 16 "$python" benchmarks/precision.py --only=124M
+    step step_time_1B 18 "$python" benchmarks/step_time.py --only=1B
+    step precision_1B 14 "$python" benchmarks/precision.py --only=1B
+    step step_time_350M 16 "$python" benchmarks/step_time.py --only=350M
+    step precision_350M 12 "$python" benchmarks/precision.py --only=350M
 }
 
 part_b() {
     packed='--only=10M'
+    adapters=()
     trials=32
     sizes=()
     executions=(--rounds=3)
     if [ $rehearsal ]; then
         packed='--quick'
+        adapters=(--quick)
         trials=2
         sizes=(--set task.model.embedding.dims=16 --set task.model.stack.repeats=1)
         executions=(--only=3k --rounds=1)
     fi
-    step packing 35 "$python" benchmarks/packing.py "$packed" --no_searches
-    step search 25 "$python" -m paxtune.search --exp=benchmarks.turnover.experiment.numbers \
+    step packing 25 "$python" benchmarks/packing.py "$packed" --no_searches
+    step adapters 20 "$python" benchmarks/packing.py --adapters "${adapters[@]}" --no_searches
+    step search 20 "$python" -m paxtune.search --exp=benchmarks.turnover.experiment.numbers \
         --job_log_dir="$scratch/search" --num_trials=$trials --algorithm=random_search \
         --scheduler=none --pack=auto "${sizes[@]}"
-    step executions 40 "$python" benchmarks/executions.py "${executions[@]}"
+    step executions 35 "$python" benchmarks/executions.py "${executions[@]}"
 }
 
 usage() {

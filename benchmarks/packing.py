@@ -16,8 +16,9 @@ with 64.
 
 Goal: searches with `auto` have at least 0.95 of the trials per hour of unpacked ones, in the median
 of the repeats. `--quick` has the smallest model, 1 and 4 lanes, and one repeat of shorter searches.
-`--only` takes one size, and can be given again. `--no_searches` leaves out the searches. `--check`
-exits with 1 where the goal is missed.
+`--only` takes one size, and can be given again. `--adapters` takes 8 lanes of LoRA on the shape of
+SmolLM2-135M in place of the sizes. `--no_searches` leaves out the searches. `--check` exits with 1
+where the goal is missed.
 """
 
 import argparse
@@ -41,7 +42,11 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.plain import gpt  # noqa: E402
 from benchmarks.reference_loss import experiment  # noqa: E402
+from search_spaces import lm  # noqa: E402
+from trainer.experiment import Experiment  # noqa: E402
+from trainer.inputs.synthetic import SyntheticLmInput  # noqa: E402
 from trainer.inputs.text.stdlib import StdlibInput  # noqa: E402
+from trainer.layers import LoRA  # noqa: E402
 from trainer.program.packing.packing import Pack, PackedRun  # noqa: E402
 from trainer.program.packing.stepper import Stepper  # noqa: E402
 from trainer.program.program import memory_bytes  # noqa: E402
@@ -72,12 +77,45 @@ class Case:
     batch_size: int
     length: int = 64
 
+    def made(self) -> Experiment:
+        """The experiment on the sources of Python's standard library."""
+        data = StdlibInput(
+            batch_size=self.batch_size, is_training=True, sequence_length=self.length, split='train'
+        )
+        return experiment(data, self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptersCase(Case):
+    """LoRA of rank 16 beside the frozen kernels of SmolLM2-135M, in bfloat16, on random tokens.
+
+    Attributes:
+        is_small: takes a tiny model in place of SmolLM2.
+    """
+
+    is_small: bool = False
+
+    def made(self) -> Experiment:
+        tunable = lm.FinetuneTunable()
+        task = tunable.sym_getattr('task')
+        model = tunable.smoke['task.model'] if self.is_small else task.sym_getattr('model')
+        data = SyntheticLmInput(
+            batch_size=self.batch_size,
+            is_training=True,
+            sequence_length=self.length,
+            vocab_size=model.vocab_size,
+        )
+        made = experiment(data, self.shape, 'bfloat16')
+        return made.rebind({'task.model': model.clone(deep=True), 'task.adapters': LoRA(16)})
+
 
 CASES = [
     Case('0.1M', gpt.Shape(layers=2, dims=64, heads=4, vocab=256), 16),
     Case('1M', gpt.Shape(layers=5, dims=128, heads=4, vocab=256), 16),
     Case('10M', gpt.Shape(layers=6, dims=384, heads=6, vocab=256), 4),
 ]
+ADAPTERS = AdaptersCase('SmolLM2', CASES[0].shape, batch_size=8, length=512)
+SMALL_ADAPTERS = dataclasses.replace(ADAPTERS, batch_size=2, length=16, is_small=True)
 
 
 class LeftOutError(Exception):
@@ -146,21 +184,23 @@ def ready(
     Raises:
         LeftOutError: the machine is too small.
     """
-    data = StdlibInput(
-        batch_size=case.batch_size, is_training=True, sequence_length=case.length, split='train'
-    )
-    made = localized(experiment(data, case.shape))
+    made = localized(case.made())
     program, values = compiled(made)
     batches = [program.put(made.train_input.get_next()) for _ in range(count)]
     keys = [program.random_key(row) for row in range(count)]
     memory = {'alone': memory_of(program.train_step, available)}
-    alone = [Stepper(program, program.init(key, values), key, values) for key in keys]
+    # Runs share frozen kernels only where these are equal.
+    begun = keys if made.task.adapters is None else keys[:1] * count
+    alone = [
+        Stepper(program, program.init(begin, values), key, values)
+        for begin, key in zip(begun, keys, strict=True)
+    ]
     stepping(alone[:1], batches[:1], None)(1)
     require_short(count * stepping(alone[:1], batches[:1], None)(1))
     pack = Pack(program, count, 'always')
     memory['packed'] = memory['alone'] if count == 1 else memory_of(pack._compiled)
     packed = [
-        PackedRun(row, program, program.init(key, values), key, values)
+        PackedRun(row, program, program.init(begun[row], values), key, values)
         for row, key in enumerate(keys)
     ]
     found = {'alone': stepping(alone, batches, None), 'packed': stepping(packed, batches, pack)}
@@ -186,13 +226,15 @@ def compare_steps(
         for name in sorted(found, reverse=index % 2 == 1):
             seconds[name].append(found[name](steps))
     medians = {name: statistics.median(each) for name, each in seconds.items()}
+    tokens = count * case.batch_size * case.length
     # In each round, so that what slows the machine for a while counts for both.
     pairs = zip(seconds['alone'], seconds['packed'], strict=True)
     speed_up = statistics.median(alone / packed for alone, packed in pairs)
     print(
         f'{case.name:5} {count:3} lanes  packed {1e3 * medians["packed"]:9.2f} ms'
         f'  alone {1e3 * medians["alone"]:9.2f} ms  {speed_up:6.3f} ×'
-        f'  memory {memory["packed"] / 2**20:8.1f} MiB  alone {memory["alone"] / 2**20:7.1f} MiB',
+        f'  memory {memory["packed"] / 2**20:8.1f} MiB  alone {memory["alone"] / 2**20:7.1f} MiB'
+        f'  {tokens / medians["packed"]:8.0f} tokens/s  alone {tokens / medians["alone"]:8.0f}',
         flush=True,
     )
     key = f'{case.name}_{count}'
@@ -259,6 +301,7 @@ def main() -> int:
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument('--quick', action='store_true')
     flags.add_argument('--only', choices=[case.name for case in CASES], action='append')
+    flags.add_argument('--adapters', action='store_true')
     flags.add_argument('--no_searches', action='store_true')
     flags.add_argument('--check', action='store_true')
     args = flags.parse_args()
@@ -266,9 +309,11 @@ def main() -> int:
     result: dict[str, float] = {}
     if args.only:
         cases = [case for case in CASES if case.name in args.only]
-    for case in cases:
-        for count in lanes:
-            result |= compare_steps(case, count, rounds)
+    cells = [(case, count) for case in cases for count in lanes]
+    if args.adapters:
+        cells = [(SMALL_ADAPTERS, 2) if args.quick else (ADAPTERS, 8)]
+    for case, count in cells:
+        result |= compare_steps(case, count, rounds)
     if not args.no_searches:
         trials = 8 if ON_CPU else 32
         result |= compare_searches(*((6, 1) if args.quick else (trials, 3)))

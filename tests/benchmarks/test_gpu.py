@@ -11,14 +11,18 @@ import pytest
 from tests.servers.processes import ROOT, environment
 
 STEPS = {
-    'a': ['step_time_124M', 'step_time_1B', 'step_time_350M'],
-    'b': ['packing', 'search', 'executions'],
+    'a': [
+        f'{name}_{size}' for size in ('124M', '1B', '350M') for name in ('step_time', 'precision')
+    ],
+    'b': ['packing', 'adapters', 'search', 'executions'],
 }
+
+AFTER_PACKING = STEPS['b'][1:]
 
 STAND_IN = """#!/bin/sh
 echo "ran $*"
 case "$*" in
-    *packing.py*) {} ;;
+    *packing.py*--only*) {} ;;
 esac
 """
 """A Python that prints its arguments, and does something else in place of `packing.py`."""
@@ -41,9 +45,9 @@ def part_b(directory: Path, in_packing: str, part_seconds: int) -> list[str]:
     python.chmod(0o755)
     done = gpu('b', PYTHON=str(python), OUT=str(directory), PART_SECONDS=str(part_seconds))
     assert done.returncode == 1
-    for name in ('search', 'executions'):
+    for name in AFTER_PACKING:
         assert (directory / f'{name}.txt').read_text().startswith('ran ')
-    return (directory / 'b.txt').read_text().splitlines()[-3:]
+    return (directory / 'b.txt').read_text().splitlines()[-4:]
 
 
 @pytest.mark.slow(reason='a part has up to three measurements')
@@ -54,7 +58,7 @@ def test_rehearsal_of_gpu_measurements(part: str, tmp_path: Path) -> None:
     assert done.returncode == 0, f'{done.stdout}\n{done.stderr}'
     lines = (tmp_path / f'{part}.txt').read_text().splitlines()
     ended = [line.partition(': done (')[0] for line in lines if ': done (' in line]
-    assert ended == (STEPS['b'] if part == 'b' else ['step_time'])
+    assert ended == (STEPS['b'] if part == 'b' else ['step_time', 'precision'])
     for name in {*ended} - {'search'}:
         result = (tmp_path / f'{name}.txt').read_text().splitlines()[-1]
         assert json.loads(result.removeprefix('RESULT '))
@@ -65,14 +69,14 @@ def test_rehearsal_of_gpu_measurements(part: str, tmp_path: Path) -> None:
 def test_gpu_step_that_fails_leaves_a_line_and_the_next_one_runs(tmp_path: Path) -> None:
     failed, *others = part_b(tmp_path, in_packing='exit 3', part_seconds=100)
     assert failed.startswith('packing: failed with status 3 (')
-    assert [line.partition(' (')[0] for line in others] == ['search: done', 'executions: done']
+    assert [line.partition(' (')[0] for line in others] == [f'{n}: done' for n in AFTER_PACKING]
 
 
 @pytest.mark.slow
 def test_gpu_step_without_time_leaves_a_line_and_the_next_one_runs(tmp_path: Path) -> None:
-    stopped, *others = part_b(tmp_path, in_packing='sleep 100', part_seconds=6)
+    stopped, *others = part_b(tmp_path, in_packing='sleep 100', part_seconds=8)
     assert stopped.startswith('packing: stopped: the limit of 2 s is over (')
-    assert [line.partition(' (')[0] for line in others] == ['search: done', 'executions: done']
+    assert [line.partition(' (')[0] for line in others] == [f'{n}: done' for n in AFTER_PACKING]
     assert (tmp_path / 'packing.txt').read_text().startswith('ran ')
 
 
