@@ -3,8 +3,9 @@ import re
 from typing import Any, Literal
 
 from trainer.inputs.base import Input
+from trainer.layers.pipeline import Pipeline
 from trainer.mesh import Mesh
-from trainer.symbolic.component import Component, require_not_negative, require_positive
+from trainer.symbolic.component import Component, components, require_not_negative, require_positive
 from trainer.symbolic.durations import seconds
 from trainer.symbolic.html import html_table
 from trainer.task import Task
@@ -238,6 +239,12 @@ class Experiment(Component):
             found.append('train.decoding: there are no decode_inputs to decode.')
         elif decoding is not None and decoding.start > steps:
             found.append(f'train.decoding.start: step {decoding.start} is after the last, {steps}.')
+        has_pipeline = any(isinstance(each, Pipeline) for each in components(self.task))
+        if {self.mesh.stage, self.mesh.dcn_stage} != {1} and not has_pipeline:
+            found.append(
+                'mesh.stage: no Stack has a pipeline, so all devices run all layers, and gather '
+                'the weights of each.'
+            )
         return found
 
     def _check_set(self, field: str, name: str, data: Input) -> None:

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
-from jax.experimental.mesh_utils import create_hybrid_device_mesh
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
+from trainer.runtime.slices import arranged, count_slices
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError, nearest
 
@@ -69,8 +68,8 @@ class Mesh(Component):
         dcn_sequence: `sequence` between slices.
         dcn_tensor: `tensor` between slices.
         expert: like `data`, but the experts of a layer are divided, too.
-        stage: devices that store a part of the layers of each scanned stack. All of them run every
-            layer.
+        stage: devices that store a part of the layers of each scanned stack. A stack with a
+            `pipeline` runs there, too; without one, all of them run every layer.
         dcn_expert: `expert` between slices.
         dcn_stage: `stage` between slices.
         axes: sizes of further axes, by names that `rules` use.
@@ -205,7 +204,7 @@ class Mesh(Component):
         devices = list(jax.devices() if devices is None else devices)
         names = self.axis_names
         types = (AxisType.Auto,) * len(names)
-        ici, dcn = self.shapes(len(devices), _num_slices(devices))
+        ici, dcn = self.shapes(len(devices), count_slices(devices))
         if math.prod(dcn) == 1:
             made = jax.make_mesh(ici, names, axis_types=types, devices=devices)
         else:
@@ -227,29 +226,6 @@ def _as_rules(given: Mapping[str, Any]) -> Rules:
         logical: (axes,) if isinstance(axes, str) else tuple(axes or ())
         for logical, axes in given.items()
     }
-
-
-def _num_slices(devices: Sequence[Any]) -> int | None:
-    """Number of slices in JAX; None if it defines none."""
-    found = {getattr(device, 'slice_index', 0) for device in devices}
-    return len(found) if len(found) > 1 else None
-
-
-def arranged(
-    devices: Sequence[Any], ici_mesh_shape: Sequence[int], dcn_mesh_shape: Sequence[int]
-) -> np.ndarray:
-    """Arranges the devices of several slices as an array, whose shape is the product of both.
-
-    Along each axis, the devices of a slice are neighbours.
-    """
-    if _num_slices(devices) is not None:
-        return create_hybrid_device_mesh(ici_mesh_shape, dcn_mesh_shape, devices)
-    ordered = np.empty(len(devices), object)
-    ordered[:] = sorted(devices, key=lambda device: (device.process_index, device.id))
-    axes = len(ici_mesh_shape)
-    blocks = ordered.reshape(*dcn_mesh_shape, *ici_mesh_shape)
-    paired = blocks.transpose([at for axis in range(axes) for at in (axis, axes + axis)])
-    return paired.reshape(np.multiply(dcn_mesh_shape, ici_mesh_shape))
 
 
 class Arrangement:
@@ -284,7 +260,16 @@ class Arrangement:
     @property
     def is_abstract(self) -> bool:
         """True if there are no devices: arrays have shapes alone."""
-        return isinstance(self.mesh, AbstractMesh)
+        return isinstance(self.mesh, AbstractMesh) and not self.mesh.manual_axes
+
+    def inside_shard_map(self) -> 'Arrangement':
+        """The same inside of `jax.shard_map`, whose mesh axes divide no array there."""
+        mesh = jax.sharding.get_abstract_mesh()
+        rules = {
+            logical: tuple(axis for axis in axes if axis not in mesh.manual_axes)
+            for logical, axes in self._rules.items()
+        }
+        return Arrangement(mesh, rules)
 
     def spec(self, *axes: str | None) -> PartitionSpec:
         """Maps the logical axes of an array to mesh axes.

@@ -8,11 +8,12 @@ from paxtune.objectives.limits import Limit
 from paxtune.objectives.rewards import WeightedSum
 from paxtune.schedulers import MedianStopping
 from tests.factories import real_input_experiments as killed
-from tests.factories import tunables
+from tests.factories import tiny, tunables
 from tests.factories.tiny import CountingInput
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch
 from trainer.inputs.text.text import TextInput
+from trainer.layers import Attention, FeedForward, Pipeline, Stack, TransformerBlock
 from trainer.mesh import Mesh
 from trainer.runtime.signals import StopTrial
 
@@ -141,3 +142,16 @@ def Timed() -> Tunable:
         }
     )
     return made.rebind({'task.learner.learning_rate': 0.01})
+
+
+def Pipelined() -> Experiment:
+    """Four blocks in the stages of two processes, 20 steps."""
+    block = TransformerBlock(Attention(2), FeedForward(32))
+    stack = Stack([block], repeats=4, pipeline=Pipeline(num_microbatches=4))
+    return tiny.experiment(
+        20,
+        task__model__stack=stack,
+        train__evaluation__every=5,
+        train__checkpoints__every=5,
+        mesh=Mesh(data=2, tensor=2, dcn_stage=2, dcn_data=1),
+    )

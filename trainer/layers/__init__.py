@@ -52,6 +52,7 @@ from trainer.layers.mlp import Mlp as Mlp
 from trainer.layers.normalization import LayerNorm as LayerNorm
 from trainer.layers.normalization import Normalization as Normalization
 from trainer.layers.normalization import RMSNorm as RMSNorm
+from trainer.layers.pipeline import Pipeline as Pipeline
 from trainer.layers.pooling import GlobalPool as GlobalPool
 from trainer.layers.pooling import Pool2D as Pool2D
 from trainer.layers.pooling import SequencePool as SequencePool

@@ -1,3 +1,5 @@
+import contextlib
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -12,16 +14,20 @@ from trainer.layers.base import (
     NON_TRAINABLE,
     PARAMS,
     SUMMARIES,
-    Keys,
     Layer,
     current_frame,
-    run_layer,
 )
-from trainer.layers.branch import require_like, taken
+from trainer.layers.branch import taken
+from trainer.layers.context import current_context
 from trainer.layers.periods import periods, scanned_layers
+from trainer.layers.pipeline import Pipeline, Schedule
+from trainer.layers.pipelined import pipelined
+from trainer.layers.scanned import ScannedLayer, ScanStep
 from trainer.layers.shared import SharedWithPrevious
+from trainer.mesh import Arrangement
 from trainer.symbolic.code_key import code_key
-from trainer.symbolic.component import bind, numbers, require_positive
+from trainer.symbolic.component import numbers, require_positive
+from trainer.symbolic.errors import UserError
 
 _UNROLLED_ON_CPU = 6
 """Scanning costs 25-50 % of a step on CPU; up to this length, an unrolled run compiles fast."""
@@ -76,6 +82,8 @@ class Stack(Layer):
             host. 'everything_saveable' is JAX's policy that keeps all.
         save_names: values that layers keep besides, where they have them: results of projections,
             and 'context', the result of all heads before the output.
+        pipeline: runs the layers in stages, on the devices that store them; None runs all layers on
+            all devices. The layers must be one scanned run, without state such as `BatchNorm` has.
     """
 
     layers: list[Layer]
@@ -85,6 +93,7 @@ class Stack(Layer):
         'full', 'dots', 'dots_saveable', 'everything_saveable', 'offload_dots', 'none'
     ] = 'full'
     save_names: list[Literal['query', 'key', 'value', 'context', 'output']] = []
+    pipeline: Pipeline | None = None
 
     def check(self) -> None:
         require_positive(self, 'repeats')
@@ -101,6 +110,23 @@ class Stack(Layer):
                 'layers[0] is a SharedWithPrevious, but no layer precedes it: begin with another '
                 'layer. Repeats have their own parameters'
             )
+        if self.pipeline is not None:
+            self._check_pipeline(self.pipeline)
+
+    def _check_pipeline(self, pipeline: Pipeline) -> None:
+        if self.scan == 'never':
+            raise ValueError("pipeline: its stages are scanned; scan must not be 'never'")
+        if pipeline.circular_repeat > 1 and self.remat in ('none', 'everything_saveable'):
+            raise ValueError(
+                f'pipeline.circular_repeat: remat={self.remat!r} would keep a copy of the weights '
+                "of each tick; choose another, such as 'dots_saveable'"
+            )
+        names = [part.name for part in self.storage()]
+        if len(runs := self._periods()) != 1 or len(runs[0][0].layers) == 1:
+            raise ValueError(
+                'pipeline: the layers must be one run of equal layers, or of equal periods of '
+                f'layers, but they are {len(runs)}: {", ".join(names)}'
+            )
 
     def forward(self, x: jax.Array, *args: Any) -> jax.Array:
         for parts in self._periods():
@@ -114,6 +140,20 @@ class Stack(Layer):
                         .call_as(parts[0].name, 'forward', x, *taken(parts[0].layers[0], x, args))
                     )
         return x
+
+    def schedule(self, mesh: Arrangement | None, num_examples: int) -> Schedule | None:
+        """The schedule of the pipeline; None without one, or if the mesh has one stage.
+
+        Args:
+            num_examples: number of examples of a batch, on all devices.
+
+        Raises:
+            UserError: the layers do not divide into stages, or the examples into microbatches.
+        """
+        if self.pipeline is None or mesh is None:
+            return None
+        (parts,) = self._periods()
+        return self.pipeline.schedule(len(parts[0].layers), len(parts), mesh, num_examples)
 
     def storage(self) -> list[Part]:
         """The stored parts, in the order of their first layers."""
@@ -155,6 +195,8 @@ class Stack(Layer):
     def _scanned(self, length: int) -> bool:
         if length == 1 or self.scan == 'never':
             return False
+        if self.pipeline is not None:
+            return True
         short = jax.default_backend() == 'cpu' and length <= _UNROLLED_ON_CPU
         return self.scan == 'always' or not short
 
@@ -174,13 +216,12 @@ class Stack(Layer):
             for i in range(len(parts[0].layers))
         ]
         stacked = jax.tree.map(lambda *values: jnp.stack([jnp.asarray(v) for v in values]), *each)
+        schedule = self._running_schedule(len(x))
+        if schedule is not None:
+            return self._pipelined(schedule, parts, stacked, x, args)
         make: Any = ScannedLayer
         if self.remat != 'none':
-            policy = _SAVED[self.remat]
-            if self.save_names:
-                named = jax.checkpoint_policies.save_only_these_names(*self.save_names)
-                policy = jax.checkpoint_policies.save_from_both_policies(policy, named)
-            make = nn.remat(ScannedLayer, prevent_cse=False, policy=policy)
+            make = nn.remat(ScannedLayer, prevent_cse=False, policy=self._kept())
         scan = nn.scan(
             ScanStep,
             variable_axes=dict.fromkeys((PARAMS, NON_TRAINABLE, AUX_LOSS, SUMMARIES, CACHE), 0),
@@ -191,7 +232,52 @@ class Stack(Layer):
         )
         # The layers of a period are modules of the stack, so their names are those of the parts.
         layers = [make(layer=part.layers[0], name=part.name) for part in parts]
-        return scan(layers=layers, name=f'scan_{parts[0].name}')(x, stacked, *args)[0]
+        x = scan(layers=layers, name=f'scan_{parts[0].name}')(x, stacked, *args)[0]
+        self._require_no_state(parts)
+        return x
+
+    def _kept(self) -> Any:
+        """The policy of JAX for `remat` and `save_names`."""
+        if not self.save_names:
+            return _SAVED[self.remat]
+        named = jax.checkpoint_policies.save_only_these_names(*self.save_names)
+        return jax.checkpoint_policies.save_from_both_policies(_SAVED[self.remat], named)
+
+    def _require_no_state(self, parts: list[Part]) -> None:
+        if self.pipeline is None:
+            return
+        states = current_frame().module.variables.get(NON_TRAINABLE, {})
+        for part in parts:
+            if part.name in states:
+                raise UserError(
+                    f'{self.sym_path}.pipeline: {type(part.layers[0]).__name__} at '
+                    f'{part.layers[0].sym_path} has state ({", ".join(states[part.name])}), such '
+                    'as running means, which microbatches cannot share: set it to None, or choose '
+                    'another layer'
+                )
+
+    def _running_schedule(self, num_examples: int) -> Schedule | None:
+        """The schedule of this forward pass; None where the layers are scanned."""
+        context = current_context()
+        if self.pipeline is None or context.mesh is None or context.mesh.is_abstract:
+            return None
+        if current_frame().module.is_initializing() or context.cache_length is not None:
+            return None
+        if context.training:
+            return self.schedule(context.mesh, num_examples)
+        with contextlib.suppress(UserError):
+            return self.schedule(context.mesh, num_examples)
+        return None  # Decoding encodes prompts in batches of any size.
+
+    def _pipelined(
+        self, schedule: Schedule, parts: list[Part], own: Any, x: jax.Array, args: Any
+    ) -> jax.Array:
+        """Like a scan of the layers, whose numbers and keys are `own`, in the stages."""
+        remat: Any = None
+        if self.remat != 'none':
+            remat = functools.partial(jax.checkpoint, prevent_cse=False, policy=self._kept())
+        layers = {part.name: part.layers[0] for part in parts}
+        return pipelined(schedule, layers, own, x, args, remat)
 
 
 def _scanned_part(layers: list[tuple[int, Layer, int]]) -> Part:
@@ -201,43 +287,6 @@ def _scanned_part(layers: list[tuple[int, Layer, int]]) -> Part:
     by = f'by{distance}' if distance > 1 else ''
     name = f'layers_{indices[0]}x{len(layers)}{by}'
     return Part(name, [layer for _, layer, _ in layers], indices, layers[0][2])
-
-
-Own = tuple[dict[str, jax.Array], list[Keys]]
-"""Numbers of a scanned layer, and the keys of each of its applications."""
-
-
-class ScanStep(nn.Module):
-    """One period of scanned layers; their numbers and their keys are inputs of the scan."""
-
-    layers: list[Any]
-
-    def __call__(self, x: jax.Array, each: list[Own], *args: Any) -> tuple[jax.Array, None]:
-        for layer, own in zip(self.layers, each, strict=True):
-            x = layer(x, own, *args)
-        return x, None
-
-
-class ScannedLayer(nn.Module):
-    """One layer of a period."""
-
-    layer: Any
-
-    def __call__(self, x: jax.Array, own: Own, *args: Any) -> jax.Array:
-        values, keys = own
-        layer = bind(self.layer, values) if values else self.layer
-        for call, of_call in enumerate(keys):
-            x = self.applied(layer, x, args, of_call, call)
-        return x
-
-    @nn.compact
-    def applied(self, layer: Layer, x: jax.Array, args: Any, keys: Keys, call: int) -> jax.Array:
-        """Applies the layer to `x`."""
-        y: jax.Array = run_layer(
-            self, layer, 'forward', (x, *taken(layer, x, args)), {}, keys, call
-        )
-        require_like(self.layer, x, y)
-        return y
 
 
 def cache_axis(path: Any) -> int:

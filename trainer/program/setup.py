@@ -3,10 +3,13 @@ import jax
 from trainer.experiment import Experiment
 from trainer.inputs.base import Input, require_methods, require_weights
 from trainer.inputs.evaluation import check_evaluation
+from trainer.layers.pipeline import Schedule
+from trainer.layers.stack import Stack
 from trainer.mesh import Arrangement
 from trainer.program.program import Program, program_for
 from trainer.program.step_functions import Values
 from trainer.runtime.wall_clock import INPUT, during
+from trainer.symbolic.component import components
 from trainer.symbolic.errors import UserError, prefixed
 
 
@@ -106,6 +109,34 @@ def check_batch_sizes(experiment: Experiment, mesh: Arrangement, num_shards: int
                 f'{data_parts} devices of the mesh axes {" and ".join(axes)}; choose a multiple of '
                 f'{microbatches * data_parts}'
             )
+        if not path.startswith('decode_inputs'):
+            with prefixed(path):
+                pipeline_schedules(experiment, mesh, path, num_shards)
+
+
+def pipeline_schedules(
+    experiment: Experiment, mesh: Arrangement, path: str = 'train_input', num_shards: int = 1
+) -> dict[str, Schedule]:
+    """The schedules of the pipelined stacks of a model, by the path of the stack.
+
+    Args:
+        path: path of the input whose batches pass through them.
+        num_shards: number of shards of each batch.
+
+    Raises:
+        UserError: layers do not divide into stages, or the examples into microbatches.
+    """
+    stacks = [each for each in components(experiment.task.model) if isinstance(each, Stack)]
+    if all(stack.pipeline is None for stack in stacks):
+        return {}
+    spec = experiment.inputs_by_path[path].padded_spec()
+    # A row of a model need not be an example, as in preference pairs.
+    rows = jax.tree.leaves(jax.eval_shape(experiment.task.model_inputs, dict(spec)))[0].shape[0]
+    parts = experiment.task.learner.microbatches if path == 'train_input' else 1
+    each = {
+        str(stack.sym_path): stack.schedule(mesh, rows * num_shards // parts) for stack in stacks
+    }
+    return {where: schedule for where, schedule in each.items() if schedule is not None}
 
 
 def check_lengths(experiment: Experiment, mesh: Arrangement) -> None:
