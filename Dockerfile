@@ -21,7 +21,8 @@ RUN pip install --no-cache-dir uv \
     && uv pip install --system --no-cache --compile-bytecode --constraint /tmp/constraints.txt \
         "$(echo /tmp/dist/*.whl)[$EXTRAS]" "$JAX" \
     && useradd --uid 10001 --create-home paxtune
-ENV PYTHONPATH=/app PYTHONUNBUFFERED=1
+# Steps on CPUs have fewer page faults (docs/performance.md).
+ENV PYTHONPATH=/app PYTHONUNBUFFERED=1 GLIBC_TUNABLES=glibc.malloc.hugetlb=1
 WORKDIR /app
 USER 10001
 CMD ["python", "-m", "paxtune.search", "--help"]

@@ -34,7 +34,7 @@ BUDGETS = {
     'paxtune/plots': 1_991,
     'paxtune/pyglove_backend': 900,
     'paxtune/reports': 3_111,
-    'paxtune/running': 3_680,
+    'paxtune/running': 3_687,
     'paxtune/scale': 430,
     'paxtune/schedulers': 2_295,
     'paxtune/search_space': 1_567,

@@ -18,7 +18,7 @@ import psutil
 import tenacity
 
 from paxtune.running import json_logs
-from paxtune.running.device_allocation import Place, places
+from paxtune.running.device_allocation import ALLOCATOR, Place, places
 from paxtune.running.false_starts import FalseStarts
 from paxtune.running.trial_json import require_no_link
 from paxtune.running.worker_line import WorkerLine
@@ -215,7 +215,7 @@ class Supervisor:
         # Workers can import all modules of this process, also from its directory.
         found = os.pathsep.join(path or os.getcwd() for path in sys.path)
         secret = {} if self._token is None else {tokens.VARIABLE: self._token}
-        return {**os.environ, 'PYTHONPATH': found, **slot.place.environment, **secret}
+        return {**ALLOCATOR, **os.environ, 'PYTHONPATH': found, **slot.place.environment, **secret}
 
     def _watch(self, slot: _Slot) -> None:
         if slot.process is None:

@@ -17,7 +17,7 @@ from etils import epath
 
 from paxtune import tune
 from paxtune.engines.workers import Workers
-from paxtune.running.device_allocation import Place, divided, places
+from paxtune.running.device_allocation import ALLOCATOR, Place, divided, places
 from paxtune.running.supervisor import modules_of, wait_for_the_last, worker_lock_file
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
@@ -144,6 +144,7 @@ def two_running(directory: Path) -> Iterator[tuple[subprocess.Popen[str], Study]
 def test_killed_workers_lose_nothing(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
     with two_running(tmp_path) as (first, study):
         victim = workers_of(first)[0]
+        assert victim.environ().items() >= ALLOCATOR.items()
         victim.kill()
         until(lambda: len(running(study, measured=1)) < 2, 60)
         until(lambda: len(running(study)) == 2, 60)
