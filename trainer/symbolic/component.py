@@ -70,7 +70,7 @@ CountList = Annotated[list[int], '', _NUMBER]
 
 # Each new object asks PyGlove for the names of its fields, which it formats like any value. With
 # their plain text, a component is made in a third less time.
-pg.typing.ConstStrKey.__str__ = lambda key: key.text  # type: ignore[method-assign]
+pg.typing.ConstStrKey.__str__ = lambda key: key.text
 
 _binding: contextvars.ContextVar[bool] = contextvars.ContextVar('binding', default=False)
 
