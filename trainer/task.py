@@ -6,6 +6,7 @@ import jax
 from trainer.inputs.base import Input
 from trainer.inputs.weights import example_mask, weight_features
 from trainer.layers.base import Layer
+from trainer.layers.context import Kernels
 from trainer.layers.lora import LoRA
 from trainer.layers.precision import Precision
 from trainer.learner.learner import Learner
@@ -67,6 +68,10 @@ class Task(Component):
         adapters: low-rank updates of kernels, which train alone; None trains the model itself.
         precision: rounds the factors of products with kernels to 8 bits; None computes them in
             `fprop_dtype`.
+        kernels: 'tokamax' computes attention, gated feed-forward layers and products of groups of
+            experts by its fused kernels, where `implementation` of an attention is 'auto'. It
+            needs a GPU or a TPU, and one device. Layers with biases, adapters or a precision stay
+            as they are.
     """
 
     model: Layer
@@ -75,6 +80,7 @@ class Task(Component):
     param_dtype: Literal['float32', 'bfloat16'] = 'float32'
     adapters: LoRA | None = None
     precision: Precision | None = None
+    kernels: Kernels = 'jax'
 
     def check_input(self, data: Input) -> None:
         """Raises UserError, before compilation, if an input does not suit the task."""

@@ -4,7 +4,7 @@ import contextlib
 import contextvars
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,9 @@ import jax.numpy as jnp
 from trainer.layers.lora import LoRA
 from trainer.layers.precision import Precision
 from trainer.mesh import Arrangement
+
+Kernels = Literal['jax', 'tokamax']
+"""Libraries of fused kernels."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +32,7 @@ class ForwardContext:
         adapters: of kernels; None computes without them, as the un-adapted model.
         precision: of products with kernels; None computes them in the dtype.
         rounded: gets the names of the kernels whose products `precision` rounds; None for none.
+        kernels: the library of fused kernels.
     """
 
     training: bool = False
@@ -41,6 +45,7 @@ class ForwardContext:
     adapters: LoRA | None = None
     precision: Precision | None = None
     rounded: set[str] | None = None
+    kernels: Kernels = 'jax'
 
 
 _DEFAULT = ForwardContext()

@@ -5,9 +5,11 @@ from flax.linen import initializers
 
 from trainer.layers.activations import Activation, activate
 from trainer.layers.base import Layer
+from trainer.layers.context import current_context
 from trainer.layers.dropout import Dropout
 from trainer.layers.initialization import Bias, Initializer, kernel_init
 from trainer.layers.positions import Positions
+from trainer.layers.tokamax_kernels import ACTIVATIONS, gated_unit
 from trainer.layers.width import width_span
 from trainer.symbolic.component import require_above_zero, require_positive
 from trainer.symbolic.usual_values import UsualValue, choice, over
@@ -111,8 +113,24 @@ class GatedFeedForward(FeedForward):
     }
 
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
+        if self._has_kernel():
+            kernels = (self._kernel_in(name, x_BTD) for name in ('gate', 'up'))
+            hidden_BTF = gated_unit(x_BTD, *kernels, self.activation)
+            return self.project_out(hidden_BTF, x_BTD.shape[-1])
         gate_BTF = activate(self.project_in('gate', x_BTD), self.activation)
         return self.project_out(gate_BTF * self.project_in('up', x_BTD), x_BTD.shape[-1])
+
+    def _has_kernel(self) -> bool:
+        context = current_context()
+        is_plain = context.adapters is None and context.precision is None and self.bias == 'none'
+        is_known = isinstance(self.activation, str) and self.activation in ACTIVATIONS
+        return context.kernels == 'tokamax' and is_plain and is_known
+
+    def _kernel_in(self, name: str, x_BTD: jax.Array) -> jax.Array:
+        dims = x_BTD.shape[-1]
+        return self.param(
+            name, (dims, self.hidden_width(dims)), ('embed', 'mlp'), kernel_init(self.init)
+        )
 
     def default_hidden_dims(self, dims: int) -> int:
         return 8 * dims // 3

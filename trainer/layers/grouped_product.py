@@ -5,11 +5,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from trainer.layers.context import current_context
+from trainer.layers.tokamax_kernels import ragged_product
+
 _OUTER = jax.lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
 """Sums over the rows of each group, from two arrays of rows to a kernel of each group."""
 
 
-@jax.custom_vjp
 def grouped_product(x_ND: jax.Array, kernels_EDF: jax.Array, sizes_E: jax.Array) -> jax.Array:
     """Multiplies the first `sizes_E[0]` rows by the first kernel, the next ones by the second, …
 
@@ -24,6 +26,14 @@ def grouped_product(x_ND: jax.Array, kernels_EDF: jax.Array, sizes_E: jax.Array)
         >>> grouped_product(x, kernels, jnp.array([1, 2])).ravel().tolist()
         [1.0, 2.0, 2.0]
     """
+    if current_context().kernels == 'tokamax':
+        return ragged_product(x_ND, kernels_EDF, sizes_E)
+    y_NF: jax.Array = _by_xla(x_ND, kernels_EDF, sizes_E)
+    return y_NF
+
+
+@jax.custom_vjp
+def _by_xla(x_ND: jax.Array, kernels_EDF: jax.Array, sizes_E: jax.Array) -> jax.Array:
     return _product(x_ND, kernels_EDF, sizes_E)
 
 
@@ -38,7 +48,7 @@ def _backward(saved: Any, slope_NF: jax.Array) -> tuple[jax.Array, jax.Array, No
     return of_x, of_kernels, None
 
 
-grouped_product.defvjp(_forward, _backward)
+_by_xla.defvjp(_forward, _backward)
 
 
 @jax.custom_batching.custom_vmap

@@ -5,8 +5,10 @@ import jax
 import jax.numpy as jnp
 from flax.linen import initializers
 
+from trainer.layers import tokamax_kernels
 from trainer.layers.base import Layer, current_frame
 from trainer.layers.blockwise import Places, Shaping, Visibility
+from trainer.layers.context import current_context
 from trainer.layers.cudnn import attend_by_cudnn
 from trainer.layers.initialization import Bias, Initializer
 from trainer.layers.logit_cap import capped_attention
@@ -163,6 +165,9 @@ class MultiHead(Layer):
             return capped_attention(*each, self.logit_cap, mask, is_causal, bias, sink_N)
         if self.implementation == 'cudnn' and not self._needs_xla():
             return attend_by_cudnn(self, *each, mask, is_causal, window)
+        has_kernel = self.implementation == 'auto' and current_context().kernels == 'tokamax'
+        if has_kernel and not self._needs_xla():
+            return tokamax_kernels.attention(*each, mask, is_causal, window, bias)
         return jax.nn.dot_product_attention(
             *each,
             bias=bias,

@@ -5,6 +5,7 @@ from trainer.inputs.base import Input, require_methods, require_weights
 from trainer.inputs.evaluation import check_evaluation
 from trainer.layers.pipeline import Schedule
 from trainer.layers.stack import Stack
+from trainer.layers.tokamax_kernels import require_kernels
 from trainer.mesh import Arrangement
 from trainer.program.program import Program, program_for
 from trainer.program.step_functions import Values
@@ -70,6 +71,8 @@ def compiled(experiment: Experiment) -> tuple[Program, Values]:
         UserError: the mesh does not fit the devices, or the model or a batch the mesh.
     """
     mesh, (num_shards, _) = _sharded_mesh(experiment)
+    if experiment.task.kernels == 'tokamax':
+        require_kernels(mesh.mesh)
     if experiment.task.precision is not None:
         experiment.task.precision.require_device(mesh.mesh.devices.flat[0])
     check_batch_sizes(experiment, mesh, num_shards)

@@ -155,7 +155,9 @@ def decode(
 
 
 def _with_fields(context: ForwardContext, task: Task) -> ForwardContext:
-    return dataclasses.replace(context, adapters=task.adapters, precision=task.precision)
+    return dataclasses.replace(
+        context, adapters=task.adapters, precision=task.precision, kernels=task.kernels
+    )
 
 
 def abstract_values(task: Task) -> Any:
@@ -178,6 +180,7 @@ def _without_kernels(task: Task) -> Task:
     path = task.sym_path
     task = task.clone(deep=True)
     task.sym_setpath(path)  # For error messages.
+    task.rebind(kernels='jax', raise_on_no_change=False)
     for component in components(task):
         if isinstance(component, MultiHead):
             component.rebind(implementation='xla', raise_on_no_change=False)

@@ -50,6 +50,7 @@ class ModelCalls:
             context,
             adapters=task.adapters,
             precision=task.precision,
+            kernels=task.kernels,
             example_weights=task.example_weights(batch),
             label_weights=functools.partial(task.label_weights, batch),
         )
