@@ -62,6 +62,31 @@ class BestCheckpoint(Component):
     goal: Literal['minimize', 'maximize'] = 'minimize'
 
 
+class LocalCheckpoints(Component):
+    """Checkpoints in the memory or on a disk of each host, beside the durable ones.
+
+    They are written while training continues, and a run resumes from one after the loss of a
+    process. A host that is replaced has none: then all resume from the durable checkpoint. MaxText
+    calls them emergency checkpoints (`local_checkpoint_directory`, `local_checkpoint_period`).
+
+    Attributes:
+        directory: such as '/dev/shm/runs'. Several runs may share it. It holds two copies of the
+            state while a run lives, and a third while one is written.
+        every: steps between local checkpoints, fewer than between durable ones.
+    """
+
+    directory: str
+    every: int = 10
+
+    def check(self) -> None:
+        require_positive(self, 'every')
+        if '://' in self.directory or not self.directory.startswith(('/', '~/')):
+            raise ValueError(
+                f'directory: expected an absolute path on each host, such as /dev/shm/runs, not '
+                f'{self.directory!r}'
+            )
+
+
 class Checkpoints(Component):
     """Checkpoints of a run: written after every `every` steps, and after the last.
 
@@ -70,15 +95,22 @@ class Checkpoints(Component):
         keep: number of checkpoints to keep, the newest ones.
         keep_period: also keep one checkpoint per period for good: '30m', '12h', '1d'.
         keep_best: also keep the best checkpoint.
+        local: more frequent checkpoints in the memory or on a disk of each host.
     """
 
     every: int = 100
     keep: int = 2
     keep_period: str | None = None
     keep_best: BestCheckpoint | None = None
+    local: LocalCheckpoints | None = None
 
     def check(self) -> None:
         require_positive(self, 'every', 'keep')
+        if self.local is not None and self.local.every >= self.every:
+            raise ValueError(
+                f'local.every ({self.local.every}) must be less than every ({self.every}): '
+                'local checkpoints save the steps between durable ones'
+            )
         if self.keep_period is not None:
             try:
                 seconds(self.keep_period)
@@ -128,7 +160,13 @@ class TrainLoop(Component):
         """Numbers of steps between two times of the same work after a step."""
         found = [self.evaluation.every, self.summary_interval_steps]
         found += [] if self.checkpoints is None else [self.checkpoints.every]
+        found += [] if self.local_checkpoints is None else [self.local_checkpoints.every]
         return found + ([] if self.gc_interval_steps is None else [self.gc_interval_steps])
+
+    @property
+    def local_checkpoints(self) -> LocalCheckpoints | None:
+        """The settings of local checkpoints; None without any."""
+        return None if self.checkpoints is None else self.checkpoints.local
 
     @property
     def executes_several_steps(self) -> bool:

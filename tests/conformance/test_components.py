@@ -42,7 +42,7 @@ from tests.conformance.layer_examples import EXAMPLES, encoder_decoder
 from tests.factories import tiny, tunables
 from tests.search_spaces.golden import all_components
 from trainer.decoding import BeamSearch, Sample
-from trainer.experiment import BestCheckpoint, Decoding, Experiment
+from trainer.experiment import BestCheckpoint, Decoding, Experiment, LocalCheckpoints
 from trainer.inputs.arrays.arrays import NpzInput
 from trainer.inputs.arrays.digits import DigitsInput
 from trainer.inputs.arrays.images import ImagesInput
@@ -96,6 +96,7 @@ _MORE = [
     Adafactor(momentum=0.9),
     AuxiliaryOptimizer(patterns=['embedding.*'], learning_rate=0.1),
     BestCheckpoint('eval/loss'),
+    LocalCheckpoints('/dev/shm/runs'),
     RankStopping(milestones=[[10, 3, 5], [20, 0.5, 5]]),
     ThresholdStopping(
         milestones=[[10, 0.5]], metric=Metric.eval('loss', aggregator='max'), goal='minimize'

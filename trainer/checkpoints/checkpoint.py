@@ -124,6 +124,13 @@ class CheckpointStore:
         self.last = step, self._path
         return self._path
 
+    @property
+    def newest(self) -> int | None:
+        """The newest step; a round of `processes`."""
+        steps = [checkpoint.step for checkpoint in self._checkpointer.checkpoints]
+        found: int | None = processes.broadcast(max(steps, default=None))
+        return found
+
     def path_of(self, step: int) -> str | None:
         """The path of the checkpoint of a step, if that is the last one."""
         return self.last[1] if self.last is not None and self.last[0] == step else None
@@ -166,14 +173,11 @@ class CheckpointStore:
             DamagedError: it cannot be read.
             UserError: it belongs to another experiment or version.
         """
-        found, state = self._read(step, abstract)
+        manifest, state = self._read(step, abstract)
         path = self._directory / str(step)
-        if found.frozen:
-            assert frozen is not None, path
-            params = found.completed(path, state.params, frozen)
-            state = dataclasses.replace(state, params=params)
+        found = completed(step, path, manifest, state, frozen)
         self.last = step, str(path)
-        return Restored(step, str(path), state, found.progress)
+        return found
 
     @during(CHECKPOINTS)
     def wait(self) -> None:
@@ -222,6 +226,21 @@ class CheckpointStore:
             raise DamagedError(reason or 'another process cannot read it')
         found.verify(loaded['state'])
         return found, TrainState(**loaded['state'])
+
+
+def completed(
+    step: int,
+    path: epath.PathLike,
+    manifest: Manifest,
+    state: TrainState,
+    frozen: Frozen | None,
+) -> Restored:
+    """A checkpoint with the parameters that are not in it; raises as `Manifest.completed`."""
+    if manifest.frozen:
+        assert frozen is not None, path
+        params = manifest.completed(epath.Path(path), state.params, frozen)
+        state = dataclasses.replace(state, params=params)
+    return Restored(step, str(path), state, manifest.progress)
 
 
 def newest_checkpoint(path: epath.PathLike) -> epath.Path | None:

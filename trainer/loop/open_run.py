@@ -9,10 +9,12 @@ from etils import epath
 
 from trainer.checkpoints import end_marker, experiment_record
 from trainer.checkpoints.checkpoint import CheckpointStore
+from trainer.checkpoints.local_store import LocalStore, restore_newest
 from trainer.checkpoints.manifest import Progress
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.experiment import Experiment, TrainLoop
 from trainer.loop.metric_names import require_best_metric
+from trainer.loop.report import Interrupted
 from trainer.loop.run_inputs import RunInputs
 from trainer.loop.run_texts import run_texts
 from trainer.program.packing.place import Alone
@@ -30,8 +32,10 @@ from trainer.runtime.directory import job_path
 from trainer.runtime.garbage_collection import GcSchedule
 from trainer.runtime.metric_writer import MetricWriter
 from trainer.runtime.profiling import Profiler
+from trainer.runtime.signals import Signal
 from trainer.runtime.wall_clock import INITIALIZATION, during
 from trainer.symbolic.concrete import concrete
+from trainer.symbolic.errors import NonFiniteLossError
 from trainer.symbolic.serialization import to_json_text
 from trainer.warm_start.warm_start import (
     Source,
@@ -39,6 +43,9 @@ from trainer.warm_start.warm_start import (
     frozen_parameters,
     warm_start_sources,
 )
+
+_ENDS = (Signal, NonFiniteLossError, Interrupted, GeneratorExit)
+"""Errors after which a run has ended, or is saved durably: it needs no local checkpoint."""
 
 _warned: set[str] = set()
 
@@ -105,7 +112,8 @@ class Run:
         job_log_dir: the directory of the run.
         stepper: the state, and the program with its random key and its numbers.
         inputs: the training input, and the positions of all inputs.
-        checkpoints: the checkpoints of the run.
+        checkpoints: the durable checkpoints of the run.
+        local: its local checkpoints, if it has any.
         garbage: the schedule of the garbage collector.
         profiler: profiles some steps.
         writer: writes metrics, in the first process.
@@ -118,6 +126,7 @@ class Run:
     stepper: Stepper
     inputs: RunInputs
     checkpoints: CheckpointStore
+    local: LocalStore | None
     garbage: GcSchedule
     profiler: Profiler
     writer: MetricWriter | None
@@ -153,6 +162,11 @@ class Run:
             self.program.train_steps(count)
         self.program.end_compiling()
 
+    def remove_local(self) -> None:
+        """Removes the local checkpoints."""
+        if self.local is not None:
+            self.local.remove()
+
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes the metrics of a step, in the first process."""
         if self.writer is not None:
@@ -182,6 +196,10 @@ def open_run(
         held = opened.pop_all()
     try:
         yield run
+        run.remove_local()
+    except _ENDS:
+        run.remove_local()
+        raise
     finally:
         if not processes.is_lost():
             held.close()
@@ -206,11 +224,13 @@ def _opened(
     retention = None if loop.checkpoints is None else RetentionPolicy(loop.checkpoints)
     checkpoints = CheckpointStore(job_log_dir / 'checkpoints', retention)
     opened.callback(checkpoints.close)
-    if (
-        restored := checkpoints.restore(
-            program.abstract_state, frozen_parameters(experiment, program, values)
-        )
-    ) is not None:
+    local = None
+    if loop.local_checkpoints is not None:
+        local = LocalStore(loop.local_checkpoints, job_log_dir / 'checkpoints', prepared.record)
+        opened.callback(local.close)
+    frozen = frozen_parameters(experiment, program, values)
+    restored = restore_newest(checkpoints, local, program.abstract_state, frozen)
+    if restored is not None:
         step, _, state, progress = restored
         logging.info('Resumed from step %d', step)
     elif warm_start is not None:
@@ -242,6 +262,7 @@ def _opened(
         stepper,
         inputs,
         checkpoints,
+        local,
         garbage,
         profiler,
         writer,

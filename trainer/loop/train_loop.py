@@ -2,6 +2,7 @@
 
 import collections
 from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import jax
 from absl import logging
@@ -25,7 +26,14 @@ from trainer.runtime import processes, step_events
 from trainer.runtime.directory import job_path
 from trainer.runtime.profiling import Profiler
 from trainer.runtime.signals import Signal
-from trainer.runtime.wall_clock import CHECKPOINTS, EVALUATION, INPUT, STEPS, during, phase
+from trainer.runtime.wall_clock import (
+    CHECKPOINTS,
+    EVALUATION,
+    INPUT,
+    STEPS,
+    during,
+    phase,
+)
 from trainer.symbolic.errors import NonFiniteLossError
 
 
@@ -118,6 +126,7 @@ def _reports(
     # To read a field of a component takes microseconds, which no step has to spare.
     measures, summarizes = loop.evaluation.every, loop.summary_interval_steps
     saves, max_in_flight = loop.checkpoints and loop.checkpoints.every, run.max_in_flight
+    saves_locally = loop.local_checkpoints and loop.local_checkpoints.every
     if resumed_from < last:
         run.compile()  # All processes agree on the steps after that.
     meter, in_flight = Meter(run), collections.deque[Metrics]()
@@ -137,6 +146,8 @@ def _reports(
             meter.due = step
         if saves and is_due(step, saves, last):
             _save(run, meter, step)
+        if saves_locally and step % saves_locally == 0 and step < last:
+            _save_locally(run, meter, step)
         if has_reported := is_due(step, measures, last):
             report = _measured(run, meter, step)
             with meter.throughput.paused():
@@ -193,13 +204,31 @@ def _save(run: Run, meter: Meter, step: int) -> None:
     retention = run.checkpoints.retention
     if retention is None or run.checkpoints.path_of(step) is not None:
         return
-    train_metrics, spent = meter.to_json()
+    summed = meter.to_json()
     with meter.throughput.paused():
-        if run.writer is not None:
-            run.writer.flush()
         run.checkpoints.wait()  # No process begins a save after a failed one.
-        positions = run.inputs.positions(step)
-        progress = Progress(*positions, train_metrics, retention.to_json(), spent)
+        progress = _progress(run, step, *summed)
         needed = first_unprocessed(run.job_log_dir) if processes.is_first() else None
         retention.needed = processes.broadcast(needed)
         run.checkpoints.save(step, run.stepper.state, progress)
+
+
+@during(CHECKPOINTS)
+def _save_locally(run: Run, meter: Meter, step: int) -> None:
+    """Saves a step whose state is finite on each host; a failure is a warning."""
+    assert run.local is not None
+    summed = meter.to_json()
+    with meter.throughput.paused():
+        run.local.save(step, run.stepper.state, _progress(run, step, *summed))
+
+
+def _progress(
+    run: Run, step: int, train_metrics: dict[str, Any], spent: dict[str, float]
+) -> Progress:
+    """The progress at a step, with all metrics before it on disk."""
+    retention = run.checkpoints.retention
+    assert retention is not None
+    if run.writer is not None:
+        run.writer.flush()
+    positions = run.inputs.positions(step)
+    return Progress(*positions, train_metrics, retention.to_json(), spent)

@@ -7,9 +7,13 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
+from etils import epath
 
 from tests.servers.processes import Ended, all_passed, job
+from trainer.checkpoints.reader import CheckpointReader
 from trainer.runtime import processes
 from trainer.runtime.metric_writer import read_metrics
 from trainer.runtime.signals import SkipTrial, StopTrial
@@ -218,6 +222,30 @@ def test_a_lost_process_ends_all_and_the_same_commands_go_on(
     if where == 'step:8':  # The save of step 6 may have been under way.
         assert re.search('resumed from step [36]\n', out)
     assert metrics(tmp_path) == metrics(undisturbed)
+
+
+@pytest.mark.slow
+def test_a_lost_process_costs_at_most_a_local_interval(tmp_path: Path, undisturbed: Path) -> None:
+    memory = tmp_path / 'memory'
+    flags = (
+        '--set',
+        'train.checkpoints.every=11',
+        f"train.checkpoints.local=LocalCheckpoints('{memory}', every=2)",
+    )
+    ended = train('Rolling', tmp_path / 'job', *flags, kill={0: 'step:10'})
+    assert ended[0].code == -signal.SIGKILL, ended
+    out = all_passed(train('Rolling', tmp_path / 'job', *flags))
+    assert re.search('resumed from step [68]\n', out)  # The kill may end the write of step 8.
+    assert metrics(tmp_path / 'job') == metrics(undisturbed)
+    last = [Path(each, 'checkpoints', '12') for each in (tmp_path / 'job', undisturbed)]
+    jax.tree.map(np.testing.assert_array_equal, *map(arrays, last))
+    assert not list(memory.iterdir())
+
+
+def arrays(checkpoint: Path) -> dict[str, jax.Array]:
+    reader = CheckpointReader(epath.Path(checkpoint))
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return reader.load(dict.fromkeys(reader.shapes, here))
 
 
 @pytest.mark.slow
