@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from trainer.experiment import Experiment
     from trainer.loop.checkpoint_jobs import Job
     from trainer.runtime.profiling import Profiler
+    from trainer.runtime.run_profile import RunProfile
 
 MODES = ['train', 'eval', 'eval_once', 'decode', 'decode_once']
 """Values of --mode."""
@@ -129,7 +130,14 @@ def _train(
     from trainer.loop import train_loop
     from trainer.loop.open_run import prepare_run
     from trainer.loop.report import Interrupted
-    from trainer.runtime import compilation_cache, directory, garbage_collection, processes
+    from trainer.runtime import (
+        compilation_cache,
+        directory,
+        garbage_collection,
+        processes,
+        run_profile,
+        wall_clock,
+    )
     from trainer.runtime.interrupt import Interrupt
     from trainer.runtime.run_display import RunDisplay
     from trainer.symbolic.errors import NonFiniteLossError
@@ -145,6 +153,14 @@ def _train(
             held.enter_context(directory.locked(job_log_dir))
         elif processes.is_first():
             directory.create(job_log_dir)  # There are no locks.
+        profile = None
+        if processes.is_first():
+            clock = held.enter_context(wall_clock.measuring())
+            held.enter_context(clock.phase(wall_clock.OTHER))
+            if (record := run_profile.recorded(prepared.job_log_dir)) is not None:
+                clock.before = record.resumed([prepared.job_log_dir])
+            profile = run_profile.RunProfile(prepared.job_log_dir, clock)
+            profile.write()
         if prepared.changes:
             command.say_once(
                 'The experiment has changed. Before, and now:', *map(str, prepared.changes)
@@ -167,18 +183,25 @@ def _train(
                     print_metrics(report.step, report.metrics)
                     on_report(report.step, report.metrics)
                     last = report.step
-            files = 'metrics.jsonl, summaries/ for TensorBoard, experiment.json'
+            files = 'metrics.jsonl, summaries/ for TensorBoard, experiment.json, wall_clock.json'
             command.say_once(f'{_ended(num_steps, last)}. In {prepared.job_log_dir}: {files}')
+            _end_profile(profile)
         except Interrupted as stopped:
             if prepared.experiment.train.checkpoints is None:
                 command.say_once('Nothing was saved: train.checkpoints is null.')
             command.say_once(f'Stopped at step {stopped.step}. To resume:', f'  {again}')
+            _end_profile(profile)
             # Only one of the processes may have received the signal. JAX takes a SIGTERM itself.
             numbers = [number for number in processes.gather(interrupt.number) if number]
             return 128 + (interrupt.number or max(numbers, default=signal.SIGTERM))
         except NonFiniteLossError as error:
             raise UserError(str(error)) from error
     return 0
+
+
+def _end_profile(profile: 'RunProfile | None') -> None:
+    if profile is not None:
+        command.say(profile.close())
 
 
 def _ended(num_steps: int, last: int) -> str:

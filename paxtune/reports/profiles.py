@@ -6,16 +6,8 @@ from collections.abc import Sequence
 from paxtune.reports.tables import Row, Table
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
-from trainer.runtime.wall_clock import (
-    CACHE_HITS,
-    CACHE_MISSES,
-    PHASES,
-    Profile,
-    added,
-    total_seconds,
-)
+from trainer.runtime.wall_clock import PHASES, Profile, added, profile_notes, total_seconds
 
-_LARGEST = 4  # Phases on one line.
 _COLUMNS = ('phase', 'seconds', 'share', 'median of a trial')
 
 
@@ -43,20 +35,7 @@ def profile_table(
         if name in profile
     ]
     rows.append(_row('total', total, total, [total_seconds(each) for each in of_trials]))
-    return Table(rows, _COLUMNS, title, _programs(profile))
-
-
-def profile_text(profile: Profile, title: str) -> str:
-    """Renders the largest phases on one line; '' for an empty profile."""
-    total = total_seconds(profile)
-    if not total:
-        return ''
-    largest = sorted((name for name in PHASES if profile.get(name)), key=profile.__getitem__)
-    shares = [
-        f'{name.replace("_", "-")} {profile[name] / total:.0%}' for name in largest[::-1][:_LARGEST]
-    ]
-    programs = _programs(profile)
-    return '. '.join([f'{title}: {total:.1f} s, {", ".join(shares)}', *filter(None, [programs])])
+    return Table(rows, _COLUMNS, title, '. '.join(profile_notes(profile)))
 
 
 def _row(name: str, seconds: float, total: float, of_trials: Sequence[float]) -> Row:
@@ -66,13 +45,6 @@ def _row(name: str, seconds: float, total: float, of_trials: Sequence[float]) ->
         'share': f'{seconds / total:.1%}',
     }
     return row | ({_COLUMNS[-1]: f'{statistics.median(of_trials):.2f}'} if of_trials else {})
-
-
-def _programs(profile: Profile) -> str:
-    hits, misses = (int(profile.get(name, 0)) for name in (CACHE_HITS, CACHE_MISSES))
-    if not hits + misses:
-        return ''
-    return f'Compiled programs: {misses} by XLA, {hits} from the cache'
 
 
 def _own(trials: Sequence[Trial]) -> list[Trial]:

@@ -37,6 +37,7 @@ from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.worker_logs import worker_rows
+from trainer.runtime.wall_clock import goodput
 from trainer.symbolic.component import unchecked
 from trainer.symbolic.errors import UserError
 
@@ -77,6 +78,7 @@ def summary(study: Study, has_best: bool = True) -> Document:
         'checks': [dataclasses.asdict(each) for each in checked],
         'workers': workers,
         'profile': profile,
+        'goodput': goodput(profile),
     }
     passed, remark = rungs_of(study)
     if study.scheduler is not None:

@@ -4,7 +4,7 @@ import datetime
 import importlib.metadata
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -15,13 +15,13 @@ from paxtune.study.export import content
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
-from paxtune.study.trial_paths import trial_directory
-from trainer.runtime.directory import JobPath, has_link, read_text, write_json
-from trainer.runtime.wall_clock import Profile, WallClock, added
+from paxtune.study.trial_paths import attempt_directories, attempt_directory, trial_directory
+from trainer.runtime.directory import JobPath, has_link, job_path, read_text, write_json
+from trainer.runtime.run_profile import Record, RunProfile, parsed, recorded
+from trainer.runtime.wall_clock import Profile, WallClock, goodput
 from trainer.symbolic.errors import UserError, is_disk_full
 
 _FILE = 'trial.json'
-
 
 REMEDY = 'Move that directory away, or use another --job_log_dir'
 
@@ -69,7 +69,13 @@ class TrialJson:
             self._path, before = directory / _FILE, _own_record(directory, trial)
         self.seconds_before = max(float(before.get('seconds', 0.0)), trial.seconds)
         is_newer = self.seconds_before > trial.seconds  # The process was killed.
-        self._before: Profile = before.get('profile', {}) if is_newer else trial.record.profile
+        clock.before = trial.record.profile
+        if study.directory is not None:
+            if is_newer:
+                attempts = attempt_directories(study.directory, trial)
+                clock.before = _last_record(before, attempts).resumed(attempts)
+            # Another attempt may own `trial.json` by the time this one saves.
+            RunProfile(attempt_directory(study.directory, trial), clock)
         self._clock = clock
         self._noted: Profile | None = None
         self._began = clock.read()
@@ -96,7 +102,7 @@ class TrialJson:
     @property
     def profile(self) -> Profile:
         """The profile of the trial in all processes."""
-        return self._noted or added(self._before, self._clock.pending())
+        return self._noted or self._clock.whole
 
     def resumed(self, step: int) -> None:
         """Notes that the trial went on from a checkpoint."""
@@ -107,6 +113,7 @@ class TrialJson:
         """Reports the run time and the number of devices to the study."""
         self._noted = self.profile
         self._clock.take()
+        self._clock.before, self._clock.on_keep = {}, lambda: None
         trial.set_time(self.seconds, self._num_devices, self._noted)
 
     def write(self, trial: Trial) -> None:
@@ -114,8 +121,22 @@ class TrialJson:
         if self._path is None:
             return
         seconds = trial.seconds if trial.is_terminal else self.seconds
-        time_spent = {'seconds': seconds, 'profile': dict(self.profile)}
+        time_spent = {
+            'seconds': seconds,
+            'profile': dict(self.profile),
+            'goodput': goodput(self.profile),
+            'unkept': 0.0 if self._noted else self._clock.unkept,
+            'written': datetime.datetime.now(datetime.UTC).timestamp(),
+        }
         _write(self._path, _recorded(trial) | time_spent | self.content)
+
+
+def _last_record(before: Mapping[str, Any], attempts: Sequence[str]) -> Record:
+    """The last record of a lost process: `trial.json`, or one that an attempt wrote at a save."""
+    own = parsed(before) or Record({})
+    saved = (recorded(job_path(attempt)) for attempt in reversed(attempts))
+    last = next(filter(None, saved), own)
+    return max(own, last, key=lambda each: each.written)
 
 
 def _own_record(directory: JobPath, trial: Trial) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from trainer.runtime.directory import read_json
+from trainer.runtime.wall_clock import goodput
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import to_json_text
 
@@ -40,6 +41,7 @@ def content(trial: Trial) -> dict[str, Any]:
         'seconds': trial.seconds,
         'devices': trial.record.run_time.devices,
         'profile': dict(trial.record.profile),
+        'goodput': goodput(trial.record.profile),
         'attempt': trial.attempt,
         'history': trial.history,
         'measurements': [

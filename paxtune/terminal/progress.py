@@ -8,7 +8,7 @@ from rich.console import Console
 
 from paxtune.algorithms import Default
 from paxtune.analysis.study_poller import StudyPoller
-from paxtune.reports.profiles import profile_of, profile_text, since
+from paxtune.reports.profiles import profile_of, since
 from paxtune.reports.tables import assignments
 from paxtune.running.callbacks import Callback
 from paxtune.study.columns import reward_headings
@@ -20,7 +20,7 @@ from paxtune.terminal.live_view import LiveView
 from trainer.command import counted, printable
 from trainer.runtime.interrupt import Interrupt
 from trainer.runtime.run_display import rendered_speed, rendered_time
-from trainer.runtime.wall_clock import Profile
+from trainer.runtime.wall_clock import Profile, profile_text
 
 if TYPE_CHECKING:
     from paxtune.objectives.measurement import Measurement

@@ -10,7 +10,7 @@ from trainer.loop.train_metrics import TrainMetrics
 from trainer.metrics import Metrics
 from trainer.program import device_peaks
 from trainer.program.costs import static_costs, tokens_per_step
-from trainer.runtime import processes, step_events
+from trainer.runtime import processes, step_events, wall_clock
 from trainer.runtime.throughput import RESOURCE_METRICS, Throughput
 from trainer.runtime.wall_clock import INITIALIZATION, during
 
@@ -130,6 +130,8 @@ class Meter:
             flops = rates['tokens_per_second'] * self.costs['flops_per_token']
             mfu = device_peaks.utilization(flops, _devices(self._run))
             rates |= {} if mfu is None else {'mfu': mfu}
+            if (clock := wall_clock.current()) is not None:
+                rates |= {'goodput': wall_clock.goodput(clock.whole) or 0.0}
         return rates
 
 

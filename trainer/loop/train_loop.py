@@ -32,6 +32,7 @@ from trainer.runtime.wall_clock import (
     INPUT,
     STEPS,
     during,
+    keep,
     phase,
 )
 from trainer.symbolic.errors import NonFiniteLossError
@@ -211,6 +212,7 @@ def _save(run: Run, meter: Meter, step: int) -> None:
         needed = first_unprocessed(run.job_log_dir) if processes.is_first() else None
         retention.needed = processes.broadcast(needed)
         run.checkpoints.save(step, run.stepper.state, progress)
+        keep()
 
 
 @during(CHECKPOINTS)
@@ -220,6 +222,7 @@ def _save_locally(run: Run, meter: Meter, step: int) -> None:
     summed = meter.to_json()
     with meter.throughput.paused():
         run.local.save(step, run.stepper.state, _progress(run, step, *summed))
+        keep()
 
 
 def _progress(

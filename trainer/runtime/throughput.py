@@ -8,6 +8,7 @@ THROUGHPUT_METRICS = (
     'train/tokens_per_second',
     'train/steps_per_second',
     'train/mfu',
+    'train/goodput',
     'eval_steps_per_second',
     'decode_steps_per_second',
     'spent_seconds',

@@ -7,6 +7,10 @@ JAX runs steps in the background. Their time appears where the loop waits for th
 result of a train step is STEPS, also before a measurement or a save. A wait for evaluated batches
 is EVALUATION, which includes reading them. INPUT is reading training batches and copying them to
 the devices; data that are read while a step runs cost no time, and do not appear.
+
+LOST is the time of steps that had to run again, since no checkpoint held them when their process
+was lost. A process cannot know it of itself: `after_loss` moves it out of the record of a lost
+process. The goodput of a run is thus the share of STEPS in the profile of all its processes.
 """
 
 import contextlib
@@ -23,16 +27,18 @@ T = TypeVar('T')
 
 STEPS, INPUT, EVALUATION, COMPILATION = 'steps', 'input', 'evaluation', 'compilation'
 INITIALIZATION, CHECKPOINTS, SUGGESTIONS = 'initialization', 'checkpoints', 'suggestions'
-IDLE, START_UP, OTHER = 'idle', 'start_up', 'other'
+IDLE, START_UP, LOST, OTHER = 'idle', 'start_up', 'lost', 'other'
 
 PHASES = (
     STEPS, INPUT, EVALUATION, COMPILATION, INITIALIZATION, CHECKPOINTS, SUGGESTIONS, IDLE, START_UP,
-    OTHER,
+    LOST, OTHER,
 )  # fmt: skip
 """The phases, in the order of tables."""
 
 CACHE_HITS, CACHE_MISSES = 'cache_hits', 'cache_misses'
 """Programs that came from JAX's persistent cache, and programs that XLA compiled."""
+
+_LARGEST = 4  # Phases on one line.
 
 Profile: TypeAlias = Mapping[str, float]
 """Seconds by phase, and the numbers of cache hits and misses; nothing if there is none."""
@@ -40,6 +46,10 @@ Profile: TypeAlias = Mapping[str, float]
 
 class WallClock:
     """A stopwatch of one thread, which is always in one phase.
+
+    Attributes:
+        before: the profile of earlier processes of the same run, or trial.
+        on_keep: called after `keep`.
 
     Example:
         >>> clock = WallClock()
@@ -67,6 +77,9 @@ class WallClock:
         self._phases = {name: _Phase(self, name) for name in PHASES}
         self._compiled: list[tuple[float, float]] = []  # In this phase, since it began.
         self._unread = (phase, self._since) if of_process else None
+        self.before: Profile = {}
+        self.on_keep: Callable[[], None] = lambda: None
+        self._kept = 0.0  # Seconds of STEPS whose results are in a checkpoint.
 
     @property
     def name(self) -> str:
@@ -99,6 +112,22 @@ class WallClock:
         self._seconds[current] -= moved
         self._seconds[COMPILATION] += moved
 
+    def keep(self) -> None:
+        """Notes that a checkpoint has the results of all steps so far."""
+        self._pass()
+        self._kept = self._seconds[STEPS]
+        self.on_keep()
+
+    @property
+    def unkept(self) -> float:
+        """Seconds of the steps that no checkpoint has, since the last `take`."""
+        return max(0.0, self.pending().get(STEPS, 0.0) - self._kept)
+
+    @property
+    def whole(self) -> Profile:
+        """The profile since the last `take`, and that of earlier processes."""
+        return added(self.before, self.pending())
+
     def pending(self) -> dict[str, float]:
         """The profile since the last `take`."""
         self._pass()
@@ -112,6 +141,7 @@ class WallClock:
         """Returns the profile as `pending`, and starts again at zero."""
         found = self.pending()
         self._seconds, self._counts = dict.fromkeys(PHASES, 0.0), {}
+        self._kept = 0.0
         return found
 
     def _pass(self) -> None:
@@ -178,6 +208,12 @@ def phase(name: str) -> AbstractContextManager[None]:
     return _UNTIMED if clock is None else clock.phase(name)
 
 
+def keep() -> None:
+    """Notes that a checkpoint has the results of all steps of this thread, if it has a clock."""
+    if (clock := _current.get()) is not None:
+        clock.keep()
+
+
 def during(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Makes a decorator: calls of the function are in a phase. Not for generators."""
 
@@ -207,6 +243,64 @@ def added(*profiles: Profile) -> dict[str, float]:
 def total_seconds(profile: Profile) -> float:
     """The wall clock of a profile: the sum over its phases."""
     return sum(profile.get(name, 0.0) for name in PHASES)
+
+
+def goodput(profile: Profile) -> float | None:
+    """The share of the wall clock in steps that count; None without any step.
+
+    As in Google's ML Goodput Measurement, neither start-up, compilation, reading data, evaluation,
+    checkpoints nor lost steps count. The time between two processes is in no profile.
+
+    Example:
+        >>> goodput({'steps': 6.0, 'compilation': 1.0, 'lost': 1.0})
+        0.75
+    """
+    steps = profile.get(STEPS, 0.0)
+    return steps / total_seconds(profile) if steps else None
+
+
+def after_loss(profile: Profile, unkept: float, silent: float = 0.0) -> dict[str, float]:
+    """The profile of a process that was lost.
+
+    Args:
+        profile: its last record.
+        unkept: seconds of steps in that record that no checkpoint had.
+        silent: seconds that it went on after that record.
+
+    Example:
+        >>> after_loss({'steps': 5.0, 'input': 1.0}, unkept=2.0, silent=0.5)
+        {'steps': 3.0, 'input': 1.0, 'lost': 2.5}
+    """
+    unkept = min(unkept, profile.get(STEPS, 0.0))
+    return added(profile, {STEPS: -unkept, LOST: unkept + silent})
+
+
+def profile_text(profile: Profile, title: str) -> str:
+    """Renders the largest phases and the goodput on one line; '' for an empty profile.
+
+    Example:
+        >>> profile_text({'steps': 6.0, 'start_up': 2.0}, 'Wall clock')
+        'Wall clock: 8.0 s, steps 75%, start-up 25%. Goodput: 75%'
+    """
+    total = total_seconds(profile)
+    if not total:
+        return ''
+    largest = sorted((name for name in PHASES if profile.get(name)), key=profile.__getitem__)
+    shares = [
+        f'{name.replace("_", "-")} {profile[name] / total:.0%}' for name in largest[::-1][:_LARGEST]
+    ]
+    parts = [f'{title}: {total:.1f} s, {", ".join(shares)}', *profile_notes(profile)]
+    return '. '.join(parts)
+
+
+def profile_notes(profile: Profile) -> list[str]:
+    """Renders the goodput and the number of compiled programs, where there are any."""
+    share = goodput(profile)
+    hits, misses = (int(profile.get(name, 0)) for name in (CACHE_HITS, CACHE_MISSES))
+    notes = [] if share is None else [f'Goodput: {share:.0%}']
+    if hits + misses:
+        notes.append(f'Compiled programs: {misses} by XLA, {hits} from the cache')
+    return notes
 
 
 def _age_of_process() -> float:

@@ -102,7 +102,7 @@ def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
     assert after['ended'] == trial.completed.isoformat()
     assert [m['step'] for m in after['measurements']] == [m.step for m in trial.measurements]
     changed = {'state', 'record', 'reason', 'stopped', 'rewards', 'metrics', 'seconds', 'devices'}
-    changed |= {'ended', 'measurements', 'history', 'profile'}
+    changed |= {'ended', 'measurements', 'history', 'profile', 'goodput'}
     assert [event['event'] for event in after['history']] == ['claimed', 'ended']
     assert {k: v for k, v in before.items() if k not in changed} == {
         k: v for k, v in after.items() if k not in changed

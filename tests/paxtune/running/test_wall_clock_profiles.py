@@ -12,6 +12,7 @@ import pytest
 
 from paxtune.api import tune
 from paxtune.reports.profiles import profile_of
+from paxtune.reports.study_tables import history_of, summary
 from paxtune.running.experiment_runner import ExperimentRunner
 from paxtune.running.tuner import Paused, Tuner
 from paxtune.storage.open_study import load_study, open_study
@@ -27,9 +28,11 @@ from trainer.runtime.wall_clock import (
     CACHE_HITS,
     CACHE_MISSES,
     IDLE,
+    LOST,
     PHASES,
     START_UP,
     STEPS,
+    goodput,
     measuring,
     phase,
     total_seconds,
@@ -99,7 +102,14 @@ def test_the_profile_of_a_killed_attempt_counts(study: Study) -> None:
     assert not study.trial(1).record.profile
     assert in_file(study, 1)[STEPS] >= _SECONDS
     run(study, second_half)
-    assert study.trial(1).record.profile[STEPS] >= 2 * _SECONDS
+    profile = study.trial(1).record.profile
+    # No checkpoint had the steps of the killed attempt.
+    assert profile[STEPS] >= _SECONDS
+    assert profile[LOST] >= _SECONDS
+    assert in_file(study, 1) == profile
+    for page in (history_of(study, 1), summary(study)):
+        assert page.data['goodput'] == goodput(page.data['profile'])
+        assert f'Goodput: {page.data["goodput"]:.0%}' in [table.note for table in page.tables]
 
 
 def test_the_wall_clock_of_a_function_is_that_of_its_calls() -> None:
@@ -130,7 +140,7 @@ def test_the_profile_of_a_search_sums_to_its_wall_clock(
         passed_seconds = time.perf_counter() - began
         profile = profile_of(study)
         assert total_seconds(profile) == pytest.approx(passed_seconds, rel=0.02, abs=0.05)
-        assert {*profile} >= {*PHASES} - {IDLE}
+        assert {*profile} >= {*PHASES} - {IDLE, LOST}
         assert all(in_file(study, each.id) == each.record.profile for each in study.trials)
         first, *others = (trial.record.profile for trial in study.trials)
         assert first.get(CACHE_HITS, 0) + first.get(CACHE_MISSES, 0) >= 3

@@ -97,7 +97,7 @@ def test_the_end_has_the_profile_of_this_search_alone() -> None:
     progress.on_study_end(after)
     assert out.getvalue().splitlines()[-1] == (
         'Wall clock of this search: 16.0 s, idle 75%, steps 25%. '
-        'Compiled programs: 0 by XLA, 3 from the cache'
+        'Goodput: 25%. Compiled programs: 0 by XLA, 3 from the cache'
     )
 
 

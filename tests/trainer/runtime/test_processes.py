@@ -236,6 +236,7 @@ def test_a_lost_process_costs_at_most_a_local_interval(tmp_path: Path, undisturb
     assert ended[0].code == -signal.SIGKILL, ended
     out = all_passed(train('Rolling', tmp_path / 'job', *flags))
     assert re.search('resumed from step [68]\n', out)  # The kill may end the write of step 8.
+    assert 'Goodput: ' in out
     assert metrics(tmp_path / 'job') == metrics(undisturbed)
     last = [Path(each, 'checkpoints', '12') for each in (tmp_path / 'job', undisturbed)]
     jax.tree.map(np.testing.assert_array_equal, *map(arrays, last))

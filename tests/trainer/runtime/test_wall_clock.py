@@ -15,6 +15,7 @@ from trainer.runtime.wall_clock import (
     EVALUATION,
     IDLE,
     INPUT,
+    LOST,
     OTHER,
     START_UP,
     STEPS,
@@ -136,3 +137,33 @@ def test_compiled_programs_are_counted() -> None:
     assert (first[CACHE_MISSES], CACHE_HITS in first) == (1, False)
     assert (second[CACHE_HITS], CACHE_MISSES in second) == (1, False)
     assert 0 < second[COMPILATION] < wall_clock.total_seconds(second)
+
+
+def test_goodput_is_the_share_of_steps_that_a_checkpoint_or_the_end_has_kept(wait: Time) -> None:
+    lost = wait.clock()
+    wait(5)  # Imports.
+    with lost.phase(STEPS):
+        wait(30)
+        with lost.phase(INPUT):
+            wait(10)
+    lost.keep()
+    with lost.phase(STEPS):
+        wait(20)
+    assert lost.unkept == 20
+    assert wall_clock.goodput(lost.whole) == 50 / 65  # So far, nothing is lost.
+    clock = wait.clock()
+    clock.before = wall_clock.after_loss(lost.whole, lost.unkept, silent=5)
+    with clock.phase(STEPS):
+        wait(30)
+    assert clock.whole == {STEPS: 60, INPUT: 10, LOST: 25, OTHER: 5}
+    assert wall_clock.goodput(clock.whole) == 60 / 100
+    assert 'Goodput: 60%' in wall_clock.profile_text(clock.whole, 'Wall clock')
+    clock.take()
+    assert clock.unkept == 0
+
+
+def test_the_time_of_nothing_has_no_goodput(wait: Time) -> None:
+    clock = wait.clock()
+    assert wall_clock.goodput(clock.whole) is None
+    wait(1)
+    assert wall_clock.goodput(clock.whole) is None
