@@ -14,7 +14,7 @@ import pytest
 
 from tests.servers.processes import ROOT, environment
 
-CHECKED = ['chaos', 'goodput', 'reference_loss']
+CHECKED = ['chaos', 'long_context', 'goodput', 'reference_loss']
 """Benchmarks whose goal does not depend on the speed of the machine."""
 
 SHORT = [

@@ -26,7 +26,8 @@ class LatentAttention(Layer):
     part of each query and one key, which all heads share, have rotary positions. Decoding caches
     the latents and these keys alone, `latent_dims + rotary_dims` numbers for each position.
 
-    No fused kernel takes values of another size than keys: logits of all pairs are in memory.
+    No fused kernel takes values of another size than keys. Unless devices share positions, logits
+    of all pairs are in memory.
 
     Attributes:
         num_heads: heads, each with its own keys and values.
