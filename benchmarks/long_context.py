@@ -9,8 +9,8 @@ state. One device has the logits of all pairs of positions; several use ring att
 other lengths are compiled for 8 devices.
 
 Goals: 8 devices need at most 0.3 of the memory of 2 on each, where 0.25 is ideal; twice as long
-rows need at most 2.1 of it. `--quick` compiles rows of 4,096 for 2 and 8 devices, and rows of half
-the length for 8. `--check` exits with 1 where a goal is missed.
+rows need at most 2.1 of it. `--quick` compiles for 2 and 8 devices, and rows of half the length for
+8. `--check` exits with 1 where a goal is missed.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def main() -> int:
     args = flags.parse_args()
     length, shares, lengths = 32768, (1, 2, 4, 8), (16384, 65536)
     if args.quick:
-        length, shares, lengths = 4096, (2, 8), (2048,)
+        shares, lengths = (2, 8), (16384,)
     found = {}
     print('positions  devices  MiB of each')
     for each, devices in [*((length, n) for n in shares), *((other, 8) for other in lengths)]:

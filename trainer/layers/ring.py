@@ -218,6 +218,9 @@ def _in_blocks(
     keys: Places,
 ) -> tuple[tuple[jax.Array, Places], tuple[jax.Array, jax.Array, Places]]:
     """Queries with their places, and keys and values with theirs, in blocks."""
+    # Masks depend on no parameter. Without the barrier, JAX computes those of all blocks ahead of a
+    # scan over layers, and keeps them.
+    q_BTNH, queries, keys = jax.lax.optimization_barrier((q_BTNH, queries, keys))
     q_C, queries_C = _grouped(ring, q_BTNH, k_BSKH), blockwise.places_in_blocks(queries, ring.block)
     k_C, v_C = (blockwise.in_blocks(x, ring.block) for x in (k_BSKH, v_BSKV))
     return (q_C, queries_C), (k_C, v_C, blockwise.places_in_blocks(keys, ring.block))
