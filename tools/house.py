@@ -52,7 +52,7 @@ BUDGETS = {
     'trainer/convert': 631,
     'trainer/decoding': 706,
     'trainer/inputs': 6_262,
-    'trainer/layers': 9_999,
+    'trainer/layers': 8_888,
     'trainer/learner': 2_518,
     'trainer/loop': 1_596,
     'trainer/measures': 484,
