@@ -88,9 +88,10 @@ def test_the_printed_command_trains_the_best_trial_in_a_new_process(
     with load_study(directory) as study:
         best = study.best
     assert best is not None
-    *_, line, last = passed(command('paxtune.train', *flags)).splitlines()
+    *_, line, last, clock = passed(command('paxtune.train', *flags)).splitlines()
     assert re.match(r'step 6: .*eval/log_pplx=', line)
     assert last.startswith(f'Trained to step 6. In {directory}/best-{best.id}: metrics.jsonl')
+    assert clock.startswith('Wall clock of this run: ')
 
 
 def test_train_says_how_to_resume_with_the_flags_that_it_was_given(

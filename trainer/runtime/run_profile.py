@@ -55,7 +55,7 @@ class RunProfile:
             job_log_dir: the directory of the run, which exists when it saves a checkpoint.
         """
         self._path, self._clock = job_log_dir / FILE, clock
-        self._written = 0.0
+        self._written = time.monotonic()
         clock.on_keep = self._kept
 
     def _kept(self) -> None:

@@ -49,13 +49,15 @@ def test_training_prints_what_matters_and_where_the_run_lies(
     assert main.train(experiment(num_steps=2), str(tmp_path), resume_command=[]) == 0
     printed = capsys.readouterr().out.splitlines()
     # A slow machine also prints the step now and then.
-    first, measured, last = (line for line in printed if ' of 2' not in line)
+    first, measured, last, clock = (line for line in printed if ' of 2' not in line)
     assert first == f'Training to step 2 in {tmp_path}'
     names = [word.partition('=')[0] for word in measured.split()]
     assert names[:2] == ['step', '2:']
     assert 'eval/loss' in names and 'train/loss' in names and 'num_params' not in names
     assert 'train/gradient_norm' not in names
     assert last.startswith(f'Trained to step 2. In {tmp_path}: metrics.jsonl, ')
+    assert clock.startswith('Wall clock of this run: ')
+    assert 'Goodput: ' in clock
 
 
 def test_a_run_reports_each_step_and_the_loss_between_evaluations(tmp_path: Path) -> None:
