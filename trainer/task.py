@@ -27,6 +27,13 @@ class ModelCall(Protocol):
             adapted: False runs the model without `task.adapters`, as before the fine-tuning.
         """
 
+    def in_chunks(self, *args: Any, loss_chunks: int | None) -> Any:
+        """The logits of a model that `splits_logits`: an array, or a `TokenLogits` in chunks.
+
+        Args:
+            loss_chunks: as `TokenTask.loss_chunks`.
+        """
+
     def random_key(self, name: str) -> jax.Array:
         """A random key of this step, the same one for each name."""
 
@@ -120,6 +127,10 @@ class Task(Component):
     def label_weights(self, batch: DeviceBatch) -> jax.Array | None:
         """Weights of the labels [B, T], for layers with a loss of their own; None by default."""
         return None
+
+    def outputs(self, call: ModelCall, batch: DeviceBatch) -> Any:
+        """The outputs of the model for a batch, as `measure` takes them."""
+        return call(*self.model_inputs(batch))
 
     def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
         """Computes the metrics of the model's outputs; training minimizes the mean of `loss`."""

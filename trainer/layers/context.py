@@ -33,6 +33,8 @@ class ForwardContext:
         precision: of products with kernels; None computes them in the dtype.
         rounded: gets the names of the kernels whose products `precision` rounds; None for none.
         kernels: the library of fused kernels.
+        loss_chunks: parts of the tokens that pass through the last product of a language model; 1
+            for whole logits, None for a usual number.
     """
 
     training: bool = False
@@ -46,6 +48,7 @@ class ForwardContext:
     precision: Precision | None = None
     rounded: set[str] | None = None
     kernels: Kernels = 'jax'
+    loss_chunks: int | None = 1
 
 
 _DEFAULT = ForwardContext()

@@ -89,8 +89,18 @@ class TransformerEncoderDecoder(Layer):
         encoder_positions: Positions | None = None,
         positions: Positions | None = None,
     ) -> jax.Array:
+        return self.logits(self.last_hidden(encoder_ids_BS, ids_BT, encoder_positions, positions))
+
+    def last_hidden(
+        self,
+        encoder_ids_BS: jax.Array,
+        ids_BT: jax.Array,
+        encoder_positions: Positions | None = None,
+        positions: Positions | None = None,
+    ) -> jax.Array:
+        """The activations that logits are made of, [B, T, D]."""
         memory = self.encode(encoder_ids_BS, encoder_positions)
-        return self.decode(ids_BT, memory, positions)
+        return self._decoded(ids_BT, memory, positions)
 
     def encode(self, ids_BS: jax.Array, positions: Positions | None = None) -> Memory:
         """Runs the encoder."""
@@ -103,9 +113,17 @@ class TransformerEncoderDecoder(Layer):
         self, ids_BT: jax.Array, memory: Memory, positions: Positions | None = None
     ) -> jax.Array:
         """Logits of the next token at each position."""
+        return self.logits(self._decoded(ids_BT, memory, positions))
+
+    def logits(self, x_BTD: jax.Array) -> jax.Array:
+        """Logits of the result of `last_hidden`, in float32."""
+        return token_logits(self.embedding, self.head, x_BTD)
+
+    def _decoded(self, ids_BT: jax.Array, memory: Memory, positions: Positions | None) -> jax.Array:
         positions = positions or Positions.unpacked(ids_BT.shape)
         x_BTD = self.decoder(self._embedded(self.embedding, ids_BT), positions, memory)
-        return token_logits(self.embedding, self.head, self.final_norm(x_BTD))
+        normalized: jax.Array = self.final_norm(x_BTD)
+        return normalized
 
     def _embedded(self, embedding: Embedding, ids: jax.Array) -> jax.Array:
         x = embedding(ids)

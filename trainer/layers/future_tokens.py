@@ -6,6 +6,8 @@ import jax.numpy as jnp
 from trainer.layers.base import Layer, label_weights
 from trainer.layers.branch import apply_branch
 from trainer.layers.positions import Positions
+from trainer.layers.summed_ahead import Values
+from trainer.layers.token_logits import TokenLogits
 from trainer.metrics import WeightedScalar
 from trainer.symbolic.component import Number, require_not_negative
 from trainer.symbolic.usual_values import UsualValue
@@ -40,16 +42,19 @@ class FutureTokens(Layer):
         x_BTD: jax.Array,
         ids_BT: jax.Array,
         positions: Positions,
-        logits: Callable[[jax.Array], jax.Array],
+        logits: Callable[[jax.Array], jax.Array | TokenLogits],
     ) -> None:
         """Adds the loss of the heads; `logits` makes logits [B, T, V] of activations."""
         losses = []
         for ahead, layer in enumerate(self.layers, 2):
             logits_BTV = logits(apply_branch(layer, x_BTD, positions))
             labels_BT, weights_BT = _later(ids_BT, ahead), self._weights(positions, ahead)
-            of_label_BT1 = jnp.take_along_axis(logits_BTV, labels_BT[..., None], axis=-1)
-            xent_BT = jax.nn.logsumexp(logits_BTV, axis=-1) - of_label_BT1[..., 0]
-            losses.append(WeightedScalar.of(xent_BT, weights_BT).mean)
+            if isinstance(logits_BTV, TokenLogits):
+                total, _ = logits_BTV.weighted_sum(_terms, weights_BT, labels_BT)
+                loss = WeightedScalar(total, jnp.sum(weights_BT))
+            else:
+                loss = WeightedScalar.of(_terms(logits_BTV, labels_BT)[0], weights_BT)
+            losses.append(loss.mean)
             self.add_summary(f'log_pplx_{ahead}', losses[-1])
         self.add_aux_loss('future_tokens', self.weight * jnp.mean(jnp.stack(losses)))
 
@@ -65,6 +70,11 @@ class FutureTokens(Layer):
         if weights_BT is None:
             return is_there_BT.astype(jnp.float32)
         return jnp.where(is_there_BT, _later(weights_BT, ahead - 1), 0)
+
+
+def _terms(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, Values]:
+    of_label = jnp.take_along_axis(logits, labels[..., None], axis=-1)
+    return jax.nn.logsumexp(logits, axis=-1) - of_label[..., 0], {}
 
 
 def _later(x_BT: jax.Array, ahead: int) -> jax.Array:

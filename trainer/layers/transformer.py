@@ -3,11 +3,13 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import flax.linen as nn
 import jax
 from flax.linen import initializers
 
 from trainer.layers.base import Layer, current_frame
 from trainer.layers.branch import apply_branch
+from trainer.layers.context import current_context
 from trainer.layers.dropout import Dropout
 from trainer.layers.embedding import Embedding, check_head, token_logits
 from trainer.layers.feed_forward import GatedFeedForward
@@ -20,6 +22,7 @@ from trainer.layers.normalization import Normalization, RMSNorm
 from trainer.layers.position_embedding import PositionEmbedding
 from trainer.layers.positions import Positions
 from trainer.layers.stack import Stack
+from trainer.layers.token_logits import TokenLogits, in_chunks
 from trainer.layers.token_types import TokenTypes
 from trainer.symbolic.component import OptionalNumber, require_above_zero
 from trainer.symbolic.usual_values import UsualValue, choice
@@ -181,14 +184,19 @@ class TransformerLm(Layer):
         return self.embedding.vocab_size
 
     def forward(self, ids_BT: jax.Array, positions: Positions | None = None) -> jax.Array:
+        return self.logits(self.last_hidden(ids_BT, positions))
+
+    def last_hidden(self, ids_BT: jax.Array, positions: Positions | None = None) -> jax.Array:
+        """The activations that logits are made of, [B, T, D]."""
         if positions is None:
             positions = Positions.unpacked(ids_BT.shape)
         x_BTD = self.hidden(ids_BT, positions)
         if self.future_tokens is not None and (
             self.training or current_frame().module.is_initializing()
         ):
-            self.future_tokens(x_BTD, ids_BT, positions, self.outputs)
-        return self.outputs(x_BTD)
+            outputs = functools.partial(self._outputs, current_frame().module)
+            self.future_tokens(x_BTD, ids_BT, positions, outputs)
+        return self._normalized(x_BTD)
 
     def hidden(self, ids_BT: jax.Array, positions: Positions) -> jax.Array:
         """The result of the stack, [B, T, D]."""
@@ -203,12 +211,19 @@ class TransformerLm(Layer):
             x_BTD = self.dropout(x_BTD)
         return self.stack(x_BTD, positions)
 
-    def outputs(self, x_BTD: jax.Array) -> jax.Array:
-        """Logits of the result of the stack, in float32."""
+    def _outputs(self, module: nn.Module, x_BTD: jax.Array) -> jax.Array | TokenLogits:
+        x_BTD, context = self._normalized(x_BTD), current_context()
+        if context.loss_chunks == 1 or module.is_initializing():
+            return self.logits(x_BTD)
+        return in_chunks(self, module.variables, x_BTD, context)
+
+    def _normalized(self, x_BTD: jax.Array) -> jax.Array:
         if self.transform is not None:
             x_BTD = self.transform(x_BTD)
-        if self.final_norm is not None:
-            x_BTD = self.final_norm(x_BTD)
+        return x_BTD if self.final_norm is None else self.final_norm(x_BTD)
+
+    def logits(self, x_BTD: jax.Array) -> jax.Array:
+        """Logits of the result of `last_hidden`, in float32."""
         logits_BTV = token_logits(self.embedding, self.head, x_BTD)
         if self.shared_head_bias != 'none':
             logits_BTV += self.param(

@@ -3,7 +3,6 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from trainer.losses import is_most_likely
 from trainer.measures.base import Measure, Outcome
 from trainer.metrics import WeightedScalar
 from trainer.symbolic.component import require_positive
@@ -42,11 +41,13 @@ class AccuracyStrict(Measure):
     Tokens of weight zero do not count. In packed rows a segment is a sequence.
     """
 
+    reads_outputs = False
+
     def metric_name(self) -> str:
         return 'acc_strict'
 
     def measure(self, outcome: Outcome) -> WeightedScalar:
-        wrong = ~is_most_likely(outcome.outputs, outcome.class_ids())
+        wrong = ~outcome.is_right()
         there = outcome.weights > 0
         if outcome.weights.ndim == 1:
             wrong, there = wrong[:, None], there[:, None]

@@ -1,9 +1,9 @@
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
-from trainer.losses import class_ids
+from trainer.losses import class_ids, is_most_likely
 from trainer.metrics import Metric, Metrics, require_metric
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import ShapeError
@@ -13,19 +13,22 @@ class Outcome(NamedTuple):
     """Predictions and labels of a batch.
 
     Attributes:
-        outputs: logits, or predicted values, [..., K].
+        outputs: logits, or predicted values, [..., K]. A measure without `reads_outputs` may find
+            the logits of a loss in chunks, which have a shape alone.
         labels: as in `trainer.losses`.
         weights: of the examples, or tokens, [...]; 0 for padding.
         is_multi_label: each logit is a binary decision.
         segments: number of the example of each token in its row, [B, T]; None where each row (or
             each element of one-dimensional `weights`) is one example.
+        right: True where the label has the largest output, [...]; None where it is not known.
     """
 
-    outputs: jax.Array
+    outputs: Any
     labels: jax.Array
     weights: jax.Array
     is_multi_label: bool = False
     segments: jax.Array | None = None
+    right: jax.Array | None = None
 
     def index_of(self, positive_class: int) -> int:
         """The index of a class in the last axis; raises ShapeError if there is none."""
@@ -40,9 +43,17 @@ class Outcome(NamedTuple):
             raise ShapeError('the measure needs one class for each example, not several')
         return class_ids(self.labels, self.outputs)
 
+    def is_right(self) -> jax.Array:
+        """True where the class of an example has the largest output, bool [...]."""
+        classes = self.class_ids()
+        return is_most_likely(self.outputs, classes) if self.right is None else self.right
+
 
 class Measure(Component):
     """Base of measures: outcomes of a batch -> sums that add up over batches."""
+
+    reads_outputs = True
+    """False for a measure of `is_right` and the labels, which needs no logits of a whole batch."""
 
     def metric_name(self) -> str:
         """The name of the metric."""

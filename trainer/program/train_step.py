@@ -21,6 +21,7 @@ from trainer.layers.base import (
 )
 from trainer.layers.precision import after_pass, overwritten
 from trainer.layers.stack import per_layer
+from trainer.layers.token_logits import TokenLogits, in_chunks
 from trainer.learner.paths import replaced, widened
 from trainer.metrics import Count, Metrics, WeightedScalar, joined, require_metric
 from trainer.state import REFERENCE, TrainState
@@ -45,7 +46,8 @@ class ModelCalls:
         self, task: Task, variables: Any, batch: Any, rngs: Any, context: ForwardContext
     ) -> None:
         self.variables = variables
-        self._module, self._rngs, self._count = task.model.module(), rngs, 0
+        self._model, self._module = task.model, task.model.module()
+        self._rngs, self._count = rngs, 0
         self._context = dataclasses.replace(
             context,
             adapters=task.adapters,
@@ -80,6 +82,16 @@ class ModelCalls:
             name = jax.tree_util.keystr(path, simple=True, separator='/')
             self._summaries[f'{SUMMARIES}/{name}'] = WeightedScalar(value, one)
         return outputs
+
+    def in_chunks(self, *args: Any, loss_chunks: int | None) -> jax.Array | TokenLogits:
+        """The logits of a model that `splits_logits`: see `trainer.task.ModelCall`."""
+        whole = self._context
+        self._context = dataclasses.replace(whole, loss_chunks=loss_chunks)
+        try:
+            x_BTD = self(*args, method='last_hidden')
+            return in_chunks(self._model, self.variables, x_BTD, self._context)
+        finally:
+            self._context = whole
 
     def reference(self, *args: Any) -> Any:
         """The outputs of the reference model, as in evaluation: see `Task.compares`."""
@@ -118,10 +130,9 @@ def forward(
     """
     call = ModelCalls(task, variables, batch, rngs, context)
     batch = task.prepared(batch, rngs['dropout'] if 'dropout' in rngs else jax.random.key(0))
-    inputs = task.model_inputs(batch)
-    outputs: Any = call(*inputs)
+    outputs = task.outputs(call, batch)
     if task.compares(batch):
-        batch = {**batch, REFERENCE: call.reference(*inputs)}
+        batch = {**batch, REFERENCE: call.reference(*task.model_inputs(batch))}
     if any(each.dtype == jnp.bfloat16 for each in jax.tree.leaves(outputs)):
         logging.log_first_n(logging.WARNING, _ROUNDED, 1)
     metrics = call.completed(_required(task, 'measure', task.measure(outputs, batch)))

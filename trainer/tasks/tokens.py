@@ -11,11 +11,14 @@ from trainer.decoding.examples import DecodedExample, text_metrics
 from trainer.inputs.base import Input
 from trainer.inputs.weights import broadcast, weight_features, weights_of
 from trainer.layers.base import CACHE, ForwardContext, forward_context
+from trainer.layers.summed_ahead import Values
+from trainer.layers.token_logits import TokenLogits, splits_logits
 from trainer.losses import Loss, SoftmaxCrossEntropy, cross_entropy, is_most_likely
 from trainer.measures.base import Measure, Outcome, measured
 from trainer.metrics import Count, Metrics, WeightedScalar, joined, weighted
+from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import ShapeError, UserError
-from trainer.task import DeviceBatch, Task
+from trainer.task import DeviceBatch, ModelCall, Task
 
 
 class TokenTask(Task):
@@ -31,18 +34,30 @@ class TokenTask(Task):
     Batches with `label_bytes` have `bits_per_byte`, which does not depend on the vocabulary. Then
     those in `metrics`.
 
+    The logits of a large batch are its largest arrays. Then they exist in chunks of tokens alone,
+    and the gradients of a chunk are computed with its loss. So memory of the loss is a fraction of
+    the logits, with the same operations. A task with its own `measure`, a measure that
+    `reads_outputs`, and a model that is not `last_hidden` and `logits` keep whole logits.
+
     Attributes:
         loss: of a token, such as the cross-entropy with label smoothing and z-loss.
         metrics: additional metrics.
         decoder: generates text; None without decoding.
+        loss_chunks: parts of the tokens of a device for the loss; 1 for whole logits. None takes
+            whole logits up to 256 MiB on a device. Above, it takes chunks of about that size, at
+            least 8.
     """
 
     loss: Loss = SoftmaxCrossEntropy()
     metrics: list[Measure] = []
     decoder: Decoder | None = None
+    loss_chunks: int | None = None
 
     def check(self) -> None:
         joined(*({each.metric_name(): each} for each in self.metrics))
+        require_positive(self, 'loss_chunks')
+        if (self.loss_chunks or 1) > 1 and (reason := self._reads_logits()):
+            raise ValueError(f'loss_chunks must be 1 or None: {reason} needs whole logits')
 
     def check_input(self, data: Input) -> None:
         there = data.element_spec()
@@ -88,16 +103,15 @@ class TokenTask(Task):
     def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
         labels_BT, weights_BT = batch['labels'], self.label_weights(batch)
         self._require_logits(outputs, labels_BT.shape)
-        xent_BT = cross_entropy(outputs, labels_BT)
-        right_BT = is_most_likely(outputs, labels_BT)
+        if isinstance(outputs, TokenLogits):
+            total, values = outputs.weighted_sum(self._terms, weights_BT, labels_BT)
+            loss = WeightedScalar(total, jnp.sum(weights_BT))
+        else:
+            losses_BT, values = self._terms(outputs, labels_BT)
+            loss = WeightedScalar.of(losses_BT, weights_BT)
         metrics: Metrics = {
-            'loss': WeightedScalar.of(self.loss.per_example(outputs, labels_BT), weights_BT),
-            **{
-                f'loss/{name}': WeightedScalar.of(part, weights_BT)
-                for name, part in self.loss.parts(outputs, labels_BT).items()
-            },
-            'log_pplx': WeightedScalar.of(xent_BT, weights_BT),
-            'accuracy': WeightedScalar.of(right_BT.astype(jnp.float32), weights_BT),
+            'loss': loss,
+            **{name: WeightedScalar.of(each, weights_BT) for name, each in values.items()},
             'num_predictions': Count(jnp.sum(weights_BT)),
         }
         if 'label_bytes' in batch:
@@ -105,8 +119,35 @@ class TokenTask(Task):
             num_bytes = jnp.sum(batch['label_bytes'] * weights_BT)
             metrics['bits_per_byte'] = WeightedScalar(bits, num_bytes)
         segments = batch.get('segment_ids')
-        outcome = Outcome(outputs, labels_BT, weights_BT, segments=segments)
+        right_BT = values['accuracy'] > 0
+        outcome = Outcome(outputs, labels_BT, weights_BT, segments=segments, right=right_BT)
         return joined(metrics, measured(self.metrics, outcome))
+
+    def outputs(self, call: ModelCall, batch: DeviceBatch) -> Any:
+        inputs, count = self.model_inputs(batch), self.loss_chunks
+        if count == 1 or self._reads_logits():
+            whole: jax.Array = call(*inputs)
+            return whole
+        logits: jax.Array | TokenLogits = call.in_chunks(*inputs, loss_chunks=count)
+        return logits
+
+    def _terms(self, logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, Values]:
+        """The losses of tokens, and their other values by the names of metrics."""
+        parts = self.loss.parts(logits, labels).items()
+        return self.loss.per_example(logits, labels), {
+            **{f'loss/{name}': part for name, part in parts},
+            'log_pplx': cross_entropy(logits, labels),
+            'accuracy': is_most_likely(logits, labels).astype(jnp.float32),
+        }
+
+    def _reads_logits(self) -> str:
+        """The part of the task that reads whole logits; '' if there is none."""
+        for each in self.metrics:
+            if each.reads_outputs:
+                return f'metrics: {type(each).__name__}'
+        if not splits_logits(self.model):
+            return f'model: {type(self.model).__name__}'
+        return '' if type(self).measure is TokenTask.measure else f'{type(self).__name__}.measure'
 
     def label_weights(self, batch: DeviceBatch) -> jax.Array:
         """Weights of the labels, float32 [B, T]."""
