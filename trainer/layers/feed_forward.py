@@ -2,6 +2,7 @@ from typing import Any
 
 import jax
 from flax.linen import initializers
+from jax.ad_checkpoint import checkpoint_name
 
 from trainer.layers.activations import Activation, activate
 from trainer.layers.base import Layer
@@ -93,10 +94,10 @@ class FeedForward(Layer):
     ) -> jax.Array:
         kernel = self.param(name, shape, axes, kernel_init(self.init))
         y = self.product('...d,df->...f', x, kernel)
-        if self.bias == 'none':
-            return y
-        axis = ('mlp',) if axes[1] == 'mlp' else ('norm',)  # Replicated, like norms.
-        return y + self.param(f'{name}_bias', shape[1:], axis, initializers.zeros, decay=False)
+        if self.bias != 'none':
+            axis = ('mlp',) if axes[1] == 'mlp' else ('norm',)  # Replicated, like norms.
+            y += self.param(f'{name}_bias', shape[1:], axis, initializers.zeros, decay=False)
+        return checkpoint_name(y, name)
 
 
 class GatedFeedForward(FeedForward):

@@ -22,6 +22,7 @@ from trainer.layers.context import current_context
 from trainer.layers.periods import periods, scanned_layers
 from trainer.layers.pipeline import Pipeline, Schedule
 from trainer.layers.pipelined import pipelined
+from trainer.layers.remat import Named, Remat, check_remat, remat_policy
 from trainer.layers.scanned import ScannedLayer, ScanStep
 from trainer.layers.shared import SharedWithPrevious
 from trainer.mesh import Arrangement
@@ -31,15 +32,6 @@ from trainer.symbolic.errors import UserError
 
 _UNROLLED_ON_CPU = 6
 """Scanning costs 25-50 % of a step on CPU; up to this length, an unrolled run compiles fast."""
-
-_SAVED = {
-    'full': jax.checkpoint_policies.nothing_saveable,
-    'dots': jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-    'dots_saveable': jax.checkpoint_policies.dots_saveable,
-    'everything_saveable': jax.checkpoint_policies.everything_saveable,
-    'offload_dots': jax.checkpoint_policies.offload_dot_with_no_batch_dims('device', 'pinned_host'),
-}
-"""Policies of JAX."""
 
 Params = Mapping[str, Any]
 
@@ -82,6 +74,7 @@ class Stack(Layer):
             host. 'everything_saveable' is JAX's policy that keeps all.
         save_names: values that layers keep besides, where they have them: results of projections,
             and 'context', the result of all heads before the output.
+        offload_names: values that they keep in the memory of the host, by the same names.
         pipeline: runs the layers in stages, on the devices that store them; None runs all layers on
             all devices. The layers must be one scanned run, without state such as `BatchNorm` has.
     """
@@ -89,22 +82,14 @@ class Stack(Layer):
     layers: list[Layer]
     repeats: int = 1
     scan: Literal['auto', 'always', 'never'] = 'auto'
-    remat: Literal[
-        'full', 'dots', 'dots_saveable', 'everything_saveable', 'offload_dots', 'none'
-    ] = 'full'
-    save_names: list[Literal['query', 'key', 'value', 'context', 'output']] = []
+    remat: Remat = 'full'
+    save_names: list[Named] = []
+    offload_names: list[Named] = []
     pipeline: Pipeline | None = None
 
     def check(self) -> None:
         require_positive(self, 'repeats')
-        if self.save_names and self.remat in ('none', 'everything_saveable'):
-            raise ValueError(
-                f'save_names must be [] where remat is {self.remat!r}, which keeps all'
-            )
-        if self.save_names and self.remat == 'offload_dots':
-            raise ValueError("save_names keeps values on the device, and remat='offload_dots' none")
-        if self.save_names and self.scan == 'never':
-            raise ValueError("save_names must be [] where scan is 'never', which keeps all")
+        check_remat(self.remat, self.save_names, self.offload_names, self.scan != 'never')
         if self.layers and isinstance(self.layers[0], SharedWithPrevious):
             raise ValueError(
                 'layers[0] is a SharedWithPrevious, but no layer precedes it: begin with another '
@@ -237,11 +222,8 @@ class Stack(Layer):
         return x
 
     def _kept(self) -> Any:
-        """The policy of JAX for `remat` and `save_names`."""
-        if not self.save_names:
-            return _SAVED[self.remat]
-        named = jax.checkpoint_policies.save_only_these_names(*self.save_names)
-        return jax.checkpoint_policies.save_from_both_policies(_SAVED[self.remat], named)
+        """The policy of JAX for `remat` and named values."""
+        return remat_policy(self.remat, self.save_names, self.offload_names)
 
     def _require_no_state(self, parts: list[Part]) -> None:
         if self.pipeline is None:

@@ -126,6 +126,8 @@ class Learner(Component):
             that the best learning rate stays the same; None scales nothing.
         stochastic_rounding: rounds parameters in bfloat16 up or down at random after each update,
             by the seed and the step (Gupta et al. 2015). Then small updates count on average.
+        offload_state: keeps the state of the optimizer in the memory of the host between steps. A
+            step copies it to the devices, and back.
     """
 
     learning_rate: Number
@@ -140,6 +142,7 @@ class Learner(Component):
     norm_metrics: NormMetrics | None = None
     width_scaling: WidthScaling | None = None
     stochastic_rounding: bool = False
+    offload_state: bool = False
 
     usual = {
         'optimizer': choice(AdamW, 'Loshchilov & Hutter 2019, LLaMA, ViT'),

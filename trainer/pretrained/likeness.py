@@ -23,7 +23,8 @@ def computation(model: Layer, *inputs: Any) -> Any:
     model = model.clone(deep=True)
     for each in components(model):
         if isinstance(each, Stack):
-            each.rebind(scan='never', remat='none', save_names=[], raise_on_no_change=False)
+            plain: Any = {'scan': 'never', 'remat': 'none', 'save_names': [], 'offload_names': []}
+            each.rebind(plain, raise_on_no_change=False)
         elif isinstance(each, MultiHead):
             each.rebind(implementation='auto', raise_on_no_change=False)
             if isinstance(each, Attention) and each.position == 'rotary':

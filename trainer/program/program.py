@@ -18,6 +18,7 @@ from trainer.decoding.base import DecodeOutput
 from trainer.mesh import Arrangement
 from trainer.metrics import Metrics
 from trainer.program.compilations import Compilations
+from trainer.program.offload import on_host
 from trainer.program.placement import Placement
 from trainer.program.step_functions import (
     ElementSpec,
@@ -35,6 +36,7 @@ from trainer.runtime.wall_clock import COMPILATION, during
 from trainer.state import TrainState
 from trainer.symbolic.code_key import code_key
 from trainer.symbolic.component import numbers
+from trainer.symbolic.errors import UserError
 from trainer.task import Task
 
 _TRAIN = 'train'
@@ -82,6 +84,8 @@ class Program:
         abstract = self._traced.abstract_state
         params = state_lib.params_shardings(self._traced.abstract_params, mesh)
         self._shardings = state_lib.state_shardings(abstract, params, mesh)
+        if task.learner.offload_state:
+            self._shardings = on_host(self._shardings, abstract, self.mesh)
         self.abstract_state: TrainState = jax.tree.map(_sharded, abstract, self._shardings)
         self._replicated = mesh.placed(PartitionSpec())
         self._placement = Placement(mesh)
@@ -197,7 +201,12 @@ class Program:
 
         Args:
             count: number of runs.
+
+        Raises:
+            UserError: the state of the optimizer is in the memory of the host.
         """
+        if self._task.learner.offload_state:
+            raise UserError('task.learner.offload_state: the states of packed runs are on devices')
 
         def step(
             state: TrainState, frozen: Any, batches: Any, random_keys: Any, values: Any

@@ -24,6 +24,7 @@ from trainer.layers.quantized import quantized
 from trainer.learner.width_scaling import WidthFactors
 from trainer.mesh import Arrangement
 from trainer.metrics import Metrics
+from trainer.program.offload import moved
 from trainer.program.train_step import PerParameter, TracedStep, forward
 from trainer.state import TrainState
 from trainer.symbolic.code_key import code_key
@@ -299,7 +300,12 @@ class TracedSteps:
         rates = None if self._width_factors is None else self._width_factors.rates()
         per_parameter = PerParameter(self._decay_mask, rates, self._matrices)
         task, context = bind(self._task, values), self._context(training=True)
-        return TracedStep(task, state, batch, random_key, context, per_parameter).run()
+        if task.learner.offload_state:
+            state = moved(state, jax.memory.Space.Device)
+        state, metrics = TracedStep(task, state, batch, random_key, context, per_parameter).run()
+        if task.learner.offload_state:
+            state = moved(state, jax.memory.Space.Host)
+        return state, metrics
 
     def eval_step(self, variables: Any, batch: Any, values: Values) -> Metrics:
         return forward(bind(self._task, values), variables, batch, {}, self._context())[0]

@@ -11,10 +11,11 @@ X_BTD = jax.random.normal(jax.random.key(0), (8, 32, 16))
 POLICIES = ('none', 'everything_saveable', 'dots_saveable', 'dots', 'offload_dots', 'full')
 
 
-def compiled_gradient(remat: Any, save: Any = ()) -> tuple[Any, Any]:
+def compiled_gradient(remat: Any, save: Any = (), offload: Any = ()) -> tuple[Any, Any]:
     """The compiled gradient of a scanned stack, and its parameters."""
     block = TransformerBlock(Attention(2), FeedForward(64))
-    module = Stack([block], repeats=8, scan='always', remat=remat, save_names=list(save)).module()
+    names = {'save_names': list(save), 'offload_names': list(offload)}
+    module = Stack([block], repeats=8, scan='always', remat=remat, **names).module()
     positions = Positions.unpacked((8, 32))
     variables = module.init(jax.random.key(1), X_BTD, positions)
 
@@ -63,12 +64,28 @@ def test_named_values_are_kept_and_not_computed_again() -> None:
     assert operations[0] > operations[1] > operations[2]
 
 
+@pytest.mark.slow
+def test_offloaded_values_are_not_computed_again() -> None:
+    offloaded, variables = compiled_gradient('dots', ['context'], ['query', 'key', 'value', 'up'])
+    others = [compiled_gradient(remat)[0] for remat in ('dots', 'full')]
+    found = [each.cost_analysis()['flops'] for each in (offloaded, *others)]
+    assert found[0] < found[1] < found[2]  # 'dots' computes the context of attention again.
+    for one, other in zip(
+        *(jax.tree.leaves(each(variables)) for each in (offloaded, others[1])), strict=True
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
 def test_values_that_cannot_be_saved_are_refused() -> None:
     with pytest.raises(ValueError, match='query'):
         Stack([FeedForward(8)], save_names=['quarry'])
     for fields in ({'remat': 'everything_saveable'}, {'remat': 'none'}, {'scan': 'never'}):
         with pytest.raises(ValueError, match=r'save_names must be \[\] where .*, which keeps all'):
             Stack([FeedForward(8)], save_names=['query'], **fields)
+    with pytest.raises(ValueError, match="both have 'query': keep it in one place"):
+        Stack([FeedForward(8)], save_names=['query'], offload_names=['query'])
+    with pytest.raises(ValueError, match=r"offload_names must be \[\] where scan is 'never'"):
+        Stack([FeedForward(8)], offload_names=['query'], scan='never')
     with pytest.raises(ValueError, match="remat='offload_dots'"):
         Stack([FeedForward(8)], save_names=['query'], remat='offload_dots')
 
