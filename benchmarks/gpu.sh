@@ -1,7 +1,7 @@
 #!/bin/bash
 # Measures on a GPU machine that has Python 3.12, JAX 0.11 with CUDA, flax and optax, and no network.
 #
-#   benchmarks/gpu.sh wheels DIR     downloads the other packages that a search imports: 15 MB
+#   benchmarks/gpu.sh wheels DIR     downloads the other packages that a search imports: 20 MB
 #   benchmarks/gpu.sh a              step_time.py and precision.py with 124M, 1B and 350M
 #   benchmarks/gpu.sh b              packing.py with 10M and with adapters of SmolLM2, a search with
 #                                    --pack=auto, executions.py
@@ -28,9 +28,11 @@ part_seconds=${PART_SECONDS:-370}
 export PYTHONPATH=$PWD PYTHONUNBUFFERED=1
 
 # Beyond what jax, flax and optax bring. Versions and hashes stand in constraints.txt.
-packages='argcomplete attrs cloudpickle cmaes docstring-parser filelock google-vizier
-    googleapis-common-protos grpcio grpcio-health-checking msgspec orbax-checkpoint packaging protobuf
-    pyglove sqlalchemy tenacity tensorboardx termcolor threadpoolctl'
+packages='annotated-types argcomplete attrs cloudpickle cmaes docstring-parser einshape filelock
+    google-vizier googleapis-common-protos grpcio grpcio-health-checking immutabledict jaxtyping
+    msgspec orbax-checkpoint packaging protobuf pydantic pydantic-core pyglove qwix sqlalchemy
+    tenacity tensorboardx termcolor threadpoolctl tokamax tqdm typeguard typing-inspection
+    wadler-lindig'
 
 wheels() {
     mkdir -p "$1" && rm -f "$1"/*.whl || return

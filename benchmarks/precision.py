@@ -8,7 +8,8 @@ parameters, and all three see the same batches. A loss is the mean of 10 steps. 
 losses along the way, in the mean of the seeds, is within 2 % of bfloat16's.
 
 `--only` measures the time of a step in place of losses. It takes a size of `step_time.py`, and can
-be given again. On a GPU one more contender has XLA's attention in place of cuDNN's. The contenders
+be given again. Two more contenders have `tokamax`'s and XLA's attention. On a GPU all others have
+cuDNN's. The contenders
 take turns, and each has its median. A contender that the device cannot run is left out, with the
 reason. `--quick` has one seed, and few steps of a small model. `--check` exits with 1 where the
 goal is missed.
@@ -38,10 +39,14 @@ from trainer.symbolic.errors import UserError  # noqa: E402
 GOAL = 0.02
 PLAIN = 'bfloat16'
 PRECISIONS: dict[str, Precision | None] = {PLAIN: None, 'int8': Int8(), 'float8': Float8()}
-WITHOUT_KERNELS = 'no kernels'
-"""Attention by XLA in place of cuDNN."""
-
 _ATTENTION = 'task.model.stack.layers[0].attention.implementation'
+CONTENDERS: dict[str, dict[str, Any]] = {
+    **{name: {'task.precision': each} for name, each in PRECISIONS.items()},
+    'tokamax': {'task.kernels': 'tokamax', _ATTENTION: 'auto'},
+    'XLA': {_ATTENTION: 'xla'},
+}
+"""Changes of the experiment: on a GPU, all but the last two have the attention of cuDNN."""
+
 WINDOW = 10
 """Steps whose mean is one loss."""
 
@@ -89,11 +94,8 @@ def compare_losses(seeds: int, steps: int) -> dict[str, float]:
 def contenders(case: Case) -> dict[str, tuple[Any, Any]]:
     """Experiments and steps, ready to run, of all that this device can do."""
     found: dict[str, tuple[Any, Any]] = {}
-    for name in (*PRECISIONS, *([WITHOUT_KERNELS] if case.shape.attention == 'cudnn' else [])):
+    for name, changes in CONTENDERS.items():
         made = case.made('bfloat16')
-        changes: dict[str, Any] = {'task.precision': PRECISIONS.get(name)}
-        if name == WITHOUT_KERNELS:
-            changes[_ATTENTION] = 'xla'
         made.rebind(changes, raise_on_no_change=False)
         try:
             found[name] = made, Ours(made)

@@ -6,6 +6,7 @@ import pytest
 from benchmarks import packing
 from benchmarks.reference_loss import experiment
 from trainer.inputs.text.stdlib import StdlibInput
+from trainer.program.costs import static_costs
 from trainer.program.setup import compiled, localized
 
 
@@ -19,6 +20,12 @@ def test_packing_sizes_are_those_of_their_names() -> None:
     for case, millions in zip(packing.CASES, (0.1, 1.0, 10.0), strict=True):
         program, _ = compiled(localized(experiment(data, case.shape)))
         assert program.num_params() / 1e6 == pytest.approx(millions, rel=0.2)
+
+
+@pytest.mark.slow
+def test_packing_adapters_are_beside_smollm2() -> None:
+    costs = static_costs(localized(packing.ADAPTERS.made()))
+    assert costs['num_params'] / 1e6 == pytest.approx(134.5 + 4.9, rel=0.01)
 
 
 def test_packing_leaves_out_what_is_too_slow_or_too_large(
