@@ -115,8 +115,8 @@ class GatedFeedForward(FeedForward):
 
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
         if self._has_kernel():
-            kernels = (self._kernel_in(name, x_BTD) for name in ('gate', 'up'))
-            hidden_BTF = gated_unit(x_BTD, *kernels, self.activation)
+            gate_DF, up_DF = (self._kernel_in(name, x_BTD) for name in ('gate', 'up'))
+            hidden_BTF = gated_unit(x_BTD, gate_DF, up_DF, self.activation)
             return self.project_out(hidden_BTF, x_BTD.shape[-1])
         gate_BTF = activate(self.project_in('gate', x_BTD), self.activation)
         return self.project_out(gate_BTF * self.project_in('up', x_BTD), x_BTD.shape[-1])
