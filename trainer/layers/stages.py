@@ -67,6 +67,7 @@ def through_stages(
         in_specs=PartitionSpec(axes),
         out_specs=PartitionSpec(axes),
         axis_names={*axes},
+        check_vma=False,  # Gradients of a `ring_attention` inside have no types of manual axes.
     )(params, values, everywhere)
     means = jax.tree.map(lambda v: _swapped(v.reshape(-1, *v.shape[3:]), stages, turns), means)
     # The results arrive at the first stage.
