@@ -146,7 +146,7 @@ def test_gradients_losses_of_layers_and_summaries_are_those_of_the_scan() -> Non
 
 def losses(directory: Path) -> dict[int, list[float]]:
     records = read_metrics(directory / 'metrics.jsonl')
-    return {record['step']: [record['train/loss'], record['eval/loss']] for record in records}
+    return {record['step']: [record['train/loss'], record['eval/log_pplx']] for record in records}
 
 
 @pytest.mark.parametrize(
