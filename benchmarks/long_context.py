@@ -71,9 +71,9 @@ def main() -> int:
     flags.add_argument('--quick', action='store_true')
     flags.add_argument('--check', action='store_true')
     args = flags.parse_args()
-    length, shares, lengths = 32768, (1, 2, 4, 8), (16384, 65536)
+    length, shares, lengths = 32768, [1, 2, 4, 8], [16384, 65536]
     if args.quick:
-        shares, lengths = (2, 8), (16384,)
+        shares, lengths = [2, 8], [16384]
     found = {}
     print('positions  devices  MiB of each')
     for each, devices in [*((length, n) for n in shares), *((other, 8) for other in lengths)]:
