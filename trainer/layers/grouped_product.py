@@ -1,5 +1,6 @@
 """Products of groups of rows, each with a kernel of its own."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -7,6 +8,10 @@ import jax.numpy as jnp
 
 from trainer.layers.context import current_context
 from trainer.layers.tokamax_kernels import ragged_product
+
+Kernels = dict[str, jax.Array]
+Run = Callable[[jax.Array, Kernels, jax.Array], jax.Array]
+"""(rows in the order of groups [N, D], kernels, rows of each group [E]) -> results [N, D]."""
 
 _OUTER = jax.lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
 """Sums over the rows of each group, from two arrays of rows to a kernel of each group."""
@@ -19,7 +24,8 @@ def grouped_product(x_ND: jax.Array, kernels_EDF: jax.Array, sizes_E: jax.Array)
     product, so runs that train as one program have experts, too.
 
     Args:
-        sizes_E: number of rows of each group; all rows belong to a group.
+        sizes_E: number of rows of each group. Results of rows after all groups are undefined, and
+            the gradients of these results must be zero.
 
     Example:
         >>> x, kernels = jnp.ones((3, 1)), jnp.array([[[1.0]], [[2.0]]])
@@ -51,6 +57,15 @@ def _backward(saved: Any, slope_NF: jax.Array) -> tuple[jax.Array, jax.Array, No
 _by_xla.defvjp(_forward, _backward)
 
 
+def in_order(run: Run, x_ND: jax.Array, groups_NK: jax.Array, kernels: Kernels) -> jax.Array:
+    """The results of the groups of each row [N, K, D], by rows in the order of groups."""
+    groups_M = groups_NK.reshape(-1)
+    order_M = jnp.argsort(groups_M, stable=True)
+    sizes_E = jnp.bincount(groups_M, length=len(kernels['up']))
+    y_MD = run(x_ND[order_M // groups_NK.shape[1]], kernels, sizes_E)
+    return y_MD[jnp.argsort(order_M)].reshape(*groups_NK.shape, -1)
+
+
 @jax.custom_batching.custom_vmap
 def _product(x_ND: jax.Array, kernels_EDF: jax.Array, sizes_E: jax.Array) -> jax.Array:
     return jax.lax.ragged_dot(x_ND, kernels_EDF, sizes_E)
@@ -79,4 +94,7 @@ def _joined(size: int, batched: Any, args: Any) -> list[jax.Array]:
         x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
         for x, is_batched in zip(args, batched, strict=True)
     ]
+    # Rows after all groups stay with their element: in its last group.
+    rows, sizes_BE = each[0].shape[1], each[-1]
+    each[-1] = sizes_BE.at[:, -1].add(rows - jnp.sum(sizes_BE, axis=1))
     return [x.reshape(-1, *x.shape[2:]) for x in each]

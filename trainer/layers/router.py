@@ -1,10 +1,13 @@
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import Layer
 from trainer.layers.positions import Positions
+from trainer.layers.token_exchange import Exchange
 from trainer.symbolic.component import OptionalNumber, require_not_negative, require_positive
 from trainer.symbolic.usual_values import UsualValue, choice
 
@@ -55,12 +58,21 @@ class Router(Layer):
         require_positive(self, 'experts_per_token')
         require_not_negative(self, 'balance_loss', 'z_loss')
 
-    def forward(self, x_BTD: jax.Array, num_experts: int, positions: Positions | None) -> Routing:
+    def forward(
+        self,
+        x_BTD: jax.Array,
+        num_experts: int,
+        positions: Positions | None,
+        exchange: Exchange | None = None,
+    ) -> Routing:
         shape = (x_BTD.shape[-1], num_experts)
         kernel_DE = self.param('kernel', shape, ('embed', None), keep_float32=True, is_output=True)
         scores_BTE = self.product('btd,de->bte', x_BTD.astype(jnp.float32), kernel_DE)
         chances_BTE = jax.nn.softmax(scores_BTE)
-        weights_BTK, experts_BTK = jax.lax.top_k(chances_BTE, self.experts_per_token)
+        top: Callable[[jax.Array], Any] = functools.partial(jax.lax.top_k, k=self.experts_per_token)
+        if exchange is not None:  # The compiler would gather the scores of all tokens.
+            top = exchange.mapped(top, exchange.tokens, exchange.tokens)
+        weights_BTK, experts_BTK = top(chances_BTE)
         if self.normalize:
             weights_BTK = weights_BTK / jnp.sum(weights_BTK, axis=-1, keepdims=True)
         routing = Routing(experts_BTK, weights_BTK, self._is_token(x_BTD.shape[:2], positions))
