@@ -8,8 +8,9 @@ contenders take turns, a few steps each, so that all see the same machine; each 
 Goal: ours takes at most 1.03 of plain JAX.
 
 Beside it: seconds to compile, the bytes that the compiled step needs, and the seconds that the host
-needs to dispatch a step, which it does not wait for. Then tokens per second, and model FLOPs
-utilization where the peak of the device is known (`trainer/program/device_peaks.py`). On a GPU a
+needs to dispatch a step, which it does not wait for. Seconds of CPUs change less with other work on
+the machine. Then tokens per second, and model FLOPs utilization where the peak of the device is
+known (`trainer/program/device_peaks.py`). On a GPU a
 profile splits the time of a step by kinds of kernels.
 
 `--quick` takes the small size in float32 alone, and fewer steps. `--only` takes one size, and can
@@ -23,7 +24,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,7 @@ class Contender:
     Attributes:
         seconds: of each group of steps, for one step.
         dispatch: what the host needed of that.
+        cpu: seconds of all threads of the process, for one step of each group.
         compile_seconds: until the first step could be done.
         bytes: arguments, results and what is in between, as the compiler says; 0 if it does not.
     """
@@ -110,6 +112,7 @@ class Contender:
         self.compile_seconds = time.perf_counter() - begun
         self.seconds: list[float] = []
         self.dispatch: list[float] = []
+        self.cpu: list[float] = []
 
     def run(self, steps: int) -> tuple[float, float]:
         """Does some steps. Returns the seconds of one, and those of its dispatch."""
@@ -123,7 +126,9 @@ class Contender:
 
     def measure(self, steps: int) -> None:
         """Takes note of how long some steps take."""
+        begun = time.process_time()
         seconds, dispatch = self.run(steps)
+        self.cpu.append((time.process_time() - begun) / steps)
         self.seconds.append(seconds)
         self.dispatch.append(dispatch)
 
@@ -237,6 +242,7 @@ def compare(case: Case, dtype: str, rounds: int, steps: int, with_pgle: bool) ->
             f' {medians[name] / medians[PLAIN]:6.3f} ×'
             f'  compile {each.compile_seconds:5.1f} s  {each.bytes / 2**20:8.1f} MiB'
             f'  host {1e3 * statistics.median(each.dispatch):6.2f} ms'
+            f'  CPUs {1e3 * statistics.median(each.cpu):7.2f} ms'
             f'  {rates(case, made, medians[name])}',
             flush=True,
         )
@@ -244,15 +250,18 @@ def compare(case: Case, dtype: str, rounds: int, steps: int, with_pgle: bool) ->
         for name, each in found.items():
             print_kernels(name, each)
     # In each round, so that what slows the machine for a while counts for both.
-    ours = np.array(found[OURS].seconds)
-    key = f'{case.name}_{dtype}'
-    return {
-        f'{key}_to_{name.replace(", ", "_").replace(" ", "_").lower()}': round(
-            float(np.median(ours / np.array(each.seconds))), 3
-        )
-        for name, each in found.items()
-        if name != OURS
-    }
+    ours, key = found[OURS], f'{case.name}_{dtype}'
+    ratios: dict[str, float] = {}
+    for name, each in found.items():
+        if name != OURS:
+            to = f'{key}_to_{name.replace(", ", "_").replace(" ", "_").lower()}'
+            ratios[to] = _ratio(ours.seconds, each.seconds)
+            ratios[f'{to}_cpu'] = _ratio(ours.cpu, each.cpu)
+    return ratios
+
+
+def _ratio(ours: Sequence[float], others: Sequence[float]) -> float:
+    return round(float(np.median(np.array(ours) / np.array(others))), 3)
 
 
 def main() -> int:
