@@ -76,7 +76,7 @@ class Pipeline(Component):
             them twice.
 
     Example:
-        >>> from trainer.layers import Attention, FeedForward, Stack, TransformerBlock
+        >>> from trainer.layers import Attention, FeedForward, Pipeline, Stack, TransformerBlock
         >>> from trainer.mesh import Mesh
         >>> block = TransformerBlock(Attention(4), FeedForward())
         >>> stack = Stack([block], repeats=24, pipeline=Pipeline(num_microbatches=8))
