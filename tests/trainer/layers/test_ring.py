@@ -90,6 +90,41 @@ def test_values_and_gradients_are_those_over_all_pairs() -> None:
                 np.testing.assert_allclose(got, one, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
+_STAGES = """
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from trainer.layers import (
+    Alibi, Attention, FeedForward, Pipeline, Positions, Stack, TransformerBlock,
+)
+from trainer.layers.base import ForwardContext, forward_context
+from trainer.mesh import Mesh
+
+def stack(pipeline=None):
+    block = TransformerBlock(Attention(2, position=Alibi(), logit_cap=5.0), FeedForward(16))
+    return Stack([block], repeats=2, scan='always', pipeline=pipeline)
+
+def loss(layer, mesh=None):
+    def loss(variables, x):
+        with forward_context(ForwardContext(mesh=mesh, training=True)):
+            return jnp.sum(jnp.sin(layer.module().apply(variables, x, positions)))
+    return jax.jit(jax.value_and_grad(loss))
+
+x = jax.random.normal(jax.random.key(0), (4, 8, 8))
+positions = Positions.packed(jnp.array([[1] * 3 + [2] * 5] * 4))
+variables = nn.meta.unbox(stack().module().init(jax.random.key(0), x, positions))
+mesh = Mesh(stage=2, data=2, sequence=2).make(jax.devices())
+found = loss(stack(Pipeline(num_microbatches=2)), mesh)(variables, x)
+wanted = loss(stack())(variables, x)
+print(max(jax.tree.leaves(jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), found, wanted))))
+"""
+
+
+@pytest.mark.slow
+def test_each_stage_of_a_pipeline_has_a_ring() -> None:
+    assert float(on_devices(_STAGES)) < 1e-4
+
+
 def _rows(first: int, last: int) -> Places:
     return Places(jnp.arange(first, last + 1))
 
@@ -122,8 +157,9 @@ def test_blocks_of_keys_add_up_to_a_softmax() -> None:
     q, k, v = (jnp.asarray(rng.normal(size=(1, n, 1, 4)), jnp.float32) for n in (3, 6, 6))
     k = k.at[:, 3:].multiply(20.0)
     at, sums = Places(jnp.array([2, 4, 5])), blockwise.no_keys(q[:, :, :, None], 4)
-    shaped = {'shaping': Shaping(), 'visible': Visibility(True)}
-    with_keys = jax.jit(functools.partial(blockwise.with_keys, **shaped))
+    with_keys = jax.jit(
+        functools.partial(blockwise.with_keys, shaping=Shaping(), visible=Visibility(True))
+    )
     for first in (0, 3):
         part, keys = slice(first, first + 3), Places(jnp.arange(first, first + 3))
         each = q[:, :, :, None], k[:, part], v[:, part], at, keys

@@ -27,7 +27,6 @@ block = TransformerBlock(Attention(4), GatedFeedForward(32))
 meshes = {
     'one device': (Mesh(data=1), None),
     '2 stages': (Mesh(data=2, stage=2, tensor=2), Pipeline(num_microbatches=4)),
-    '2 stages, positions': (Mesh(data=2, stage=2, sequence=2), Pipeline(num_microbatches=4)),
     '4 stages': (Mesh(data=1, stage=4, fsdp=2), Pipeline(microbatch_size=4)),
     '2 stages, circular': (Mesh(data=1, stage=2, fsdp=2, tensor=2), Pipeline(4, None, 2)),
     'batch over stages': (
