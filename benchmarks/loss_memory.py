@@ -26,8 +26,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault('XLA_FLAGS', '--xla_force_host_platform_device_count=8')
-
 import jax
 import numpy as np
 
@@ -196,6 +194,8 @@ def main() -> int:
     flags.add_argument('--quick', action='store_true')
     flags.add_argument('--check', action='store_true')
     args = flags.parse_args()
+    # JAX reads it when it looks for devices.
+    os.environ.setdefault('XLA_FLAGS', '--xla_force_host_platform_device_count=8')
     batch = batch_of(8, 288 if args.quick else 512)
     widths, repeats = ((64,), 3) if args.quick else ((64, 256), 9)
     rows = [
