@@ -52,7 +52,7 @@ BUDGETS = {
     'trainer/convert': 631,
     'trainer/decoding': 706,
     'trainer/inputs': 6_262,
-    'trainer/layers': 9_782,
+    'trainer/layers': 9_778,
     'trainer/learner': 2_521,
     'trainer/loop': 1_596,
     'trainer/measures': 496,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import PartitionSpec
+from jax.sharding import AbstractMesh, PartitionSpec
 
 from trainer.layers.grouped_product import Kernels
 from trainer.mesh import Arrangement
@@ -39,14 +39,14 @@ class Exchange(NamedTuple):
     def of(cls, mesh: Arrangement | None, shape: tuple[int, ...], what: str) -> 'Exchange | None':
         """The exchange of activations [B, T, D]; None where the compiler divides the layer.
 
-        That is so on one device, on devices that are not there, and where an axis divides experts
-        but no examples.
+        That is so on one device, on devices that are not there, in the stages of a pipeline, and
+        where an axis divides experts but no examples.
 
         Raises:
             UserError: the activation does not divide; `what` names it.
         """
-        if mesh is None or mesh.is_abstract or mesh.mesh.size == 1:
-            return None
+        if mesh is None or isinstance(mesh.mesh, AbstractMesh) or mesh.mesh.size == 1:
+            return None  # JAX 0.10 has no gradient of a `shard_map` inside of that of a pipeline.
         spec = mesh.activation_sharding(('batch', 'length', 'features'), shape, what).spec
         each = *map(_axes, tuple(spec)[:2]), mesh.parts('experts')[1], mesh.parts('mlp')[1]
         batch, length, experts, hidden = (
@@ -79,11 +79,7 @@ class Exchange(NamedTuple):
 
     def mapped(self, function: Callable[..., Any], given: Any, result: Any) -> Callable[..., Any]:
         """Runs `function` on each device, on its parts of arrays and with collectives."""
-        # The stages of a pipeline are such parts already.
-        axes = {*self.mesh.axis_names} - {*getattr(self.mesh, 'manual_axes', ())}
-        return jax.shard_map(
-            function, mesh=self.mesh, in_specs=given, out_specs=result, axis_names=axes
-        )
+        return jax.shard_map(function, mesh=self.mesh, in_specs=given, out_specs=result)
 
     def varying(self, x_ND: jax.Array, kernels: Kernels) -> tuple[jax.Array, Kernels]:
         """Marks arrays as different on devices, so that gradients are summed over these."""
