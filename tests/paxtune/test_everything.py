@@ -22,7 +22,7 @@ _SCRIPT = """
 import sys
 from paxtune.api import tune
 from tests.factories.tunables import Everything
-what = Everything().rebind({'search.budget.trials': 6})
+what = Everything().rebind({'search.budget.trials': 6, 'search.prior': None})
 tune(what, job_log_dir=sys.argv[1]).close()
 """
 
@@ -88,9 +88,9 @@ def test_each_kind_of_decision_was_searched(directory: Path) -> None:
 @pytest.mark.slow
 def test_experiments_beyond_the_limits_are_never_suggested() -> None:
     """The limits matter: without them the same algorithm suggests what they forbid."""
-    free = Everything()
-    free.rebind({'search.constraints': [], 'search.limits': []})
-    with open_study(None, Everything()) as bounded, open_study(None, free) as unbounded:
+    limited = Everything().rebind({'search.prior': None})
+    free = limited.clone(deep=True).rebind({'search.constraints': [], 'search.limits': []})
+    with open_study(None, limited) as bounded, open_study(None, free) as unbounded:
         reasons = []
         for _ in range(8):
             trial = unbounded.ask()

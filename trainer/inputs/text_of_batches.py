@@ -58,7 +58,9 @@ def spell(data: Input, batch: Batch, row: int) -> Iterator[str]:
 def _texts(data: Input, batch: Batch, name: str, row: int) -> list[str]:
     ids, segments = batch[name][row], batch.get(_TOKENS[name])
     if segments is None:
-        weights = weights_of(batch, name)
+        # Those of the batch are of its labels.
+        is_encoder = name == 'encoder_ids'
+        weights = batch.get('encoder_weights') if is_encoder else weights_of(batch, name)
         there = np.flatnonzero(ids if np.ndim(weights) < 2 else (ids != 0) | (weights[row] > 0))
         parts = [ids[: there[-1] + 1 if there.size else 0]]
     else:

@@ -1,6 +1,7 @@
 """Ctrl-C and SIGTERM: the first saves and stops, the second exits at once."""
 
 import contextlib
+import math
 import os
 import queue
 import signal
@@ -220,6 +221,9 @@ def check() -> None:
         raise InterruptRequested
 
 
+_TURN_SECONDS = 0.2
+
+
 class SignalEvent:
     """Event that a handler of signals can set while the same thread waits for it.
 
@@ -240,10 +244,15 @@ class SignalEvent:
         return self._is_set
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits until it is set, or for some seconds; returns True if it is set."""
-        if not self._is_set:
+        """Waits until it is set, or for some seconds; returns True if it is set.
+
+        A signal that another thread received, or that came just before the wait, does not end the
+        wait: Python runs its handler between two turns.
+        """
+        end = math.inf if seconds is None else time.monotonic() + seconds
+        while not self._is_set and (left := end - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
-                self._woken.get(timeout=seconds)
+                self._woken.get(timeout=min(left, _TURN_SECONDS))
         return self._is_set
 
 

@@ -87,6 +87,22 @@ def test_padding_of_a_lingvo_evaluation_has_no_weight() -> None:
     assert list(spell(lingvo(three), batch, 3)) == ['padding']
 
 
+def test_texts_of_encoders_end_at_weights_of_their_own() -> None:
+    batch = {
+        'encoder_ids': np.array([[65, 0, 66, 0]]),
+        'encoder_weights': np.array([[1, 1, 1, 0]], np.float32),
+        'labels': np.array([[67, 68]]),
+        'weights': np.array([[1, 1]], np.float32),
+    }
+
+    class Spelled(CornersInput):
+        def text_of(self, ids: np.ndarray, name: str) -> str:
+            return ' '.join(map(str, ids))
+
+    data = Spelled(batch_size=1, is_training=False)
+    assert list(spell(data, batch, 0)) == ["encoder_ids '65 0 66'", "labels '67 68'"]
+
+
 def test_both_kinds_of_weights_count() -> None:
     (batch,) = read_to_end(lingvo(three, LingvoEvalAdaptor))
     batch['weights'] = np.array([1, 0, 2, 9, 9, 9, 9, 9], np.float32)

@@ -4,6 +4,8 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -140,6 +142,20 @@ def test_a_signal_at_any_moment_of_a_wait_ends_it() -> None:
             break
         assert is_set, at
     assert at > 3
+
+
+def test_a_wait_ends_at_a_signal_that_another_thread_received() -> None:
+    def receive() -> None:
+        time.sleep(0.2)  # The main thread waits by then.
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    began = time.monotonic()
+    with ended_by_signal() as ended:
+        thread = threading.Thread(target=receive)
+        thread.start()
+        assert ended.wait(20)
+        assert time.monotonic() - began < 10
+        thread.join()
 
 
 def test_a_timer_that_code_leaves_ends_with_it() -> None:

@@ -39,8 +39,8 @@ def best_fit(lengths: Sequence[int], capacity: int, order: Sequence[int]) -> lis
             if not by_space[space]:
                 del spaces[at]
         rows[row].append(item)
-        if left := space - size:
-            if not by_space.get(left):
-                bisect.insort(spaces, left)
-            by_space.setdefault(left, []).append(row)
+        left = space - size  # Full rows take items without length.
+        if not by_space.get(left):
+            bisect.insort(spaces, left)
+        by_space.setdefault(left, []).append(row)
     return rows
