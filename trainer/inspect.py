@@ -7,7 +7,8 @@
 
 Prints the experiment, and each parameter with its shape, its logical axes and its shard on a
 device. Then it prints memory, operations per token, the features of each input, and the learning
-rate over the run. It compiles nothing and reads no data. The devices of the mesh need not exist.
+rate over the run. It compiles nothing and reads no data. The devices of the mesh need not exist:
+a model of 1,030 billion parameters on 2,048 of them takes seconds.
 
 --validate traces one train step and one step of each evaluation set, without data. A mismatch of
 shapes is reported with its path, and the exit code is 2.
@@ -57,6 +58,7 @@ class Layout(NamedTuple):
         slices: slices along each axis.
         parameters: the parameters, in the order of their paths.
         state_bytes: bytes of parameters, optimizer state and averages on one device.
+        params_bytes: bytes of the parameters, a part of it.
         num_trained: number of parameters that are not frozen.
         gradient_bytes: bytes of the gradients on one device.
         reference_bytes: bytes of parameters that a preference task compares with, in the state.
@@ -66,6 +68,7 @@ class Layout(NamedTuple):
     slices: dict[str, int]
     parameters: list[Parameter]
     state_bytes: int
+    params_bytes: int
     num_trained: int
     gradient_bytes: int
     reference_bytes: int = 0
@@ -153,6 +156,7 @@ def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
         dict(zip(asked.axis_names, slices, strict=True)),
         parameters,
         _bytes(abstract, whole),
+        _bytes(abstract.params, shardings),
         sum(leaf.size for leaf in jax.tree.leaves(trained)),
         _bytes(trained, subtree(shardings, trained)),
         _bytes(abstract.reference_params, whole.reference_params),
@@ -214,13 +218,17 @@ def _print(experiment: 'Experiment', found: Layout, validated: bool) -> None:
 
 
 def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) -> Iterator[str]:
+    from trainer.program.setup import pipeline_schedules
 
-    yield f'mesh            {_mesh_text(found.mesh_shape)}'
+    num_devices = math.prod(found.mesh_shape.values())
+    yield f'mesh            {_mesh_text(found.mesh_shape)} = {num_devices:,} devices'
     num_slices = math.prod(found.slices.values())
     if num_slices > 1:
         within = {axis: n // found.slices[axis] for axis, n in found.mesh_shape.items()}
         yield f'                {num_slices} slices (DCN): {_mesh_text(found.slices)}'
         yield f'                of each slice (ICI): {_mesh_text(within)}'
+    for path, schedule in pipeline_schedules(experiment, found.mesh).items():
+        yield f'pipeline        {schedule} ({path})'
     yield f'parameters      {found.num_params:,}'
     if found.num_active_params != found.num_params:
         yield f'                {found.num_active_params:,} active for each token'
@@ -228,16 +236,30 @@ def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) ->
         frozen = found.num_params - found.num_trained
         yield f'                {found.num_trained:,} trained, {frozen:,} frozen'
     yield f'FLOPs/{experiment.task.unit:9} {flops_per_token:.4g}, forward and backward'
-    yield f'train state     {found.state_bytes / 2**30:.3f} GiB per device'
-    if found.reference_bytes:
-        yield f'reference       {found.reference_bytes / 2**30:.3f} GiB of it per device'
-    yield f'gradients       {found.gradient_bytes / 2**30:.3f} GiB per device'
-    yield '                without activations: see device_memory_bytes of the compiled step'
+    yield from _memory(experiment, found)
     for path, data in experiment.inputs_by_path.items():
         specs = data.padded_spec().items()
         yield f'{path:15} {", ".join(f"{name} {s.dtype} {_times(s.shape)}" for name, s in specs)}'
     learner = experiment.task.learner
     yield f'learning rate   at most {float(learner.learning_rate):.4g}, over the run:'
+
+
+def _memory(experiment: 'Experiment', found: Layout) -> Iterator[str]:
+    from trainer.program.residuals import residual_bytes
+
+    yield f'train state     {_gib(found.state_bytes)} per device'
+    yield f'                {_gib(found.params_bytes)} of it parameters'
+    if found.reference_bytes:
+        yield f'                {_gib(found.reference_bytes)} of it reference'
+    yield f'gradients       {_gib(found.gradient_bytes)} per device'
+    kept = residual_bytes(experiment.task, experiment.train_input.padded_spec(), found.mesh)
+    if kept is not None:
+        yield f'activations     {_gib(kept)} per device, estimated: kept for the backward pass'
+    yield '                without working memory: see device_memory_bytes of the compiled step'
+
+
+def _gib(number: int) -> str:
+    return f'{number / 2**30:.3f} GiB'
 
 
 def _learning_rates(experiment: 'Experiment') -> list[float]:

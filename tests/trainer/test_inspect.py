@@ -32,6 +32,7 @@ def test_each_parameter_has_its_shard_on_devices_that_are_not_there() -> None:
     assert found.num_params == embedding + 3 * block + 16
     matrices = (embedding + 3 * (block - 2 * 16)) // 16
     assert found.gradient_bytes == 4 * (matrices + 3 * 2 * 16 + 16)
+    assert found.params_bytes == found.gradient_bytes
     # Parameters and two moments, and two counters of 4 bytes.
     assert found.state_bytes == 3 * found.gradient_bytes + 8
 
@@ -188,7 +189,7 @@ def test_slices_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ['--exp=lm.C4Small', '--smoke', '--devices=12']
     assert inspect.main([*flags, '--set', *mesh]) == 0
     printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert 'mesh            data 6 × fsdp 2 × sequence 1 × tensor 1' in printed
+    assert 'mesh            data 6 × fsdp 2 × sequence 1 × tensor 1 = 12 devices' in printed
     assert '3 slices (DCN): data 3 × fsdp 1 × sequence 1 × tensor 1' in printed
     assert 'of each slice (ICI): data 2 × fsdp 2 × sequence 1 × tensor 1' in printed
 
