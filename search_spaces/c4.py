@@ -11,8 +11,9 @@ feeds an equal share (`--set train_input.batch_size=…`).
 """
 
 import dataclasses
+import math
 
-from search_spaces.spmd import SpmdLm, loop
+from search_spaces.spmd import SpmdLm, Stages, loop
 from trainer.experiment import Experiment, TrainLoop
 from trainer.inputs.base import Input
 from trainer.inputs.text.c4 import C4Input
@@ -93,8 +94,46 @@ _GPT3 = C4SpmdAdam(
     learner=_gpt3_adam(),
     vocabulary='c4_en_301_5Mexp2_spm.model',
 )
+_GPT3_SMALL = dataclasses.replace(
+    _GPT3,
+    num_layers=24,
+    model_dims=3072,
+    num_heads=24,
+    fprop_dtype='bfloat16',
+    learner=_gpt3_adam(learning_rate=2e-4),
+)
 _IDS_FOR_24 = 51_216
 """The first number of token ids above 51,200, Pax's, that 12 and 24 devices divide evenly."""
+
+
+def _mlperf(
+    stages: int,
+    fsdp: int,
+    tensor: int,
+    percore_batch_size: int,
+    microbatch_size: int,
+    eval_interval_steps: int,
+) -> Experiment:
+    """GPT-3 in stages, with the hyperparameters that MLPerf prescribes for the batch."""
+    rows = percore_batch_size * stages * fsdp * tensor
+    return dataclasses.replace(
+        _GPT3,
+        vocab_size=_GPT3.vocab_size if _GPT3.vocab_size % tensor == 0 else _IDS_FOR_24,
+        percore_batch_size=percore_batch_size,
+        ici_mesh_shape=(1, fsdp, tensor),
+        stages=Stages(num_stages=stages, microbatch_size=microbatch_size),
+        learner=_gpt3_adam(
+            learning_rate=2e-5 if rows <= 3584 else 3e-5,
+            warmup_steps=math.ceil(265 * 1536 / rows),
+            decay_end=math.ceil(108_600 * 1536 / rows),
+        ),
+        train=loop(
+            eval_interval_steps=eval_interval_steps,
+            checkpoint_every_n_steps=2 * eval_interval_steps,
+            checkpoint_max_to_keep=100,
+            summary_interval_steps=1,
+        ),
+    ).made()
 
 
 def C4Spmd1BAdam4Replicas() -> Experiment:
@@ -161,3 +200,118 @@ def C4SpmdGpt3AdamOrgHPBS1p5k1536Replicas() -> Experiment:
             summary_interval_steps=1,
         ),
     ).made()
+
+
+def C4SpmdPipelineGpt3SmallAdam8Replicas() -> Experiment:
+    """2.9 billion parameters in 2 stages of 2 × 2 devices, 512 rows per step.
+
+        python -m trainer.inspect --exp=c4.C4SpmdPipelineGpt3SmallAdam8Replicas
+
+    Pax calls it GPT-3 XL, whose width is 2,048 in the paper; here it is 3,072.
+    """
+    return dataclasses.replace(
+        _GPT3_SMALL,
+        percore_batch_size=64,
+        ici_mesh_shape=(1, 2, 2),
+        stages=Stages(num_stages=2, microbatch_size=8),
+        train=loop(
+            eval_interval_steps=10,
+            checkpoint_every_n_steps=200,
+            checkpoint_max_to_keep=1000,
+            summary_interval_steps=5,
+        ),
+    ).made()
+
+
+def C4SpmdPipelineGpt3SmallAdam64Replicas() -> Experiment:
+    """The same model in 4 stages of 4 × 4 devices; further groups of 64 devices are replicas.
+
+        python -m trainer.inspect --exp=c4.C4SpmdPipelineGpt3SmallAdam64Replicas --devices=128
+
+    The first version of Pax had these values, and its documents run them on a v4-128.
+    """
+    made = dataclasses.replace(
+        _GPT3_SMALL,
+        percore_batch_size=8,
+        ici_mesh_shape=(1, 4, 4),
+        stages=Stages(num_stages=4, microbatch_size=16),
+        train=loop(
+            checkpoint_every_n_steps=200, checkpoint_max_to_keep=1000, summary_interval_steps=1
+        ),
+    ).made()
+    return made.rebind({'mesh.data': -1})
+
+
+def C4SpmdPipelineGpt3AdamMLPerfHPBS1p5k768Replicas() -> Experiment:
+    """GPT-3 175B in float32, in 8 stages of 8 × 12 devices, 1,536 rows per step.
+
+    python -m trainer.inspect --exp=c4.C4SpmdPipelineGpt3AdamMLPerfHPBS1p5k768Replicas
+    """
+    return _mlperf(
+        stages=8,
+        fsdp=8,
+        tensor=12,
+        percore_batch_size=2,
+        microbatch_size=8,
+        eval_interval_steps=16,
+    )
+
+
+def C4SpmdPipelineGpt3AdamMLPerfHPBS2k512Replicas() -> Experiment:
+    """GPT-3 175B in float32, in 8 stages of 8 × 8 devices, 2,048 rows per step.
+
+    python -m trainer.inspect --exp=c4.C4SpmdPipelineGpt3AdamMLPerfHPBS2k512Replicas
+    """
+    return _mlperf(
+        stages=8,
+        fsdp=8,
+        tensor=8,
+        percore_batch_size=4,
+        microbatch_size=8,
+        eval_interval_steps=12,
+    )
+
+
+def C4SpmdPipelineGpt3AdamMLPerfHPBS3k768Replicas() -> Experiment:
+    """GPT-3 175B in float32, in 4 stages of 16 × 12 devices, 3,072 rows per step.
+
+    python -m trainer.inspect --exp=c4.C4SpmdPipelineGpt3AdamMLPerfHPBS3k768Replicas
+    """
+    return _mlperf(
+        stages=4,
+        fsdp=16,
+        tensor=12,
+        percore_batch_size=4,
+        microbatch_size=16,
+        eval_interval_steps=8,
+    )
+
+
+def C4SpmdPipelineGpt3AdamMLPerfHPBS4k1024Replicas() -> Experiment:
+    """GPT-3 175B in float32, in 8 stages of 8 × 16 devices, 4,096 rows per step.
+
+    python -m trainer.inspect --exp=c4.C4SpmdPipelineGpt3AdamMLPerfHPBS4k1024Replicas
+    """
+    return _mlperf(
+        stages=8,
+        fsdp=8,
+        tensor=16,
+        percore_batch_size=4,
+        microbatch_size=8,
+        eval_interval_steps=6,
+    )
+
+
+def C4SpmdPipelineGpt3AdamMLPerfHPBS8k1024Replicas() -> Experiment:
+    """GPT-3 175B in float32, in 4 stages of 16 × 16 devices, 8,192 rows per step.
+
+    python -m trainer.inspect --exp=c4.C4SpmdPipelineGpt3AdamMLPerfHPBS8k1024Replicas
+    """
+    return _mlperf(
+        stages=4,
+        fsdp=16,
+        tensor=16,
+        percore_batch_size=8,
+        microbatch_size=16,
+        eval_interval_steps=3,
+    )

@@ -9,7 +9,7 @@ from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import MedianStopping
-from search_spaces.spmd import SyntheticLm, adam, loop
+from search_spaces.spmd import Stages, SyntheticLm, adam, loop
 from trainer.experiment import Experiment
 from trainer.layers import FeedForward, GatedFeedForward
 
@@ -31,6 +31,29 @@ _2B = dataclasses.replace(
     ici_mesh_shape=(1, 4, 1),
 )
 _2B_ON_2_SLICES = dataclasses.replace(_2B, percore_batch_size=16, num_slices=2)
+_PIPELINE_9B = dataclasses.replace(
+    _2B,
+    num_layers=48,
+    model_dims=4096,
+    num_heads=32,
+    fprop_dtype='float32',
+    ici_mesh_shape=(4, 1, 1),
+    stages=Stages(num_stages=16, microbatch_size=4),
+)
+_PIPELINE_175B = dataclasses.replace(
+    _2B,
+    num_layers=96,
+    model_dims=12_288,
+    num_heads=96,
+    max_seq_len=2048,
+    percore_batch_size=0.75,
+    ici_mesh_shape=(1, 1, 16),
+    num_slices=8,
+    stages=Stages(num_stages=8, microbatch_size=2),
+)
+_PIPELINE_2B_ON_2_SLICES = dataclasses.replace(
+    _2B_ON_2_SLICES, stages=Stages(num_stages=2, microbatch_size=4)
+)
 _32B = dataclasses.replace(
     _2B,
     num_layers=40,
@@ -159,6 +182,39 @@ def LmCloudSpmd1024B() -> Experiment:
     python -m trainer.inspect --exp=lm_cloud.LmCloudSpmd1024B
     """
     return _1024B.made()
+
+
+def LmCloudSpmdPipeline9B() -> Experiment:
+    """9.8 billion parameters in float32, in 16 stages of 4 devices, 512 rows per step.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudSpmdPipeline9B
+    """
+    return _PIPELINE_9B.made()
+
+
+def LmCloudSpmdPipeline175B() -> Experiment:
+    """174 billion parameters in 8 stages, each a slice of 16 devices, 96 rows per step.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudSpmdPipeline175B
+    """
+    return _PIPELINE_175B.made()
+
+
+def LmCloudSpmdPipelineMultislice2B() -> Experiment:
+    """2.1 billion parameters in 2 stages, each a slice of 4 devices, 128 rows per step.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudSpmdPipelineMultislice2B
+    """
+    return _PIPELINE_2B_ON_2_SLICES.made()
+
+
+def LmCloudSpmdPipelineMultislice2BCircular() -> Experiment:
+    """The same with 3 turns of each microbatch through the stages.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudSpmdPipelineMultislice2BCircular
+    """
+    stages = Stages(num_stages=2, microbatch_size=8, circular_repeat=3)
+    return dataclasses.replace(_PIPELINE_2B_ON_2_SLICES, stages=stages).made()
 
 
 def LmCloudTransformerAdam() -> Experiment:

@@ -21,6 +21,7 @@ from trainer.layers import (
     FeedForward,
     Gaussian,
     LayerNorm,
+    Pipeline,
     PositionEmbedding,
     SinusoidalPositions,
     Stack,
@@ -69,6 +70,21 @@ def loop(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Stages:
+    """A pipeline, with Pax's names of its values.
+
+    Attributes:
+        num_stages: groups of devices that have their own blocks.
+        microbatch_size: rows of all devices that pass through the stages together.
+        circular_repeat: turns of each microbatch through the stages.
+    """
+
+    num_stages: int
+    microbatch_size: int
+    circular_repeat: int = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SpmdLm:
     """A pre-norm transformer without biases and with capped logits, on a mesh of devices.
 
@@ -83,7 +99,10 @@ class SpmdLm:
         percore_batch_size: rows per device; below 1, a batch has fewer rows than there are devices.
         ici_mesh_shape: devices within a slice, as (replica, data, mdl): the axes `data`, `fsdp` and
             `tensor` here. Parameters are sharded over data and mdl.
-        num_slices: slices, connected by a slower network; each has all parameters.
+        num_slices: slices, connected by a slower network. Each has all parameters, or those of its
+            stages.
+        stages: of the blocks, each on `ici_mesh_shape` devices; None for no pipeline. In Pax they
+            are the first size of a mesh.
         fprop_dtype: dtype of computations.
         use_repeated_layer: scans the blocks, and stores only their inputs for the backward pass.
         save_names: values of the blocks that are stored besides; Pax's SAVE_CONTEXT_AND_OUT_PROJ is
@@ -110,6 +129,7 @@ class SpmdLm:
     percore_batch_size: float = 1
     ici_mesh_shape: tuple[int, int, int] = (1, 1, 1)
     num_slices: int = 1
+    stages: Stages | None = None
     fprop_dtype: Literal['float32', 'bfloat16'] = 'bfloat16'
     use_repeated_layer: bool = True
     save_names: tuple[Literal['query', 'key', 'value', 'context', 'output'], ...] = ()
@@ -127,8 +147,10 @@ class SpmdLm:
     @property
     def _batch_size(self) -> int:
         """Rows of all devices together."""
-        shape = self.ici_mesh_shape
-        rows: Any = self.percore_batch_size * shape[0] * shape[1] * shape[2] * self.num_slices
+        shape, groups = self.ici_mesh_shape, self.num_slices
+        if self.stages is not None:
+            groups = self.stages.num_stages
+        rows: Any = self.percore_batch_size * shape[0] * shape[1] * shape[2] * groups
         return round(rows) if isinstance(rows, float) else rows
 
     def made(self) -> Experiment:
@@ -175,6 +197,7 @@ class SpmdLm:
                 repeats=self.num_layers,
                 scan=_either(self.use_repeated_layer, 'always', 'never'),
                 save_names=list(self.save_names),
+                pipeline=self._pipeline(),
             ),
             final_norm=self._norm(),
             position_embedding=self.position_emb.clone(deep=True),
@@ -185,9 +208,22 @@ class SpmdLm:
 
     def _mesh(self) -> Mesh:
         """The devices of all slices; parameters are sharded only within a slice."""
-        shape = self.ici_mesh_shape
-        # Only gradients cross the network of the data center.
-        return Mesh(data=shape[0], fsdp=shape[1], tensor=shape[2], dcn_data=self.num_slices)
+        shape, slices = self.ici_mesh_shape, self.num_slices
+        sizes = {'data': shape[0], 'fsdp': shape[1], 'tensor': shape[2]}
+        if self.stages is None:
+            # Only gradients cross the network of the data center.
+            return Mesh(**sizes, dcn_data=slices)
+        # Only activations cross it, from stage to stage.
+        within = self.stages.num_stages // slices
+        return Mesh(**sizes, dcn_data=1, stage=within, dcn_stage=slices)
+
+    def _pipeline(self) -> Pipeline | None:
+        stages = self.stages
+        if stages is None:
+            return None
+        return Pipeline(
+            microbatch_size=stages.microbatch_size, circular_repeat=stages.circular_repeat
+        )
 
     def _block(self) -> TransformerBlock:
         bias = _either(self.use_bias, 'zeros', 'none')
@@ -242,6 +278,7 @@ def smoke() -> dict[str, object]:
         'task.model.embedding.vocab_size': 16,
         'task.model.embedding.dims': 8,
         'task.model.stack.repeats': 2,
+        'task.model.stack.pipeline': None,
         'task.model.stack.layers[0].attention.num_heads': 2,
         'task.model.stack.layers[0].attention.head_dim': 4,
         'task.model.stack.layers[0].feed_forward.hidden_dims': 16,

@@ -46,7 +46,7 @@ BUDGETS = {
     'paxtune/supernet': 500,
     'paxtune/terminal': 959,
     'paxtune/vizier_service': 1_170,
-    'search_spaces': 1_958,
+    'search_spaces': 2_205,
     'trainer': 2_740,
     'trainer/checkpoints': 1_887,
     'trainer/convert': 631,

@@ -1,5 +1,6 @@
 """Pax's language models: sizes, shards and hyperparameters."""
 
+import math
 import subprocess
 import sys
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from trainer.experiment import Experiment
 from trainer.inspect import layout
 from trainer.layers import LearnedPositions, SinusoidalPositions
 from trainer.mesh import Mesh
-from trainer.program.setup import prepare_inputs
+from trainer.program.setup import check_batch_sizes, pipeline_schedules, prepare_inputs
 from trainer.symbolic import registry
 from trainer.symbolic.derived import derived
 from trainer.symbolic.errors import UserError
@@ -124,6 +125,74 @@ def test_each_has_the_parameters_and_the_shards_of_its_closed_form(name: str) ->
 )
 def test_global_batches_are_paxs(make: Any, batch: int) -> None:
     assert make().train_input.batch_size == batch
+
+
+@pytest.mark.pax('C4SpmdPipelineGpt3SmallAdam8Replicas', 'C4SpmdGpt3AdamOrgHP')
+@pytest.mark.parametrize(
+    ('name', 'num_devices', 'params', 'batch', 'schedule'),
+    [
+        (
+            'c4.C4SpmdPipelineGpt3SmallAdam64Replicas',
+            128,
+            2.926e9,
+            512,
+            '4 stages of 6 layers, 32 microbatches of 16 examples, bubble 8.6 %',
+        ),
+        (
+            'c4.C4SpmdPipelineGpt3SmallAdam8Replicas',
+            8,
+            2.926e9,
+            512,
+            '2 stages of 12 layers, 64 microbatches of 8 examples, bubble 1.5 %',
+        ),
+        (
+            'c4.C4SpmdPipelineGpt3AdamMLPerfHPBS1p5k768Replicas',
+            768,
+            174.8e9,
+            1536,
+            '8 stages of 12 layers, 192 microbatches of 8 examples, bubble 3.5 %',
+        ),
+        (
+            'c4.C4SpmdPipelineGpt3AdamMLPerfHPBS8k1024Replicas',
+            1024,
+            174.8e9,
+            8192,
+            '4 stages of 24 layers, 512 microbatches of 16 examples, bubble 0.6 %',
+        ),
+        (
+            'lm_cloud.LmCloudSpmdPipeline9B',
+            64,
+            9.795e9,
+            512,
+            '16 stages of 3 layers, 128 microbatches of 4 examples, bubble 10.5 %',
+        ),
+        (
+            'lm_cloud.LmCloudSpmdPipeline175B',
+            128,
+            174.3e9,
+            96,
+            '8 stages of 12 layers, 48 microbatches of 2 examples, bubble 12.7 %',
+        ),
+        (
+            'lm_cloud.LmCloudSpmdPipelineMultislice2BCircular',
+            8,
+            2.137e9,
+            128,
+            '2 stages of 9 layers in 3 turns, 16 microbatches of 8 examples, bubble 2.0 %',
+        ),
+    ],
+)
+def test_pipelines_have_paxs_stages_and_microbatches(
+    name: str, num_devices: int, params: float, batch: int, schedule: str
+) -> None:
+    made = registry.find(name, Experiment)
+    found = layout(made, num_devices)
+    assert math.prod(found.mesh_shape.values()) == num_devices
+    assert found.num_params == pytest.approx(params, rel=1e-3)
+    assert made.train_input.batch_size == batch
+    check_batch_sizes(made, found.mesh)
+    schedules = pipeline_schedules(made, found.mesh)
+    assert {path: str(each) for path, each in schedules.items()} == {'task.model.stack': schedule}
 
 
 @pytest.mark.parametrize(
