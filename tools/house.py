@@ -57,7 +57,7 @@ BUDGETS = {
     'trainer/loop': 1_596,
     'trainer/measures': 496,
     'trainer/pretrained': 1_853,
-    'trainer/program': 2_969,
+    'trainer/program': 2_970,
     'trainer/runtime': 2_434,
     'trainer/symbolic': 3_870,
     'trainer/tasks': 951,

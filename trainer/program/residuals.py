@@ -39,7 +39,8 @@ def residual_bytes(task: Task, element_spec: ElementSpec, mesh: Arrangement) -> 
     Raises:
         UserError: the parts of the model do not fit together, or an activation the mesh.
     """
-    if task.has_own_step or task.compares(dict(element_spec)):
+    whole: Any = dict(element_spec)
+    if task.has_own_step or task.compares(whole):
         return None
     spec = divisible(_microbatch(element_spec, task.learner.microbatches), mesh)
     noted = _Noted(mesh)
@@ -101,12 +102,12 @@ class _Noted(Arrangement):
             if (spec := self._specs.get(shape[start:])) is not None:
                 stacked = math.prod(shape[:start])
                 return stacked // (stages if start else 1) * self._shard(shape[start:], spec)
-        seen, spec = set[Any](), []
+        seen, places = set[Any](), list[Any]()
         for size in shape:
             at = self._by_size.get(size)
-            spec.append(None if at in seen else at)
+            places.append(None if at in seen else at)
             seen.add(at)
-        return self._shard(shape, spec)
+        return self._shard(shape, places)
 
     def _shard(self, shape: _Shape, spec: Sequence[Any]) -> int:
         sizes = zip(shape, spec, strict=True)
