@@ -45,8 +45,10 @@ def test_an_offloaded_state_trains_as_one_on_the_device(steps_at_once: int, tmp_
     store.save(4, state, Progress())
     store.close()
     reader = CheckpointStore(str(tmp_path))
-    restored = reader.restore(program.abstract_state).state
+    found = reader.restore(program.abstract_state)
     reader.close()
+    assert found is not None
+    restored = found.state
     assert memories(restored) == {HOST}
     jax.tree.map(np.testing.assert_array_equal, restored, wanted)
 
