@@ -80,9 +80,8 @@ def main() -> int:
         found[each, devices] = memory(each, devices)
         print(f'{each:9,}  {devices:7}  {found[each, devices]:11,.1f}', flush=True)
     by_devices = found[length, 8] / found[length, 2]
-    ordered = sorted((length, *lengths))
-    ordered = itertools.pairwise(sorted((length, *lengths)))
-    by_length = max(found[long, 8] / found[short, 8] for short, long in ordered)
+    pairs = itertools.pairwise(sorted((length, *lengths)))
+    by_length = max(found[long, 8] / found[short, 8] for short, long in pairs)
     print(f'8 devices need {by_devices:.3f} of the memory of 2, twice the length {by_length:.2f}')
     result = {'by_devices': round(by_devices, 3), 'by_length': round(by_length, 3)}
     print('RESULT ' + json.dumps(result))

@@ -58,7 +58,7 @@ BUDGETS = {
     'trainer/measures': 496,
     'trainer/pretrained': 1_853,
     'trainer/program': 2_970,
-    'trainer/runtime': 2_434,
+    'trainer/runtime': 2_443,
     'trainer/symbolic': 3_870,
     'trainer/tasks': 951,
     'trainer/warm_start': 1_459,

@@ -66,16 +66,17 @@ def test_evaluation_counts_each_byte_once() -> None:
 
 def test_beyond_is_the_time_between_ends_without_steps_and_evaluations() -> None:
     logs = [TrialLog([(12.0, 1, 3.0)], 1.0, 0.5, 9, ended) for ended in (12.0, 14.0, 17.0)]
-    done = Run(10.0, 8.0, logs)
+    done = Run(10.0, 8.0, 9.0, logs)
     assert done.beyond() == [0.5, 1.5]
     assert done.seconds_to(3.0) == 2.0
     assert done.seconds_to(2.9) is None
 
 
 def test_turnover_goals_name_what_is_missed() -> None:
+    goals = {'optuna': 3.0, 'ray': 3.0, 'optuna best': 1.0}
     good = {'optuna': 3.0, 'ray': 4.0, 'optuna best': 1.0, 'ray best': 2.0}
-    assert trial_turnover.missed(0.3, good) == []
-    found = trial_turnover.missed(0.31, good | {'ray': 2.9, 'optuna best': 0.9})
+    assert trial_turnover.missed(0.3, good, goals) == []
+    found = trial_turnover.missed(0.31, good | {'ray': 2.9, 'optuna best': 0.9}, goals)
     assert [text.split()[0] for text in found] == ['0.31', 'ray', 'optuna']
 
 

