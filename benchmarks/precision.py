@@ -32,7 +32,8 @@ from benchmarks.packing import CASES  # noqa: E402
 from benchmarks.reference_loss import experiment  # noqa: E402
 from benchmarks.step_time import ON_CPU, ON_GPU, Case, Ours, rates  # noqa: E402
 from trainer.inputs.text.stdlib import StdlibInput  # noqa: E402
-from trainer.layers import Float8, Int8, Precision  # noqa: E402
+from trainer.layers import Float8, Int8  # noqa: E402
+from trainer.layers.precision import Precision  # noqa: E402
 from trainer.program.setup import compiled, localized  # noqa: E402
 from trainer.symbolic.errors import UserError  # noqa: E402
 

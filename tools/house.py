@@ -28,7 +28,7 @@ BUDGETS = {
     'paxtune/analysis': 2_514,
     'paxtune/config': 474,
     'paxtune/engines': 3_016,
-    'paxtune/integrations': 1_062,
+    'paxtune/integrations': 1_069,
     'paxtune/objectives': 1_325,
     'paxtune/page': 4_162,
     'paxtune/plots': 1_991,

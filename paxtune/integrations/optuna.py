@@ -2,6 +2,7 @@
 
 import math
 import random
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ with extras.needed('optuna', 'PaxtuneSampler'):
 _SUGGESTED = 'paxtune:suggested'  # A system attribute of a trial.
 _STATE = 'paxtune:algorithm_state'
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
+_asking = threading.Lock()
 
 
 class PaxtuneSampler(BaseSampler):
@@ -96,6 +98,11 @@ class PaxtuneSampler(BaseSampler):
         domains = {name: each for name, each in search_space.items() if not each.single()}
         if not domains:
             return {}
+        # Threads ask at once: the later one sees the suggestion of the earlier one.
+        with _asking:
+            return self._suggested(study, trial, domains)
+
+    def _suggested(self, study: Study, trial: FrozenTrial, domains: Domains) -> dict[str, Any]:
         directions = study.directions
         trials = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
         space = ConditionalSpace(domains, [t.params for t in trials if t.state in _ENDED])

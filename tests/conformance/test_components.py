@@ -60,7 +60,7 @@ from trainer.inputs.mixture import MixtureInput
 from trainer.inputs.multi import MultiInput
 from trainer.inputs.seqio.seqio_input import SeqIOInput
 from trainer.inputs.text.text import TextInput
-from trainer.layers import FutureTokens, Linear, LinearScaling, YarnScaling
+from trainer.layers import FutureTokens, Linear, LinearScaling, Pipeline, YarnScaling
 from trainer.learner import (
     SGD,
     Adafactor,
@@ -114,6 +114,7 @@ _MORE = [
     Hyperband(min_resource=60.0, max_resource=3600.0, unit='seconds'),
     ImagesInput(batch_size=2, data_dir='/data', split='test', image_shape=[8, 8, 3]),
     Limit('num_params', at_most=1000),
+    Pipeline(num_microbatches=2),
     FutureTokens([Linear(8)]),
     FinetuneInput(batch_size=2, sequence_length=8, paths=['/data/a.jsonl']),
     GrainInput(

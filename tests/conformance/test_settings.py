@@ -72,10 +72,21 @@ def memory(learner: Learner) -> object:
     return compiled(experiment(task__learner=learner))[0].device_memory_bytes()
 
 
-def trained(learner: Learner) -> object:
+def memory_kinds(learner: Learner) -> object:
+    """Where the state of the optimizer lies."""
+    program, values = compiled(experiment(task__learner=learner))
+    state = program.init(program.random_key(0), values)
+    return {leaf.sharding.memory_kind for leaf in jax.tree.leaves(state.opt_state)}
+
+
+def trained_in_bfloat16(learner: Learner) -> object:
+    return trained(learner, task__param_dtype='bfloat16')
+
+
+def trained(learner: Learner, **fields: Any) -> object:
     """The reports of a run, whose initial values depend on the learner, too."""
     with tempfile.TemporaryDirectory() as name:
-        made = experiment(task__learner=learner)
+        made = experiment(task__learner=learner, **fields)
         return [(each.step, without_speed(each)) for each in run(made, Path(name))]
 
 
@@ -91,6 +102,8 @@ LEARNER: dict[str, Change] = {
     'auxiliary_optimizers': ({'a': AuxiliaryOptimizer(['embedding.*'], 0.5)}, learned),
     'norm_metrics': (NormMetrics(parameters=True), learned),
     'width_scaling': (WidthScaling({'task.model.embedding.dims': 8}), trained),
+    'stochastic_rounding': (True, trained_in_bfloat16),
+    'offload_state': (True, memory_kinds),
 }
 
 

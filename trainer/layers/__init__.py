@@ -62,7 +62,6 @@ from trainer.layers.position_embedding import SinusoidalPositions as SinusoidalP
 from trainer.layers.positions import Positions as Positions
 from trainer.layers.precision import Float8 as Float8
 from trainer.layers.precision import Int8 as Int8
-from trainer.layers.precision import Precision as Precision
 from trainer.layers.relative_position import Alibi as Alibi
 from trainer.layers.relative_position import RelativeBias as RelativeBias
 from trainer.layers.resnet import BasicBlock as BasicBlock

@@ -65,7 +65,7 @@ def test_a_step_of_the_wall_clock_uses_up_no_hours(
     with open_study(tmp_path, SPACE, search=how) as study:
         Tuner(study, FunctionRunner(lambda values: 1.0)).run()
         assert states(study) == ['COMPLETED'] * 3
-        assert Clock.steps == 3
+        assert Clock.steps >= 3
 
 
 def test_a_trial_that_is_running_when_the_hours_end_is_not_lost(tmp_path: Path) -> None:
