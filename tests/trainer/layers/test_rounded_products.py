@@ -20,13 +20,13 @@ from trainer.layers import (
     GatedFeedForward,
     Int8,
     LoRA,
-    Precision,
     Stack,
     TransformerBlock,
     TransformerLm,
 )
 from trainer.layers.float8_product import float8_product
 from trainer.layers.int8_product import int8_product
+from trainer.layers.precision import Precision
 from trainer.layers.products import terms_of
 from trainer.learner import SkipNonFinite
 from trainer.learner.paths import leaves
